@@ -1,0 +1,179 @@
+"""What the operator asked for, frozen: the settings every other room reads.
+
+Names are the elements of ``broker.xml`` with underscores; durations are milliseconds and sizes
+bytes unless a docstring says otherwise. Defaults are Artemis' unless a comment says why not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from config.secrets import Secret
+from config.urls import DatabaseUrl
+
+
+@dataclass(frozen=True)
+class DatabaseStoreSettings:
+    """``store/database-store``: the database the pair shares, its tables and its timers."""
+
+    jdbc_connection_url: DatabaseUrl
+    jdbc_user: str | None = None
+    jdbc_password: Secret | None = None
+    data_source_properties: Mapping[str, str] = field(default_factory=dict)
+    bindings_table_name: str = "BINDINGS"
+    message_table_name: str = "MESSAGES"
+    large_message_table_name: str = "LARGE_MESSAGES"
+    page_store_table_name: str = "PAGE_STORE"
+    node_manager_store_table_name: str = "NODE_MANAGER_STORE"
+    failover_log_table_name: str = "FAILOVER_LOG"
+    """Orthia's own: where every node's failover events can be read when its disk is gone."""
+    jdbc_network_timeout: int = 20_000
+    jdbc_lock_renew_period: int = 2_000
+    jdbc_lock_expiration: int = 20_000
+    jdbc_lock_acquisition_timeout: int = 60_000
+    """How long a live node waits for the live lock; -1 waits for ever. A backup always does."""
+    jdbc_journal_sync_period: int = 5
+    jdbc_allowed_time_diff: int = 250
+    jdbc_max_page_size_bytes: int = 102_400
+
+
+class Role(Enum):
+    """What a node starts as; Artemis' ``primary``/``master`` and ``backup``/``slave``."""
+
+    LIVE = "live"
+    BACKUP = "backup"
+
+
+@dataclass(frozen=True)
+class HaPolicy:
+    """``ha-policy/shared-store``; without an ``ha-policy`` a node is live and alone."""
+
+    role: Role = Role.LIVE
+    failover_on_shutdown: bool = False
+    wait_for_activation: bool = True
+    allow_failback: bool = True
+    restart_backup: bool = True
+
+
+@dataclass(frozen=True)
+class AcceptorSettings:
+    """One ``acceptor``: where STOMP clients connect."""
+
+    name: str
+    host: str
+    port: int
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class RoutingType(Enum):
+    """Artemis' routing types: to one queue of the address, or to every one."""
+
+    ANYCAST = "ANYCAST"
+    MULTICAST = "MULTICAST"
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """A ``queue`` declared under an address."""
+
+    name: str
+    routing_type: RoutingType
+    durable: bool = True
+    max_consumers: int = -1
+
+
+@dataclass(frozen=True)
+class AddressConfiguration:
+    """An ``address`` declared under ``addresses``."""
+
+    name: str
+    routing_types: frozenset[RoutingType]
+    queues: tuple[QueueSettings, ...] = ()
+
+
+@dataclass(frozen=True)
+class AddressSettings:
+    """One ``address-setting``; ``match`` uses ``.`` between words, ``*`` a word, ``#`` any words.
+
+    A value of None is not set here and is inherited from a less specific match.
+    """
+
+    match: str
+    dead_letter_address: str | None = None
+    expiry_address: str | None = None
+    max_delivery_attempts: int | None = None
+    redelivery_delay: int | None = None
+    max_size_bytes: int | None = None
+    max_size_messages: int | None = None
+    page_size_bytes: int | None = None
+    auto_create_queues: bool | None = None
+    auto_create_addresses: bool | None = None
+    default_address_routing_type: RoutingType | None = None
+
+
+@dataclass(frozen=True)
+class SecuritySetting:
+    """One ``security-setting``: which roles hold which permission on the matching addresses."""
+
+    match: str
+    permissions: Mapping[str, frozenset[str]]
+    """Artemis' permission type (``send``, ``consume``, ``createAddress`` ...) to its roles."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A user who may connect when security is enabled (Orthia's ``users`` element)."""
+
+    name: str
+    password: Secret
+    roles: frozenset[str]
+
+
+@dataclass(frozen=True)
+class HealthSettings:
+    """Orthia's ``health`` element: the HTTP endpoint of probes and metrics, off unless present."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class StompLimits:
+    """Orthia's ``stomp-limits`` element: what a client may make the broker hold in memory."""
+
+    max_header_bytes: int = 65_536
+    max_headers: int = 256
+    max_body_bytes: int = 16_777_216
+    max_transaction_bytes: int = 67_108_864
+    max_transactions: int = 64
+    max_subscriptions: int = 1_024
+    prefetch_count: int = 100
+    """Unacknowledged messages a subscription may hold, unless it asks otherwise."""
+    connect_timeout: int = 10_000
+    """How long a socket may stay open before its CONNECT frame is whole."""
+    max_connections: int = 4_096
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A whole ``broker.xml``."""
+
+    name: str
+    source: Path | None
+    database_store: DatabaseStoreSettings
+    ha_policy: HaPolicy = field(default_factory=HaPolicy)
+    acceptors: tuple[AcceptorSettings, ...] = ()
+    addresses: tuple[AddressConfiguration, ...] = ()
+    address_settings: tuple[AddressSettings, ...] = ()
+    security_enabled: bool = True
+    security_settings: tuple[SecuritySetting, ...] = ()
+    users: tuple[User, ...] = ()
+    health: HealthSettings | None = None
+    stomp_limits: StompLimits = field(default_factory=StompLimits)
+    global_max_size: int = 67_108_864
+    """Bytes of messages all queues together keep in memory before they read on from the table."""
+    failover_log_directory: Path | None = None
+    """Orthia's own: where this node's failover log file is written; None writes no file."""
+    warnings: tuple[str, ...] = ()
+    """What was accepted but has no meaning here; to be logged once at start."""
