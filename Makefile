@@ -1,0 +1,57 @@
+# Every target does its own set-up on a fresh Debian or Ubuntu; `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+APT_INSTALL := export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -qq && \
+	$(SUDO) -E apt-get install -y -qq --no-install-recommends
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test servers run demo test lint format docs benchmark clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.installed ## Make the virtual environment with Orthia in it
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Orthia needs Python 3.11 or newer; found $$($(PYTHON) --version 2>&1)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(APT_INSTALL) python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+setup-test: $(VENV)/.installed-test servers ## The same with all that the tests need
+
+servers: ## Install PostgreSQL and MariaDB (binaries only: the tests start private servers)
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(APT_INSTALL) postgresql; }
+	@PATH=$$PATH:/usr/sbin; command -v mariadbd >/dev/null || { $(APT_INSTALL) mariadb-server; }
+
+run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
+	$(BIN)/orthia pair
+
+demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost
+	$(BIN)/orthia demo
+
+test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup-test ## Ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+
+format: setup-test ## Let ruff format and fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
