@@ -1,0 +1,265 @@
+"""The bytes in the ``record`` column, versioned; the broker and the pipeline both read them here.
+
+A message, version 1, big-endian::
+
+    version u8 | priority u8 | address length u16 | headers length u32 | body length u32
+    timestamp i64 | expires i64 | address | headers | body | CRC-32 of all before it, u32
+
+Everything else is small and rare: ``version u8 | CRC-32 of the document, u32 | JSON document``.
+A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from config.settings import RoutingType
+from journal.errors import CorruptRecord
+
+_VERSION = 1
+_MESSAGE_HEADER = struct.Struct(">BBHIIqq")
+_DOCUMENT_HEADER = struct.Struct(">BI")
+_CRC = struct.Struct(">I")
+_MAX_ADDRESS_BYTES = 0xFFFF
+
+
+class MessageRecord(NamedTuple):
+    """A persistent message as it was accepted; a tuple because one is made for every SEND."""
+
+    address: str
+    headers: bytes
+    """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; ``headers_map`` decodes them."""
+    body: bytes
+    timestamp_ms: int
+    """When the broker accepted it, milliseconds since 1970 UTC."""
+    expires_ms: int
+    """When it expires, milliseconds since 1970 UTC; 0 never."""
+    priority: int
+
+
+class ReferenceRecord(NamedTuple):
+    """One queue's share of a message whose body row is ``id`` of the reference's row."""
+
+    position: int
+    """1 for the first reference; the reference's row is body seq + position."""
+    total: int
+    """How many references the body has; their rows follow it without a gap."""
+
+
+@dataclass(frozen=True)
+class QueueBinding:
+    """A queue that outlives its node."""
+
+    queue_id: int
+    name: str
+    address: str
+    routing_type: RoutingType
+    durable: bool = True
+    max_consumers: int = -1
+    auto_created: bool = False
+
+
+@dataclass(frozen=True)
+class AddressBinding:
+    """An address that outlives its node."""
+
+    address_id: int
+    name: str
+    routing_types: frozenset[RoutingType]
+    auto_created: bool = False
+
+
+def encode_message(record: MessageRecord) -> bytes:
+    """Return the stored form of ``record``; raise ValueError for an address over 65,535 bytes."""
+    address_text, headers, body, timestamp_ms, expires_ms, priority = record
+    address = address_text.encode()
+    if len(address) > _MAX_ADDRESS_BYTES:
+        raise ValueError(f"an address of {len(address)} bytes is longer than {_MAX_ADDRESS_BYTES}")
+    head = _MESSAGE_HEADER.pack(
+        _VERSION, priority, len(address), len(headers), len(body), timestamp_ms, expires_ms
+    )
+    head = b"".join((head, address, headers))
+    return b"".join((head, body, _CRC.pack(zlib.crc32(body, zlib.crc32(head)))))
+
+
+def decode_message(data: bytes, seq: int) -> MessageRecord:
+    """Return the message stored as ``data`` in row ``seq``; raise CorruptRecord."""
+    if len(data) < _MESSAGE_HEADER.size + _CRC.size:
+        raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a message has")
+    version, priority, address_size, headers_size, body_size, timestamp_ms, expires_ms = (
+        _MESSAGE_HEADER.unpack_from(data)
+    )
+    _check_version(version, seq)
+    headers_at = _MESSAGE_HEADER.size + address_size
+    body_at = headers_at + headers_size
+    end = body_at + body_size
+    if end + _CRC.size != len(data):
+        raise CorruptRecord(seq, f"it has {len(data)} bytes and its lengths say {end + _CRC.size}")
+    body = data[body_at:end]
+    if zlib.crc32(body, zlib.crc32(data[:body_at])) != _CRC.unpack_from(data, end)[0]:
+        raise CorruptRecord(seq, "its checksum does not match")
+    try:
+        address = data[_MESSAGE_HEADER.size : headers_at].decode()
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(seq, "its address is not UTF-8") from error
+    return MessageRecord(
+        address, data[headers_at:body_at], body, timestamp_ms, expires_ms, priority
+    )
+
+
+_UNESCAPED = {"r": "\r", "n": "\n", "c": ":", "\\": "\\"}
+
+
+def headers_map(headers: bytes) -> dict[str, str]:
+    """Decode a ``MessageRecord.headers`` block; the first of repeated headers counts.
+
+    Raises ValueError if a line has no colon or an escape STOMP 1.2 does not know.
+    """
+    decoded: dict[str, str] = {}
+    for line in headers.decode().split("\n"):
+        if line:
+            key, colon, value = line.partition(":")
+            if not colon:
+                raise ValueError(f"the header line {line!r} has no colon")
+            decoded.setdefault(_unescape(key), _unescape(value))
+    return decoded
+
+
+def _unescape(text: str) -> str:
+    return "".join(_unescaped_parts(text)) if "\\" in text else text
+
+
+def _unescaped_parts(text: str) -> Iterator[str]:
+    characters = iter(text)
+    for character in characters:
+        if character != "\\":
+            yield character
+            continue
+        escape = next(characters, "")
+        if escape not in _UNESCAPED:
+            raise ValueError(f"\\{escape} in the header text {text!r} is no STOMP 1.2 escape")
+        yield _UNESCAPED[escape]
+
+
+def encode_reference(reference: ReferenceRecord) -> bytes:
+    """Return the stored form of ``reference``."""
+    return _encode_document({"position": reference.position, "total": reference.total})
+
+
+def decode_reference(data: bytes, seq: int) -> ReferenceRecord:
+    """Return the reference stored as ``data`` in row ``seq``; raise CorruptRecord."""
+    document = _Document(data, seq)
+    return ReferenceRecord(document.integer("position"), document.integer("total"))
+
+
+def encode_queue_binding(binding: QueueBinding) -> bytes:
+    """Return the stored form of ``binding``; its id is the row's ``id`` column."""
+    return _encode_document(
+        {
+            "name": binding.name,
+            "address": binding.address,
+            "routing-type": binding.routing_type.value,
+            "durable": binding.durable,
+            "max-consumers": binding.max_consumers,
+            "auto-created": binding.auto_created,
+        }
+    )
+
+
+def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
+    """Return the queue stored as ``data`` in row ``queue_id``; raise CorruptRecord."""
+    document = _Document(data, queue_id)
+    return QueueBinding(
+        queue_id,
+        name=document.text("name"),
+        address=document.text("address"),
+        routing_type=document.routing_type(document.text("routing-type")),
+        durable=document.flag("durable"),
+        max_consumers=document.integer("max-consumers"),
+        auto_created=document.flag("auto-created"),
+    )
+
+
+def encode_address_binding(binding: AddressBinding) -> bytes:
+    """Return the stored form of ``binding``; its id is the row's ``id`` column."""
+    return _encode_document(
+        {
+            "name": binding.name,
+            "routing-types": sorted(kind.value for kind in binding.routing_types),
+            "auto-created": binding.auto_created,
+        }
+    )
+
+
+def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
+    """Return the address stored as ``data`` in row ``address_id``; raise CorruptRecord."""
+    document = _Document(data, address_id)
+    return AddressBinding(
+        address_id,
+        name=document.text("name"),
+        routing_types=frozenset(map(document.routing_type, document.texts("routing-types"))),
+        auto_created=document.flag("auto-created"),
+    )
+
+
+def _check_version(version: int, seq: int) -> None:
+    if version != _VERSION:
+        raise CorruptRecord(seq, f"its codec version is {version} and this node reads {_VERSION}")
+
+
+def _encode_document(document: dict[str, object]) -> bytes:
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return _DOCUMENT_HEADER.pack(_VERSION, zlib.crc32(text)) + text
+
+
+class _Document:
+    """A checked JSON record whose fields are read by type."""
+
+    def __init__(self, data: bytes, seq: int) -> None:
+        self._seq = seq
+        if len(data) < _DOCUMENT_HEADER.size:
+            raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a record has")
+        version, checksum = _DOCUMENT_HEADER.unpack_from(data)
+        _check_version(version, seq)
+        text = data[_DOCUMENT_HEADER.size :]
+        if zlib.crc32(text) != checksum:
+            raise CorruptRecord(seq, "its checksum does not match")
+        try:
+            self._fields = json.loads(text)
+        except ValueError as error:
+            raise CorruptRecord(seq, "it is not JSON") from error
+        if not isinstance(self._fields, dict):
+            raise CorruptRecord(seq, "it is not a JSON object")
+
+    def text(self, name: str) -> str:
+        value = self._fields.get(name)
+        if not isinstance(value, str):
+            raise CorruptRecord(self._seq, f"its field {name!r} is not a text")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        values = self._fields.get(name)
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise CorruptRecord(self._seq, f"its field {name!r} is not a list of texts")
+        return values
+
+    def integer(self, name: str) -> int:
+        value = self._fields.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise CorruptRecord(self._seq, f"its field {name!r} is not an integer")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._fields.get(name)
+        if not isinstance(value, bool):
+            raise CorruptRecord(self._seq, f"its field {name!r} is not true or false")
+        return value
+
+    def routing_type(self, text: str) -> RoutingType:
+        try:
+            return RoutingType(text)
+        except ValueError as error:
+            raise CorruptRecord(self._seq, f"{text!r} is no routing type") from error

@@ -1,0 +1,52 @@
+"""What can go wrong in the journal; every error is an ``OrthiaError``."""
+
+from config.errors import OrthiaError
+
+
+class JournalError(OrthiaError):
+    """Root of the journal's errors."""
+
+
+class Fenced(JournalError):
+    """The database refused a batch because a newer live node has advanced the fence.
+
+    Nothing of the batch was stored. The node that meets it stops and never writes again.
+    """
+
+    def __init__(self, token: int) -> None:
+        super().__init__(
+            f"the journal refused a batch: fencing token {token} is no longer the newest, another"
+            " node has become live; this node must stop"
+        )
+        self.token = token
+
+
+class LeaseExpired(JournalError):
+    """The node's lease ended by its own stopwatch before a batch was known to be stored."""
+
+
+class JournalClosed(JournalError):
+    """The journal was closed or has failed, and takes no more work."""
+
+
+class RecordTooLarge(JournalError):
+    """A record exceeds what the database takes in one row; nothing of its unit was accepted."""
+
+    def __init__(self, size_bytes: int, max_bytes: int) -> None:
+        super().__init__(
+            f"a record of {size_bytes} bytes is too large for the journal, which takes"
+            f" {max_bytes}; send a smaller message or raise the database's packet limit"
+        )
+        self.size_bytes = size_bytes
+        self.max_bytes = max_bytes
+
+
+class CorruptRecord(JournalError):
+    """A stored record cannot be read. Its row stays in the table for a person to look at."""
+
+    def __init__(self, seq: int, reason: str) -> None:
+        super().__init__(
+            f"the journal record with seq {seq} is corrupt: {reason}; its row was left in place"
+        )
+        self.seq = seq
+        self.reason = reason

@@ -1,0 +1,55 @@
+"""The journal's two tables, MESSAGES and BINDINGS: one shape, created by migrations only."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+)
+from sqlalchemy.dialects.mysql import LONGBLOB
+
+from config.urls import Dialect
+from database.sqltime import UtcTimestamp, db_now
+from database.tables import fold_table_name
+
+# SQLite keeps a table in the order of its INTEGER PRIMARY KEY; any other spelling of the type
+# costs a second b-tree and a second write for every row.
+_SEQ = BigInteger().with_variant(Integer(), "sqlite")
+_RECORD = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+
+
+def queue_index_name(table_name: str, dialect: Dialect) -> str:
+    """Return the name of the index on (queue_id, seq) of the journal table ``table_name``."""
+    return fold_table_name(dialect, f"{table_name}_QUEUE_SEQ")
+
+
+def messages_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare MESSAGES under the configured ``name``, which is folded as ``dialect`` does."""
+    return _journal_table(metadata, name, dialect)
+
+
+def bindings_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare BINDINGS under the configured ``name``, which is folded as ``dialect`` does."""
+    return _journal_table(metadata, name, dialect)
+
+
+def _journal_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    return Table(
+        fold_table_name(dialect, name),
+        metadata,
+        Column("seq", _SEQ, primary_key=True, autoincrement=False),
+        Column("id", BigInteger, nullable=False),
+        Column("record_type", SmallInteger, nullable=False),
+        Column("user_record_type", SmallInteger, nullable=False),
+        Column("tx_id", BigInteger, nullable=True),
+        Column("queue_id", BigInteger, nullable=True),
+        Column("epoch", BigInteger, nullable=False),
+        Column("written_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        Column("record", _RECORD, nullable=False),
+        Index(queue_index_name(name, dialect), "queue_id", "seq"),
+        mysql_engine="InnoDB",
+    )
