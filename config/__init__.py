@@ -1,0 +1,42 @@
+"""What the operator asked for: ``broker.xml`` read into frozen, checked settings."""
+
+from config.errors import ConfigurationError, OrthiaError
+from config.secrets import Secret, mask
+from config.settings import (
+    AcceptorSettings,
+    AddressConfiguration,
+    AddressSettings,
+    DatabaseStoreSettings,
+    HaPolicy,
+    HealthSettings,
+    QueueSettings,
+    Role,
+    RoutingType,
+    SecuritySetting,
+    Settings,
+    StompLimits,
+    User,
+)
+from config.urls import DatabaseUrl, Dialect
+
+__all__ = [
+    "AcceptorSettings",
+    "AddressConfiguration",
+    "AddressSettings",
+    "ConfigurationError",
+    "DatabaseStoreSettings",
+    "DatabaseUrl",
+    "Dialect",
+    "HaPolicy",
+    "HealthSettings",
+    "OrthiaError",
+    "QueueSettings",
+    "Role",
+    "RoutingType",
+    "Secret",
+    "SecuritySetting",
+    "Settings",
+    "StompLimits",
+    "User",
+    "mask",
+]

@@ -1,0 +1,26 @@
+"""Names an operator chooses that end up in SQL: table names, the one thing SQL cannot bind."""
+
+import re
+from typing import Final
+
+from config.errors import ConfigurationError
+
+MAXIMUM_TABLE_NAME_LENGTH: Final = 48
+"""PostgreSQL cuts identifiers at 63 bytes; the room left is for the suffixes of our indexes."""
+
+_TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def validate_table_name(name: str) -> str:
+    """Return ``name`` if it can be a table's on every DBMS, else raise ConfigurationError."""
+    if not _TABLE_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} is not a table name; expected letters, digits and underscores,"
+            " starting with a letter or underscore"
+        )
+    if len(name) > MAXIMUM_TABLE_NAME_LENGTH:
+        raise ConfigurationError(
+            f"the table name {name!r} has {len(name)} characters;"
+            f" expected at most {MAXIMUM_TABLE_NAME_LENGTH}"
+        )
+    return name

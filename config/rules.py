@@ -1,0 +1,279 @@
+"""Rules a whole configuration must keep, whoever wrote it: a file or a command line.
+
+The lease's timers, with E = ``jdbc-lock-expiration``, R = ``jdbc-lock-renew-period`` and
+N = ``jdbc-network-timeout`` (all milliseconds):
+
+* E > 0, R > 0 and R < E: a lease ends, and is renewed before it does;
+* E >= 2 R + 100: two renewals fall into a lease, and a query between them has a bounded time left;
+* N >= 100: no call to the database lasts for ever.
+
+The lease's queries are given Q = min(N, E - 2 R). A renewal is triggered R after the last one that
+worked, so one that hangs is given up at R + Q <= E - R: one whole period before the lease ends.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from config.errors import ConfigurationError
+from config.names import validate_table_name
+from config.settings import DatabaseStoreSettings, Settings
+
+MINIMUM_QUERY_TIMEOUT: Final = 100
+"""Milliseconds: below this an ordinary pause of a busy machine passes for a dead database."""
+
+_STORE: Final = "core/store/database-store"
+_TABLES: Final = (
+    "bindings-table-name",
+    "message-table-name",
+    "large-message-table-name",
+    "page-store-table-name",
+    "node-manager-store-table-name",
+    "failover-log-table-name",
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule that is broken."""
+
+    element: str
+    """Path of the element to change, as ``core/acceptors/acceptor[stomp]``."""
+    message: str
+    """What is wrong, with the numbers, and what was expected."""
+
+    @property
+    def name(self) -> str:
+        """The element's own name, without those around it."""
+        return self.element.rpartition("/")[2]
+
+
+def lease_query_timeout(store: DatabaseStoreSettings) -> int:
+    """Return how long, in milliseconds, a query of the lease may take before it has failed.
+
+    The rule is in this module's docstring: a hung renewal is over one period before the lease is.
+    """
+    return min(
+        store.jdbc_network_timeout, store.jdbc_lock_expiration - 2 * store.jdbc_lock_renew_period
+    )
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigurationError naming every rule that ``settings`` break, one a line."""
+    found = violations(settings)
+    if found:
+        where = f"{settings.source}: " if settings.source else ""
+        raise ConfigurationError(
+            "\n".join(f"{where}<{violation.name}>: {violation.message}" for violation in found)
+        )
+
+
+def violations(settings: Settings) -> list[Violation]:
+    """Return every rule that ``settings`` break."""
+    return [violation for rule in _RULES for violation in rule(settings)]
+
+
+def _timers(settings: Settings) -> Iterator[Violation]:
+    store = settings.database_store
+    renew, expiration = store.jdbc_lock_renew_period, store.jdbc_lock_expiration
+    for element, value in (
+        ("jdbc-lock-expiration", expiration),
+        ("jdbc-lock-renew-period", renew),
+    ):
+        if value <= 0:
+            yield Violation(f"{_STORE}/{element}", f"is {value} ms; expected more than 0")
+    if renew > 0 and expiration > 0:
+        yield from _room_for_renewals(renew, expiration)
+    if store.jdbc_network_timeout < MINIMUM_QUERY_TIMEOUT:
+        yield Violation(
+            f"{_STORE}/jdbc-network-timeout",
+            f"is {store.jdbc_network_timeout} ms; expected at least {MINIMUM_QUERY_TIMEOUT} ms:"
+            " a call to the database that never ends would hold the node for ever",
+        )
+    if store.jdbc_lock_acquisition_timeout < -1 or store.jdbc_lock_acquisition_timeout == 0:
+        yield Violation(
+            f"{_STORE}/jdbc-lock-acquisition-timeout",
+            f"is {store.jdbc_lock_acquisition_timeout} ms;"
+            " expected more than 0, or -1 to wait for ever",
+        )
+    for element, value in (
+        ("jdbc-journal-sync-period", store.jdbc_journal_sync_period),
+        ("jdbc-allowed-time-diff", store.jdbc_allowed_time_diff),
+    ):
+        if value < 0:
+            yield Violation(f"{_STORE}/{element}", f"is {value} ms; expected 0 or more")
+
+
+def _room_for_renewals(renew: int, expiration: int) -> Iterator[Violation]:
+    least = 2 * renew + MINIMUM_QUERY_TIMEOUT
+    if renew >= expiration:
+        yield Violation(
+            f"{_STORE}/jdbc-lock-renew-period",
+            f"is {renew} ms, which is not less than jdbc-lock-expiration ({expiration} ms):"
+            f" the lease would end before it is renewed; expected less than {expiration} ms",
+        )
+    elif expiration < least:
+        yield Violation(
+            f"{_STORE}/jdbc-lock-expiration",
+            f"is {expiration} ms, which leaves no room for two renewals every {renew} ms"
+            f" (jdbc-lock-renew-period) and a query of {MINIMUM_QUERY_TIMEOUT} ms;"
+            f" expected at least 2 x {renew} + {MINIMUM_QUERY_TIMEOUT} = {least} ms",
+        )
+
+
+def _table_names(settings: Settings) -> Iterator[Violation]:
+    store = settings.database_store
+    names: dict[str, str] = {
+        element: getattr(store, element.replace("-", "_")) for element in _TABLES
+    }
+    for element, name in names.items():
+        try:
+            validate_table_name(name)
+        except ConfigurationError as error:
+            yield Violation(f"{_STORE}/{element}", str(error))
+    # Alembic keeps the schema's version in a table named after the node manager's.
+    names["node-manager-store-table-name (its _VERSION table)"] = (
+        f"{store.node_manager_store_table_name}_VERSION"
+    )
+    for (first, first_name), (second, second_name) in combinations(names.items(), 2):
+        # PostgreSQL folds the case of names, and SQLite and MySQL may ignore it.
+        if first_name.lower() == second_name.lower():
+            blamed = second if second in _TABLES else first
+            yield Violation(
+                f"{_STORE}/{blamed}",
+                f"{second_name!r} is the name of two tables: {first} and {second};"
+                " expected a name of its own for each (case does not count)",
+            )
+
+
+def _acceptors(settings: Settings) -> Iterator[Violation]:
+    for acceptor in settings.acceptors:
+        yield from _port(f"core/acceptors/acceptor[{acceptor.name}]", acceptor.port)
+    for first, second in combinations(settings.acceptors, 2):
+        element = f"core/acceptors/acceptor[{second.name}]"
+        if first.name == second.name:
+            yield Violation(element, "is named twice; expected a name of its own for each acceptor")
+        if first.port and (first.host, first.port) == (second.host, second.port):
+            yield Violation(
+                element,
+                f"listens on {second.host}:{second.port}, and so does acceptor {first.name!r};"
+                " expected a port of its own",
+            )
+    if settings.health is not None:
+        yield from _port("core/health", settings.health.port)
+        for acceptor in settings.acceptors:
+            if settings.health.port and settings.health.port == acceptor.port:
+                yield Violation(
+                    "core/health",
+                    f"port {settings.health.port} is acceptor {acceptor.name!r}'s;"
+                    " expected a port of its own",
+                )
+
+
+def _port(element: str, port: int) -> Iterator[Violation]:
+    if not 0 <= port <= 65_535:
+        yield Violation(
+            element, f"port {port} does not exist; expected 1 to 65535, or 0 for any free one"
+        )
+
+
+def _security(settings: Settings) -> Iterator[Violation]:
+    yield from _repeated("core/users/user", (user.name for user in settings.users))
+    if settings.security_enabled and settings.acceptors and not settings.users:
+        # Artemis reads users from other files; without one here nobody could ever connect, and
+        # letting everybody in instead would be worse.
+        yield Violation(
+            "core/users",
+            "security is enabled and there is no user, so no client could connect; expected"
+            " <users> of urn:orthia with at least one <user>, or"
+            " <security-enabled>false</security-enabled>",
+        )
+
+
+def _addresses(settings: Settings) -> Iterator[Violation]:
+    yield from _repeated("core/addresses/address", (address.name for address in settings.addresses))
+    owners: dict[str, str] = {}
+    for address in settings.addresses:
+        for queue in address.queues:
+            element = f"core/addresses/address[{address.name}]/queue[{queue.name}]"
+            if queue.name in owners:
+                yield Violation(
+                    element,
+                    f"the queue {queue.name!r} is also declared under address"
+                    f" {owners[queue.name]!r}; expected a name of its own",
+                )
+            owners.setdefault(queue.name, address.name)
+            if queue.routing_type not in address.routing_types:
+                yield Violation(
+                    element,
+                    f"is {queue.routing_type.value} under an address that is not;"
+                    f" expected it under <{queue.routing_type.value.lower()}>",
+                )
+            if queue.max_consumers < -1:
+                yield Violation(
+                    element, f"max-consumers is {queue.max_consumers}; expected -1 (any) or more"
+                )
+
+
+def _address_settings(settings: Settings) -> Iterator[Violation]:
+    yield from _repeated(
+        "core/address-settings/address-setting", (one.match for one in settings.address_settings)
+    )
+    for one in settings.address_settings:
+        element = f"core/address-settings/address-setting[{one.match}]"
+        numbers: tuple[tuple[str, int | None, int, str], ...] = (
+            ("max-delivery-attempts", one.max_delivery_attempts, -1, "-1 (no limit) or more than"),
+            ("redelivery-delay", one.redelivery_delay, 0, "0 or more"),
+            ("max-size-bytes", one.max_size_bytes, -1, "-1 (no limit) or more"),
+            ("max-size-messages", one.max_size_messages, -1, "-1 (no limit) or more"),
+            ("page-size-bytes", one.page_size_bytes, 1, "1 or more"),
+        )
+        for name, value, least, expected in numbers:
+            if value is not None and (value < least or (name, value) == _NO_ATTEMPT):
+                shown = f"{expected} 0" if expected.endswith("than") else expected
+                yield Violation(f"{element}/{name}", f"is {value}; expected {shown}")
+        for name, target in (
+            ("dead-letter-address", one.dead_letter_address),
+            ("expiry-address", one.expiry_address),
+        ):
+            if target is not None and any(sign in target for sign in "*#"):
+                yield Violation(
+                    f"{element}/{name}",
+                    f"{target!r} has a wildcard; expected the name of one address",
+                )
+
+
+_NO_ATTEMPT: Final = ("max-delivery-attempts", 0)
+
+
+def _limits(settings: Settings) -> Iterator[Violation]:
+    for name, value in vars(settings.stomp_limits).items():
+        if value < 1:
+            yield Violation(
+                f"core/stomp-limits/{name.replace('_', '-')}", f"is {value}; expected 1 or more"
+            )
+    if settings.global_max_size < 1:
+        yield Violation(
+            "core/global-max-size",
+            f"is {settings.global_max_size} bytes; expected 1 or more, or -1 for the default",
+        )
+
+
+def _repeated(element: str, names: Iterable[str]) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield Violation(f"{element}[{name}]", "is there twice; expected it once")
+        seen.add(name)
+
+
+_RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
+    _timers,
+    _table_names,
+    _acceptors,
+    _security,
+    _addresses,
+    _address_settings,
+    _limits,
+)

@@ -1,0 +1,198 @@
+"""Database URLs: Artemis' JDBC URLs and SQLAlchemy's, read into one form."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, unquote_plus
+
+import sqlalchemy
+from sqlalchemy.exc import ArgumentError
+
+from config.dialects import Dialect
+from config.errors import ConfigurationError
+from config.jdbc import translate
+from config.secrets import HIDDEN
+
+__all__ = ["DatabaseUrl", "Dialect"]
+
+_DRIVERS: Final = {
+    Dialect.POSTGRESQL: "postgresql+psycopg2",
+    Dialect.MYSQL: "mysql+pymysql",
+    Dialect.SQLITE: "sqlite",
+}
+_SCHEMES: Final = {
+    "postgresql": Dialect.POSTGRESQL,
+    "postgresql+psycopg2": Dialect.POSTGRESQL,
+    "mysql": Dialect.MYSQL,
+    "mysql+pymysql": Dialect.MYSQL,
+    "mariadb": Dialect.MYSQL,
+    "mariadb+pymysql": Dialect.MYSQL,
+    "sqlite": Dialect.SQLITE,
+    "sqlite+pysqlite": Dialect.SQLITE,
+}
+_DEFAULT_PORTS: Final = {Dialect.POSTGRESQL: 5432, Dialect.MYSQL: 3306}
+_EXPECTED: Final = (
+    "expected jdbc:postgresql://HOST:5432/DATABASE, jdbc:mysql://HOST:3306/DATABASE,"
+    " jdbc:mariadb://HOST:3306/DATABASE, jdbc:sqlite:PATH or a SQLAlchemy URL of one of these"
+)
+_SECRET_KEY: Final = re.compile(r"pass(word|phrase|wd)?$|secret|token", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class DatabaseUrl:
+    """Where the database is, and how to reach it. ``str`` and ``repr`` hide every password."""
+
+    dialect: Dialect
+    sqlalchemy_url: sqlalchemy.URL = field(repr=False)
+    ignored_properties: tuple[str, ...] = ()
+    """JDBC properties that were given and have no meaning for the Python driver."""
+
+    @classmethod
+    def parse(cls, text: str) -> "DatabaseUrl":
+        """Read a JDBC or SQLAlchemy URL; raises ConfigurationError, never quoting a password."""
+        url = text.strip()
+        if url.lower().startswith("jdbc:"):
+            return _parse_jdbc(url[len("jdbc:") :])
+        return _parse_sqlalchemy(url)
+
+    @property
+    def display(self) -> str:
+        """The URL with its passwords hidden."""
+        hidden = {
+            key: HIDDEN for key in self.sqlalchemy_url.query if _SECRET_KEY.search(key) is not None
+        }
+        shown = self.sqlalchemy_url.update_query_dict(hidden)
+        # SQLAlchemy percent-encodes the stars in a query.
+        return shown.render_as_string(hide_password=True).replace("%2A" * 4, HIDDEN)
+
+    def __str__(self) -> str:
+        return self.display
+
+    def __repr__(self) -> str:
+        return f"DatabaseUrl({self.display!r})"
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The database file of SQLite; None for the others."""
+        if self.dialect is not Dialect.SQLITE or self.sqlalchemy_url.database is None:
+            return None
+        return Path(self.sqlalchemy_url.database)
+
+    def relative_to(self, directory: Path) -> "DatabaseUrl":
+        """Return this URL with a relative SQLite path made absolute from ``directory``."""
+        path = self.sqlite_path
+        if path is None or path.is_absolute():
+            return self
+        located = self.sqlalchemy_url.set(database=str(directory / path))
+        return DatabaseUrl(self.dialect, located, self.ignored_properties)
+
+
+def _parse_sqlalchemy(text: str) -> DatabaseUrl:
+    scheme = text.partition(":")[0].lower()
+    dialect = _SCHEMES.get(scheme)
+    if dialect is None:
+        # Only a scheme that looks like one is quoted: anything else may hold a password.
+        shown = repr(scheme) if re.fullmatch(r"[a-z][a-z0-9+.]{0,30}", scheme) else "this"
+        raise ConfigurationError(f"{shown} is not a database Orthia knows; {_EXPECTED}")
+    try:
+        url = sqlalchemy.make_url(text)
+    except (ArgumentError, ValueError):
+        # "from None": the causes quote parts of the URL, the password among them.
+        raise ConfigurationError(f"the URL cannot be read; {_EXPECTED}") from None
+    url = url.set(drivername=_DRIVERS[dialect])
+    password = url.query.get("password")
+    if isinstance(password, str):
+        url = url.difference_update_query(["password"]).set(password=password)
+    return DatabaseUrl(dialect, _checked(dialect, url))
+
+
+def _parse_jdbc(text: str) -> DatabaseUrl:
+    scheme, _, rest = text.partition(":")
+    match scheme.lower():
+        case "postgresql":
+            return _parse_jdbc_server(Dialect.POSTGRESQL, rest)
+        case "mysql" | "mariadb":
+            return _parse_jdbc_server(Dialect.MYSQL, rest)
+        case "sqlite":
+            return _parse_jdbc_sqlite(rest)
+        case "derby":
+            raise ConfigurationError(
+                "Derby is a Java library; the embedded database here is SQLite:"
+                " write jdbc:sqlite:PATH instead of jdbc:derby"
+            )
+        case _:
+            shown = repr(f"jdbc:{scheme}") if re.fullmatch(r"[A-Za-z0-9]{1,30}", scheme) else "this"
+            raise ConfigurationError(f"{shown} is not a database Orthia knows; {_EXPECTED}")
+
+
+def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:
+    body, _, query = rest.partition("?")
+    if not body.startswith("//"):
+        raise ConfigurationError(f"the URL names no host; {_EXPECTED}")
+    authority, _, database = body[2:].partition("/")
+    credentials, at, hosts_text = authority.rpartition("@")
+    user, _, password = credentials.partition(":") if at else ("", "", "")
+    hosts = [_host_and_port(dialect, host) for host in hosts_text.split(",")]
+    properties = _jdbc_properties(query)
+    translated = translate(dialect, properties)
+    url_query: dict[str, str | tuple[str, ...]] = dict(translated.query)
+    if len(hosts) > 1:
+        if dialect is not Dialect.POSTGRESQL:
+            raise ConfigurationError(
+                "the URL names several hosts, which the Python driver of MySQL cannot try in turn;"
+                " expected one host"
+            )
+        url_query["host"] = tuple(f"{host}:{port}" for host, port in hosts)
+    url = sqlalchemy.URL.create(
+        _DRIVERS[dialect],
+        username=properties.get("user") or unquote(user) or None,
+        password=properties.get("password") or unquote(password) or None,
+        host=hosts[0][0] if len(hosts) == 1 else None,
+        port=hosts[0][1] if len(hosts) == 1 else None,
+        database=unquote(database) or None,
+        query=url_query,
+    )
+    return DatabaseUrl(dialect, _checked(dialect, url), translated.ignored)
+
+
+def _parse_jdbc_sqlite(rest: str) -> DatabaseUrl:
+    path, _, query = rest.partition("?")
+    path = path.removeprefix("file:")
+    translated = translate(Dialect.SQLITE, _jdbc_properties(query))
+    url = sqlalchemy.URL.create(_DRIVERS[Dialect.SQLITE], database=path or None)
+    return DatabaseUrl(Dialect.SQLITE, _checked(Dialect.SQLITE, url), translated.ignored)
+
+
+def _host_and_port(dialect: Dialect, text: str) -> tuple[str, int]:
+    matched = re.fullmatch(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:(?P<port>[0-9]+))?", text)
+    if matched is None:
+        raise ConfigurationError(f"the host or port of the URL cannot be read; {_EXPECTED}")
+    port = int(matched["port"] or _DEFAULT_PORTS[dialect])
+    if not 1 <= port <= 65_535:
+        raise ConfigurationError(f"port {port} of the URL does not exist; expected 1 to 65535")
+    return matched["host"].strip("[]") or "localhost", port
+
+
+def _jdbc_properties(query: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in re.split("[&;]", query) if part)
+    return {unquote_plus(key): unquote_plus(value) for key, _, value in pairs}
+
+
+def _checked(dialect: Dialect, url: sqlalchemy.URL) -> sqlalchemy.URL:
+    """Refuse a URL that reads well and cannot work."""
+    if dialect is Dialect.SQLITE:
+        if url.database in {None, "", ":memory:"}:
+            raise ConfigurationError(
+                "the SQLite URL names no file; a live node and its backup share one database,"
+                " so expected jdbc:sqlite:PATH or sqlite:///PATH with the path of a file"
+            )
+        return url
+    if not url.database:
+        raise ConfigurationError(f"the URL names no database; {_EXPECTED}")
+    if url.port is not None and not 1 <= url.port <= 65_535:
+        raise ConfigurationError(f"port {url.port} of the URL does not exist; expected 1 to 65535")
+    if dialect is Dialect.MYSQL and "charset" not in url.query:
+        # MySQL's own default may be latin1, which loses what clients send.
+        return url.update_query_dict({"charset": "utf8mb4"})
+    return url
