@@ -1,0 +1,51 @@
+"""How Orthia talks to each DBMS: connections, time-outs, time, locks and what errors mean.
+
+- ``Database.from_settings(s)``: the shared pool and dedicated one-connection engines.
+- ``write_transaction(engine, what)``: a transaction that writes; ``translate_errors(what)`` around
+  anything else.
+- ``UtcTimestamp``, ``db_now()``, ``db_now_plus_ms(ms)``, ``seconds_until(column)``: the database's
+  clock.
+"""
+
+from config.dialects import Dialect
+from database.connecting import SQLITE_BEGIN
+from database.engine import Database, write_transaction
+from database.errors import (
+    DuplicateKey,
+    PermanentStoreError,
+    StoreError,
+    StoreUnavailable,
+    TransientStoreError,
+    UnknownOutcome,
+    classify,
+    translate_errors,
+)
+from database.locks import for_share, named_lock
+from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
+from database.sqltime import UtcTimestamp, db_now, db_now_plus_ms, seconds_until
+from database.tables import fold_table_name
+
+__all__ = [
+    "SQLITE_BEGIN",
+    "Database",
+    "Dialect",
+    "DuplicateKey",
+    "OpenTurnstile",
+    "PermanentStoreError",
+    "SqliteTurnstile",
+    "StoreError",
+    "StoreUnavailable",
+    "TransientStoreError",
+    "Turnstile",
+    "UnknownOutcome",
+    "UtcTimestamp",
+    "classify",
+    "db_now",
+    "db_now_plus_ms",
+    "fold_table_name",
+    "for_share",
+    "named_lock",
+    "seconds_until",
+    "translate_errors",
+    "write_transaction",
+]

@@ -1,0 +1,172 @@
+"""How one connection is opened and set up on each DBMS: time-outs, session, isolation.
+
+Whatever the server does, a call on such a connection ends within the query time-out: the server
+is told to give up a little earlier, with an error of its own that leaves the connection usable;
+if it says nothing, the client cuts the connection.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+
+from config.dialects import Dialect
+from config.secrets import Secret
+from database.network_timeout import TimedConnection
+
+SQLITE_BEGIN = "sqlite_begin"
+"""Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
+
+_SERVER_SHARE = 0.9
+"""The part of the query time-out after which the server itself gives a statement up."""
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """What bounds the calls of one connection."""
+
+    purpose: str
+    """Shown by the server's list of sessions, as ``orthia PURPOSE``."""
+    query_timeout_ms: int
+    idle_in_transaction_ms: int | None = None
+
+    @property
+    def query_timeout_seconds(self) -> float:
+        """The time-out of one call."""
+        return self.query_timeout_ms / 1000
+
+    @property
+    def server_timeout_ms(self) -> int:
+        """When the server gives a statement up."""
+        return max(1, int(self.query_timeout_ms * _SERVER_SHARE))
+
+
+def connect_arguments(
+    dialect: Dialect, url: URL, password: Secret | None, limits: SessionLimits
+) -> dict[str, Any]:
+    """Return the driver's keyword arguments that go before those of the URL."""
+    match dialect:
+        case Dialect.POSTGRESQL:
+            return _postgresql_arguments(url, password, limits)
+        case Dialect.MYSQL:
+            return _mysql_arguments(url, password, limits)
+        case Dialect.SQLITE:
+            # Autocommit as far as sqlite3 is concerned: transactions begin with our own BEGIN.
+            return {"isolation_level": None, "timeout": limits.query_timeout_seconds}
+
+
+def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) -> None:
+    """Have the engine set up every connection it opens, before anything else is done with it."""
+    match dialect:
+        case Dialect.POSTGRESQL:
+            return  # all of it is in the connection's start-up message
+        case Dialect.MYSQL:
+            prepare: Callable[[Any, SessionLimits], None] = _prepare_mysql
+        case Dialect.SQLITE:
+            prepare = _prepare_sqlite
+            event.listen(engine, "begin", _begin_sqlite)
+
+    def on_connect(connection: DBAPIConnection, _record: object) -> None:
+        prepare(connection, limits)
+
+    event.listen(engine, "connect", on_connect, insert=True)
+
+
+def _postgresql_arguments(
+    url: URL, password: Secret | None, limits: SessionLimits
+) -> dict[str, Any]:
+    settings = {
+        "TimeZone": "UTC",
+        "DateStyle": "ISO",
+        "default_transaction_isolation": r"read\ committed",
+        "statement_timeout": limits.server_timeout_ms,
+    }
+    if limits.idle_in_transaction_ms is not None:
+        settings["idle_in_transaction_session_timeout"] = limits.idle_in_transaction_ms
+    options = [f"-c {name}={value}" for name, value in settings.items()]
+    given = url.query.get("options")
+    if isinstance(given, str):
+        options.insert(0, given)
+
+    def factory(dsn: str, **_: object) -> TimedConnection:
+        return TimedConnection(dsn, limits.query_timeout_seconds)
+
+    half = max(1, int(limits.query_timeout_seconds / 2))
+    arguments: dict[str, Any] = {
+        "connection_factory": factory,
+        "connect_timeout": ceil(limits.query_timeout_seconds),
+        "tcp_user_timeout": limits.query_timeout_ms,
+        "keepalives": 1,
+        "keepalives_idle": half,
+        "keepalives_interval": max(1, half // 3),
+        "keepalives_count": 3,
+        "client_encoding": "utf8",
+        "application_name": f"orthia {limits.purpose}",
+        "options": " ".join(options),
+    }
+    if password is not None:
+        arguments["password"] = password.reveal()
+    return arguments
+
+
+def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "connect_timeout": limits.query_timeout_seconds,
+        "read_timeout": limits.query_timeout_seconds,
+        "write_timeout": limits.query_timeout_seconds,
+        "charset": "utf8mb4",
+        "program_name": f"orthia {limits.purpose}",
+    }
+    text = password.reveal() if password is not None else url.password
+    if text is not None:
+        # As bytes: PyMySQL would encode text as Latin-1, which not every password is.
+        arguments["password"] = str(text).encode()
+    return arguments
+
+
+def _prepare_mysql(connection: Any, limits: SessionLimits) -> None:
+    seconds = limits.server_timeout_ms / 1000
+    mariadb = "mariadb" in connection.get_server_info().lower()
+    settings: dict[str, float | str] = {
+        "time_zone": "'+00:00'",
+        "sql_mode": "'TRADITIONAL,NO_AUTO_VALUE_ON_ZERO'",
+        "innodb_lock_wait_timeout": max(1, int(seconds)),
+        "lock_wait_timeout": max(1, int(seconds)),
+    }
+    if mariadb:
+        settings["max_statement_time"] = seconds
+    else:
+        settings["max_execution_time"] = limits.server_timeout_ms
+    if limits.idle_in_transaction_ms is not None:
+        idle_seconds = max(1, limits.idle_in_transaction_ms // 1000)
+        # MySQL has no limit of its own for a session that idles inside a transaction.
+        settings["idle_transaction_timeout" if mariadb else "wait_timeout"] = idle_seconds
+    assignments = ", ".join(f"SESSION {name} = {value}" for name, value in settings.items())
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        cursor.execute(f"SET {assignments}")
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, limits: SessionLimits) -> None:
+    # The switch to WAL wants the file for itself and does not wait by the busy time-out.
+    give_up_seconds = time.monotonic() + limits.query_timeout_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() >= give_up_seconds:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    how = connection.get_execution_options().get(SQLITE_BEGIN, "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {how}")

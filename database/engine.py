@@ -1,0 +1,185 @@
+"""One database and the connections Orthia keeps to it."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine
+
+from config.dialects import Dialect
+from config.errors import ConfigurationError
+from config.secrets import Secret
+from config.settings import DatabaseStoreSettings
+from database.connecting import SQLITE_BEGIN, SessionLimits, connect_arguments, prepare_sessions
+from database.errors import translate_errors
+from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
+from database.sqltime import db_now
+
+_POOL_SIZE = 8
+"""The size of the JDBC pool Artemis uses when its properties say nothing."""
+
+
+class Database:
+    """The database of a ``database-store``; opening it connects nowhere.
+
+    ``engine`` is the shared pool, for shared state, readers and tools; whoever must not be
+    starved takes a ``dedicated_engine``. One object serves all threads of a process; a forked
+    child makes its own.
+    """
+
+    dialect: Dialect
+    engine: Engine
+    turnstile: Turnstile
+    """Lease statements run inside ``turnstile.urgent()``; the journal's writer calls
+    ``turnstile.give_way()`` before each batch. Only on SQLite does it do anything."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        url: sqlalchemy.URL,
+        *,
+        password: Secret | None,
+        network_timeout_ms: int,
+        pool_properties: Mapping[str, str],
+    ) -> None:
+        self.dialect = dialect
+        self._url = url
+        self._password = password
+        self._dedicated: list[Engine] = []
+        self.turnstile = OpenTurnstile()
+        if dialect is Dialect.SQLITE:
+            self.turnstile = SqliteTurnstile(_checked_sqlite_file(url))
+        self.engine = self._create_engine(
+            SessionLimits("shared", network_timeout_ms),
+            **_pool_arguments(pool_properties, network_timeout_ms),
+        )
+
+    @classmethod
+    def from_settings(cls, s: DatabaseStoreSettings) -> "Database":
+        """Return the database of these settings.
+
+        Raises ConfigurationError when an SQLite file cannot be where the URL says.
+        """
+        url = s.jdbc_connection_url.sqlalchemy_url
+        if s.jdbc_user is not None:
+            url = url.set(username=s.jdbc_user)
+        return cls(
+            s.jdbc_connection_url.dialect,
+            url,
+            password=s.jdbc_password,
+            network_timeout_ms=s.jdbc_network_timeout,
+            pool_properties=s.data_source_properties,
+        )
+
+    def dedicated_engine(
+        self, purpose: str, *, query_timeout_ms: int, idle_in_transaction_ms: int | None = None
+    ) -> Engine:
+        """Return an engine with exactly one connection, which nobody else can take away.
+
+        A call lasts at most ``query_timeout_ms``; a checkout that finds the connection broken
+        pings and reconnects within one more each. With ``idle_in_transaction_ms`` the server
+        ends a transaction that stands still for longer, so that a frozen process cannot hold
+        its locks (PostgreSQL, MariaDB; MySQL ends every session idle for so long; SQLite cannot).
+        """
+        engine = self._create_engine(
+            SessionLimits(purpose, query_timeout_ms, idle_in_transaction_ms),
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=query_timeout_ms / 1000,
+        )
+        self._dedicated.append(engine)
+        return engine
+
+    def server_now(self) -> datetime:
+        """Return the database's present instant; raises StoreError."""
+        with translate_errors("read the database's clock"), self.engine.connect() as connection:
+            return connection.execute(sqlalchemy.select(db_now())).scalar_one()
+
+    def dispose(self) -> None:
+        """Close every idle connection, without waiting for the server."""
+        for engine in (self.engine, *self._dedicated):
+            engine.dispose()
+        self._dedicated.clear()
+
+    def _create_engine(self, limits: SessionLimits, **pool: float) -> Engine:
+        dialect_arguments = {}
+        if self.dialect is Dialect.POSTGRESQL:
+            dialect_arguments["use_native_hstore"] = False  # saves a query on every connect
+        engine = sqlalchemy.create_engine(
+            self._url,
+            connect_args=connect_arguments(self.dialect, self._url, self._password, limits),
+            hide_parameters=True,
+            pool_pre_ping=True,
+            **dialect_arguments,
+            **pool,
+        )
+        prepare_sessions(self.dialect, engine, limits)
+        return engine
+
+
+@contextmanager
+def write_transaction(engine: Engine, what: str) -> Iterator[Connection]:
+    """Open a transaction that will write, and commit it if the block ends without an exception.
+
+    On SQLite it begins with BEGIN IMMEDIATE: a transaction that reads first and writes later
+    would fail when another wrote in between. Raises StoreError, with a text that begins with
+    ``what``; UnknownOutcome if the connection was lost at the commit.
+    """
+    writing = engine.execution_options(**{SQLITE_BEGIN: "IMMEDIATE"})
+    with translate_errors(what), writing.connect() as connection, connection.begin() as transaction:
+        yield connection
+        with translate_errors(what, during_commit=True):
+            transaction.commit()
+
+
+def _checked_sqlite_file(url: sqlalchemy.URL) -> Path:
+    if not url.database or url.database == ":memory:":
+        raise ConfigurationError(
+            "an SQLite database in memory cannot be shared by two nodes; expected a file's path"
+        )
+    path = Path(url.database).absolute()
+    directory = path.parent
+    if not directory.is_dir():
+        raise ConfigurationError(
+            f"the directory of the SQLite database {path} does not exist; create {directory}"
+        )
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"the directory {directory} of the SQLite database is not writable for this user;"
+            " SQLite needs to create files beside the database"
+        )
+    if path.exists() and not (path.is_file() and os.access(path, os.R_OK | os.W_OK)):
+        raise ConfigurationError(f"{path} is not a file this user may read and write")
+    return path
+
+
+def _pool_arguments(properties: Mapping[str, str], network_timeout_ms: int) -> dict[str, float]:
+    """Translate the properties of the JDBC pool (Commons DBCP) that mean something here."""
+    max_total = _int_property(properties, "maxTotal", _POOL_SIZE)
+    max_idle = _int_property(properties, "maxIdle", _POOL_SIZE)
+    max_wait_ms = _int_property(properties, "maxWaitMillis", -1)
+    lifetime_ms = _int_property(properties, "maxConnLifetimeMillis", -1)
+    unlimited = max_total <= 0
+    size = max(1, max_idle if unlimited else min(max_idle, max_total))
+    wait_ms = network_timeout_ms if max_wait_ms < 0 else min(max_wait_ms, network_timeout_ms)
+    return {
+        "pool_size": size,
+        "max_overflow": -1 if unlimited else max_total - size,
+        "pool_timeout": wait_ms / 1000,
+        "pool_recycle": -1 if lifetime_ms <= 0 else max(1, lifetime_ms // 1000),
+    }
+
+
+def _int_property(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"data-source-property {name} is {text!r}; expected a whole number"
+        ) from None

@@ -1,0 +1,213 @@
+"""What can go wrong between Orthia and its database, in the four classes callers act on.
+
+Every driver reports trouble in its own way; this module is the one place that knows them:
+psycopg2 by SQLSTATE (or by none at all when the connection is gone), PyMySQL by error number,
+sqlite3 by extended result code. The text of an error is the server's own, never SQL parameters
+and never a password.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg2
+import pymysql
+import sqlalchemy.exc
+
+from config.errors import OrthiaError
+
+
+class StoreError(OrthiaError):
+    """The database could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 - named for what is the case
+    """The database did not answer in time, or the connection to it is lost or refused."""
+
+
+class UnknownOutcome(StoreUnavailable):
+    """The connection was lost at a commit: the transaction may have happened or not."""
+
+
+class TransientStoreError(StoreError):
+    """A deadlock or serialization failure: the transaction was undone and may be repeated."""
+
+
+class PermanentStoreError(StoreError):
+    """The database refused, and would refuse again: wrong password, missing table, bad value."""
+
+
+class DuplicateKey(PermanentStoreError):  # noqa: N818 - named for what is the case
+    """A row with this key exists already."""
+
+
+# SQLSTATEs and classes (their first two characters), from PostgreSQL's appendix of error codes.
+_PG_DUPLICATE = {"23505"}
+_PG_TRANSIENT = {"40001", "40P01"}
+_PG_REFUSED_FOR_NOW = {
+    "25006",  # read-only transaction: this server is a standby, or was made read-only
+    "55P03",  # lock not available
+    "57014",  # statement time-out
+}
+_PG_REFUSED_FOR_NOW_CLASSES = {"53"}  # insufficient resources: connections, memory, disk
+_PG_LOST = {"25P03", "25P04", "40003", "57P01", "57P02", "57P03", "57P05"}
+_PG_LOST_CLASSES = {"08", "58", "XX"}
+# libpq gives no SQLSTATE for a refused login, only the server's text.
+_PG_LOGIN_REFUSED = (
+    "password authentication failed",
+    "authentication failed for user",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "is not permitted to log in",
+)
+
+# Error numbers from the MySQL and MariaDB error references; 2000 and above are the client's.
+_MYSQL_DUPLICATE = {1022, 1062, 1586}
+_MYSQL_TRANSIENT = {1020, 1213, 1614}
+_MYSQL_REFUSED_FOR_NOW = {
+    *(1021, 1037, 1041, 1114),  # disk, memory or table space full
+    *(1040, 1203, 1226),  # too many connections
+    1205,  # lock wait time-out
+    *(1317, 1969, 3024),  # statement interrupted or over its time limit
+    *(1290, 1792, 1836),  # read-only server
+}
+_MYSQL_LOST = {0, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031}
+_MYSQL_CLIENT_PROGRAM_ERRORS = {2014, 2030, 2031, 2034, 2036}  # out of sync, parameters
+
+_SQLITE_DUPLICATE = {
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+    sqlite3.SQLITE_CONSTRAINT_ROWID,
+}
+_SQLITE_TRANSIENT = {sqlite3.SQLITE_BUSY_SNAPSHOT}
+_SQLITE_REFUSED_FOR_NOW = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_SQLITE_LOST = {sqlite3.SQLITE_IOERR}
+
+_DRIVER_ERRORS = (psycopg2.Error, pymysql.Error, sqlite3.Error)
+
+
+def classify(error: BaseException, *, during_commit: bool = False) -> StoreError:
+    """Return the typed error for what a driver or SQLAlchemy raised.
+
+    ``during_commit`` says that the statement that failed was a COMMIT, or a statement that
+    commits itself: a connection lost there is UnknownOutcome. The result is to be raised
+    ``from`` the original. A StoreError is returned as it is.
+    """
+    if isinstance(error, StoreError):
+        return error
+    kind, reason = _kind_and_reason(error)
+    if kind is _Lost:
+        if during_commit:
+            return UnknownOutcome(f"connection lost during commit, outcome unknown: {reason}")
+        return StoreUnavailable(f"the database is not reachable or did not answer: {reason}")
+    return kind(reason)
+
+
+@contextmanager
+def translate_errors(what: str, *, during_commit: bool = False) -> Iterator[None]:
+    """Raise whatever the database raises inside as a StoreError whose text begins with ``what``.
+
+    Other exceptions pass unchanged, a StoreError too: it was told once.
+    """
+    try:
+        yield
+    except (sqlalchemy.exc.SQLAlchemyError, *_DRIVER_ERRORS) as error:
+        typed = classify(error, during_commit=during_commit)
+        raise type(typed)(f"{what}: {typed}") from error
+
+
+class _Lost(StoreUnavailable):
+    """A mark inside this module: no answer; in a commit UnknownOutcome, else StoreUnavailable."""
+
+
+_Verdict = tuple[type[StoreError], str]
+
+
+def _kind_and_reason(error: BaseException) -> _Verdict:
+    if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
+        return _kind_and_reason(error.orig)
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return StoreUnavailable, "every connection of the pool stayed busy; raise its maxTotal"
+    if isinstance(error, psycopg2.Error):
+        return _postgresql(error)
+    if isinstance(error, pymysql.Error):
+        return _mysql(error)
+    if isinstance(error, sqlite3.Error):
+        return _sqlite(error)
+    if isinstance(error, OSError):
+        return _Lost, str(error)
+    return PermanentStoreError, f"{type(error).__name__}: {error}"
+
+
+def _postgresql(error: psycopg2.Error) -> _Verdict:
+    code = error.pgcode
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if code is None:
+        return _postgresql_without_code(error, reason), reason
+    reason = f"{reason} (SQLSTATE {code})"
+    if code in _PG_DUPLICATE:
+        return DuplicateKey, reason
+    if code in _PG_TRANSIENT:
+        return TransientStoreError, reason
+    if code in _PG_REFUSED_FOR_NOW or code[:2] in _PG_REFUSED_FOR_NOW_CLASSES:
+        return StoreUnavailable, reason
+    if code in _PG_LOST or code[:2] in _PG_LOST_CLASSES:
+        return _Lost, reason
+    return PermanentStoreError, reason
+
+
+def _postgresql_without_code(error: psycopg2.Error, reason: str) -> type[StoreError]:
+    if any(text in reason for text in _PG_LOGIN_REFUSED):
+        return PermanentStoreError
+    if "FATAL:" in reason and reason.endswith("does not exist"):
+        return PermanentStoreError
+    if isinstance(error, psycopg2.InterfaceError):
+        return _Lost if "connection" in reason else PermanentStoreError
+    # A connection that breaks in the middle of a COPY is a bare DatabaseError.
+    if isinstance(error, psycopg2.OperationalError) or type(error) is psycopg2.DatabaseError:
+        return _Lost
+    return PermanentStoreError
+
+
+def _mysql(error: pymysql.Error) -> _Verdict:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else None
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if code is None:
+        return PermanentStoreError, text
+    if code == 0 and not text:
+        return _Lost, "the connection is closed"
+    reason = f"{text} (error {code})"
+    if code in _MYSQL_DUPLICATE:
+        return DuplicateKey, reason
+    if code in _MYSQL_TRANSIENT:
+        return TransientStoreError, reason
+    if code in _MYSQL_REFUSED_FOR_NOW:
+        return StoreUnavailable, reason
+    client_side = 2000 <= code < 3000 and code not in _MYSQL_CLIENT_PROGRAM_ERRORS
+    if code in _MYSQL_LOST or client_side:
+        return _Lost, reason
+    return PermanentStoreError, reason
+
+
+def _sqlite(error: sqlite3.Error) -> _Verdict:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return PermanentStoreError, str(error)
+    reason = f"{error} ({error.sqlite_errorname})"
+    primary = code & 0xFF
+    if code in _SQLITE_DUPLICATE:
+        return DuplicateKey, reason
+    if code in _SQLITE_TRANSIENT:
+        return TransientStoreError, reason
+    if primary in _SQLITE_REFUSED_FOR_NOW:
+        return StoreUnavailable, reason
+    if primary in _SQLITE_LOST:
+        return _Lost, reason
+    return PermanentStoreError, reason

@@ -1,0 +1,102 @@
+"""Locks a transaction or a migration takes in the database."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Select, text
+from sqlalchemy.exc import DBAPIError
+
+from config.dialects import Dialect
+from database.errors import StoreUnavailable
+
+_POLL_SECONDS = 0.05
+
+_Rows = TypeVar("_Rows", bound=Select[Any])
+
+
+def for_share(select: _Rows, dialect: Dialect) -> _Rows:
+    """Return the SELECT that also locks its rows against change until the transaction ends.
+
+    SQLite has no row locks: there the transaction must have begun with BEGIN IMMEDIATE.
+    """
+    if dialect is Dialect.SQLITE:
+        return select
+    return select.with_for_update(read=True)
+
+
+@contextmanager
+def named_lock(connection: Connection, name: str, timeout_seconds: float) -> Iterator[None]:
+    """Hold the lock of this name; one connection, of all processes, can hold it at a time.
+
+    It belongs to the connection, not to a transaction: the block may commit as often as it
+    likes, and a connection that is lost gives the lock up. ``connection`` must be outside of a
+    transaction, and is so in the block and after it. Raises StoreUnavailable after
+    ``timeout_seconds``.
+    """
+    if connection.dialect.name == "sqlite":
+        with _file_lock(connection, name, timeout_seconds):
+            yield
+        return
+    take, give_back, key = _statements(connection, name)
+
+    def ask(statement: str) -> bool:
+        with connection.begin():
+            return bool(connection.execute(text(statement), {"key": key}).scalar())
+
+    _wait_for(lambda: ask(take), name, timeout_seconds)
+    try:
+        yield
+    finally:
+        connection.rollback()
+        try:
+            ask(give_back)
+        except DBAPIError:
+            connection.invalidate()  # the server frees the locks of a closed session
+
+
+def _statements(connection: Connection, name: str) -> tuple[str, str, int | str]:
+    if connection.dialect.name == "postgresql":
+        # Advisory locks are numbered, within one database.
+        number = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
+        return "SELECT pg_try_advisory_lock(:key)", "SELECT pg_advisory_unlock(:key)", number
+    # User locks are named, within one server, by at most 64 characters.
+    qualified = f"{connection.engine.url.database}/{name}"
+    key = "orthia-" + sha256(qualified.encode()).hexdigest()[:32]
+    return "SELECT GET_LOCK(:key, 0)", "SELECT RELEASE_LOCK(:key)", key
+
+
+@contextmanager
+def _file_lock(connection: Connection, name: str, timeout_seconds: float) -> Iterator[None]:
+    database = Path(str(connection.engine.url.database))
+    path = database.with_name(f"{database.name}-{name}.lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+
+    def take() -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        _wait_for(take, name, timeout_seconds)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(take: Callable[[], bool], name: str, timeout_seconds: float) -> None:
+    give_up_seconds = time.monotonic() + timeout_seconds
+    while not take():
+        if time.monotonic() >= give_up_seconds:
+            raise StoreUnavailable(
+                f"the lock {name!r} was not free within {timeout_seconds:g} s:"
+                " another node holds it; try again when it is done"
+            )
+        time.sleep(_POLL_SECONDS)

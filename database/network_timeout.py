@@ -1,0 +1,193 @@
+"""A network time-out for psycopg2, which has none of its own.
+
+libpq waits for an answer for as long as the TCP connection lives: a server that is stopped, or a
+host that froze, hangs the caller for ever. Every call of a ``TimedConnection`` that talks to the
+server is therefore armed with a deadline, and one thread of the process, the reaper, shuts down
+the socket of a call that overruns. libpq then sees a lost connection and the call raises
+``psycopg2.OperationalError``.
+
+Connecting is bounded by libpq's own ``connect_timeout``.
+"""
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import psycopg2
+import psycopg2.extensions
+
+
+class _Fuse:
+    """The deadline of the call that is under way on one connection, and how to cut it short."""
+
+    __slots__ = ("__weakref__", "_descriptor", "blown", "deadline_seconds", "timeout_seconds")
+
+    def __init__(self, descriptor: int, timeout_seconds: float) -> None:
+        # A duplicate: libpq may close its own at any moment and the number may be used anew.
+        self._descriptor = os.dup(descriptor)
+        self.timeout_seconds = timeout_seconds
+        self.deadline_seconds: float | None = None
+        self.blown = False
+
+    def blow(self) -> None:
+        self.blown = True
+        self.deadline_seconds = None
+        with socket.socket(fileno=os.dup(self._descriptor)) as connection:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # the peer has closed it: the call ends by itself
+
+    def close(self) -> None:
+        self.deadline_seconds = None
+        os.close(self._descriptor)
+
+
+class _Reaper:
+    """Watches every fuse of the process with one thread that sleeps while nothing is armed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._fuses: weakref.WeakSet[_Fuse] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._wake_seconds = float("inf")
+
+    def install(self, fuse: _Fuse) -> None:
+        with self._changed:
+            # A forked child has no thread.
+            if self._thread is None or self._process != os.getpid():
+                self._process = os.getpid()
+                self._wake_seconds = float("inf")
+                self._thread = threading.Thread(
+                    target=self._watch, name="database-network-timeout", daemon=True
+                )
+                self._thread.start()
+            self._fuses.add(fuse)
+
+    def arm(self, fuse: _Fuse) -> None:
+        deadline = time.monotonic() + fuse.timeout_seconds
+        with self._changed:
+            fuse.deadline_seconds = deadline
+            if deadline < self._wake_seconds:
+                self._changed.notify()
+
+    def disarm(self, fuse: _Fuse) -> None:
+        with self._changed:
+            fuse.deadline_seconds = None
+
+    def remove(self, fuse: _Fuse) -> None:
+        with self._changed:
+            self._fuses.discard(fuse)
+            fuse.close()
+
+    def _watch(self) -> NoReturn:
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                earliest = float("inf")
+                for fuse in self._fuses:
+                    deadline = fuse.deadline_seconds
+                    if deadline is None:
+                        continue
+                    if deadline <= now:
+                        fuse.blow()
+                    else:
+                        earliest = min(earliest, deadline)
+                # Calls that are armed and disarmed before this moment wake nobody.
+                self._wake_seconds = earliest
+                self._changed.wait(None if earliest == float("inf") else earliest - now)
+
+
+_reaper = _Reaper()
+
+
+class TimedConnection(psycopg2.extensions.connection):
+    """A connection none of whose calls lasts longer than its network time-out."""
+
+    def __init__(self, dsn: str, network_timeout_seconds: float) -> None:
+        super().__init__(dsn)
+        self.cursor_factory = TimedCursor
+        self._fuse = _Fuse(self.fileno(), network_timeout_seconds)
+        _reaper.install(self._fuse)
+        self._remove_fuse = weakref.finalize(self, _reaper.remove, self._fuse)
+
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """Arm the time-out around a call that talks to the server."""
+        fuse = self._fuse
+        _reaper.arm(fuse)
+        try:
+            yield
+        except psycopg2.Error as error:
+            if fuse.blown:
+                raise psycopg2.OperationalError(
+                    f"no answer within {fuse.timeout_seconds * 1000:.0f} ms; connection cut"
+                ) from error
+            raise
+        finally:
+            _reaper.disarm(fuse)
+
+    def commit(self) -> None:
+        """Commit within the time-out."""
+        with self.bounded():
+            super().commit()
+
+    def rollback(self) -> None:
+        """Roll back within the time-out."""
+        with self.bounded():
+            super().rollback()
+
+    def cursor(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a bounded cursor; a named (server-side) one is refused: it fetches unbounded."""
+        if kwargs.get("name") or (args and args[0]):
+            raise psycopg2.NotSupportedError(
+                "server-side cursors have no network time-out; read in chunks instead"
+            )
+        return super().cursor(*args, **kwargs)
+
+    def close(self) -> None:
+        """Close without waiting for the server."""
+        super().close()
+        self._remove_fuse()
+
+
+class TimedCursor(psycopg2.extensions.cursor):
+    """A cursor of a TimedConnection. Fetching needs no bound: the rows are here by then."""
+
+    connection: TimedConnection
+
+    def execute(self, query: Any, vars: Any = None) -> None:  # noqa: A002 - psycopg2's
+        """Execute within the time-out."""
+        with self.connection.bounded():
+            super().execute(query, vars)
+
+    def executemany(self, query: Any, vars_list: Any) -> None:
+        """Execute for all within one time-out."""
+        with self.connection.bounded():
+            super().executemany(query, vars_list)
+
+    def callproc(self, procname: Any, parameters: Any = None) -> None:
+        """Call within the time-out."""
+        with self.connection.bounded():
+            super().callproc(procname, parameters)
+
+    def copy_expert(self, sql: Any, file: Any, size: int = 8192) -> None:
+        """Copy within the time-out."""
+        with self.connection.bounded():
+            super().copy_expert(sql, file, size)
+
+    def copy_from(self, *args: Any, **kwargs: Any) -> None:
+        """Copy within the time-out."""
+        with self.connection.bounded():
+            super().copy_from(*args, **kwargs)
+
+    def copy_to(self, *args: Any, **kwargs: Any) -> None:
+        """Copy within the time-out."""
+        with self.connection.bounded():
+            super().copy_to(*args, **kwargs)
