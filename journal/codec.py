@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from config.settings import RoutingType
 from journal.errors import CorruptRecord
+from journal.records import UserRecordType
 
 _VERSION = 1
 _MESSAGE_HEADER = struct.Struct(">BBHIIqq")
@@ -203,6 +204,17 @@ def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
         routing_types=frozenset(map(document.routing_type, document.texts("routing-types"))),
         auto_created=document.flag("auto-created"),
     )
+
+
+def decode_binding(
+    user_record_type: int, data: bytes, binding_id: int
+) -> QueueBinding | AddressBinding:
+    """Return the queue or address in row ``binding_id`` of BINDINGS; raise CorruptRecord."""
+    if user_record_type == UserRecordType.QUEUE_BINDING:
+        return decode_queue_binding(data, binding_id)
+    if user_record_type == UserRecordType.ADDRESS_BINDING:
+        return decode_address_binding(data, binding_id)
+    raise CorruptRecord(binding_id, f"its type {user_record_type} is not one this node knows")
 
 
 def _check_version(version: int, seq: int) -> None:

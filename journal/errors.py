@@ -1,5 +1,7 @@
 """What can go wrong in the journal; every error is an ``OrthiaError``."""
 
+# ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
+
 from config.errors import OrthiaError
 
 

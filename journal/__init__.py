@@ -1,0 +1,50 @@
+"""What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
+
+from journal.api import BatchReport, Count, MessageJournal, StoredMessage, Window
+from journal.codec import (
+    AddressBinding,
+    MessageRecord,
+    QueueBinding,
+    decode_message,
+    encode_message,
+    headers_map,
+)
+from journal.errors import (
+    CorruptRecord,
+    Fenced,
+    JournalClosed,
+    JournalError,
+    LeaseExpired,
+    RecordTooLarge,
+)
+from journal.limits import JournalLimits
+from journal.memory import MemoryJournal, MemoryStore
+from journal.unit import Binding, Body, Done, MessageLocation, Unit
+
+__all__ = [
+    "AddressBinding",
+    "BatchReport",
+    "Binding",
+    "Body",
+    "CorruptRecord",
+    "Count",
+    "Done",
+    "Fenced",
+    "JournalClosed",
+    "JournalError",
+    "JournalLimits",
+    "LeaseExpired",
+    "MemoryJournal",
+    "MemoryStore",
+    "MessageJournal",
+    "MessageLocation",
+    "MessageRecord",
+    "QueueBinding",
+    "RecordTooLarge",
+    "StoredMessage",
+    "Unit",
+    "Window",
+    "decode_message",
+    "encode_message",
+    "headers_map",
+]

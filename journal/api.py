@@ -1,0 +1,190 @@
+"""What the broker asks of a journal, whatever it is kept in.
+
+Every call and every callback happens on one thread, the event loop's, unless a docstring says
+otherwise. Callbacks come through the ``post`` the journal was opened with, so never from within
+the call they answer, and the ``done`` of stored units come in the order they were appended.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from config.errors import OrthiaError
+from journal.codec import MessageRecord, decode_message, decode_reference
+from journal.errors import CorruptRecord
+from journal.records import UserRecordType
+from journal.unit import Binding, Body, Done, MessageLocation, Unit
+
+
+class StoredMessage(NamedTuple):
+    """A message as a window shows it."""
+
+    seq: int
+    epoch: int
+    """The fencing token it was written under; an earlier one means it may have been delivered."""
+    record: MessageRecord
+    location: MessageLocation
+
+
+class Window(NamedTuple):
+    """A stretch of a queue read from the store, in order."""
+
+    messages: list[StoredMessage]
+    corrupt: list[CorruptRecord]
+    """Records of the stretch that cannot be read: to be reported; their rows stay in the table."""
+    next_after_seq: int
+    """Where to go on: everything of the queue up to this seq is in here."""
+    exhausted: bool
+    """True if nothing of the queue is left up to the ``up_to_seq`` that was asked for."""
+
+
+class Count(NamedTuple):
+    """How many messages a stretch of a queue holds."""
+
+    messages: int
+    next_after_seq: int
+    """Where to go on."""
+    exhausted: bool
+    """True if nothing of the queue is left up to the ``up_to_seq`` that was asked for."""
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one commit did, for metrics."""
+
+    units: int
+    rows: int
+    deletes: int
+    payload_bytes: int
+    commit_seconds: float
+    """From the first statement to the commit's answer, retries included."""
+    attempts: int
+
+
+class MessageJournal(ABC):
+    """A journal opened under one fencing token."""
+
+    bindings: list[Binding]
+    """Queues and addresses as they were when the journal was opened."""
+    recovery_horizon: int
+    """Rows up to this seq may be of earlier epochs; everything appended now is above it."""
+
+    @property
+    @abstractmethod
+    def last_committed_seq(self) -> int:
+        """Everything appended up to this seq is stored and its ``done`` called or being called.
+
+        The highest sensible ``up_to_seq`` of a window: no message is then met twice.
+        """
+
+    @property
+    @abstractmethod
+    def is_full(self) -> bool:
+        """True while more waits for the store than the limits allow: stop reading from sockets.
+
+        Appending still works, so that what was already read need not be thrown away.
+        """
+
+    @abstractmethod
+    def next_id(self) -> int:
+        """Return an id never used before, as a seq is, by this journal or any before it."""
+
+    @abstractmethod
+    def append_message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+        """Store an encoded message for one queue and return its seq; ``done`` follows the commit.
+
+        Raises JournalClosed, RecordTooLarge.
+        """
+
+    @abstractmethod
+    def append_unit(self, unit: Unit) -> list[MessageLocation]:
+        """Store ``unit`` atomically; ``unit.done`` follows the commit.
+
+        Returns where each message will be, one location a queue, in the order added.
+        Raises JournalClosed, RecordTooLarge.
+        """
+
+    @abstractmethod
+    def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
+        """Delete messages atomically; raises JournalClosed."""
+
+    @abstractmethod
+    def read_window(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        max_messages: int,
+        max_bytes: int,
+        done: Callable[[Window | OrthiaError], None],
+    ) -> None:
+        """Read a queue's messages with ``after_seq < seq <= up_to_seq``, oldest first.
+
+        A window ends before the message that would exceed ``max_bytes`` of payload, but always
+        has the first one. ``done`` gets an error if the store cannot be read any more. Nothing is
+        called once the journal is closed. Raises JournalClosed.
+        """
+
+    @abstractmethod
+    def count(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        limit: int,
+        done: Callable[[Count | OrthiaError], None],
+    ) -> None:
+        """Count a queue's messages with ``after_seq < seq <= up_to_seq``, at most ``limit``.
+
+        Answered in turn with the windows. Raises JournalClosed.
+        """
+
+    @abstractmethod
+    def register_room_listener(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called each time the journal stops being full."""
+
+    @abstractmethod
+    def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
+        """Have ``callback`` called after each commit, when the callers of it are completed."""
+
+    @abstractmethod
+    def close(self, *, drain: bool) -> bool:
+        """Take no more work and stop, within the limits' time-out; may be called on any thread.
+
+        With ``drain`` what waits is stored first and its callers are completed; without, nothing
+        is written or completed any more. Returns True if nothing was left unstored. A second call
+        returns what is true by then.
+        """
+
+    def add_binding(self, binding: Binding, done: Done | None = None) -> None:
+        """Store a queue or an address under its id, which came from ``next_id``."""
+        unit = Unit(done)
+        unit.add_binding(binding)
+        self.append_unit(unit)
+
+    def delete_binding(self, binding_id: int, done: Done | None = None) -> None:
+        """Delete a queue's or an address' binding."""
+        unit = Unit(done)
+        unit.delete_binding(binding_id)
+        self.append_unit(unit)
+
+
+def stored_message(
+    seq: int, row_id: int, user_record_type: int, epoch: int, record: bytes, body: bytes | None
+) -> StoredMessage:
+    """Decode the row of a queue; ``body`` is the payload: the record, or a reference's body row.
+
+    Raises CorruptRecord.
+    """
+    if user_record_type == UserRecordType.ADD_MESSAGE:
+        return StoredMessage(seq, epoch, decode_message(record, seq), MessageLocation(seq))
+    if user_record_type != UserRecordType.ADD_REF:
+        raise CorruptRecord(seq, f"its type {user_record_type} is not one of a message")
+    reference = decode_reference(record, seq)
+    if row_id + reference.position != seq or not 0 < reference.position <= reference.total:
+        raise CorruptRecord(seq, f"it says it is reference {reference} of body {row_id}")
+    if body is None:
+        raise CorruptRecord(seq, f"its body, the row with seq {row_id}, is missing")
+    location = MessageLocation(seq, Body(row_id, reference.total))
+    return StoredMessage(seq, epoch, decode_message(body, seq), location)

@@ -1,0 +1,148 @@
+"""The loop's side of a journal: ids, bounds, and completing callers in order. No IO, no locks."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from journal.api import BatchReport
+from journal.errors import RecordTooLarge
+from journal.limits import JournalLimits
+from journal.unit import (
+    Appended,
+    AppendedMessage,
+    AppendedUnit,
+    Done,
+    MessageLocation,
+    Unit,
+    expand,
+)
+
+
+class Intake:
+    """Gives out ids and counts what waits, all on the loop's thread.
+
+    An id reservation goes to the store ahead of the ids it covers, half a block early: no id that
+    was ever given out, stored or not, is above the limit the next live node starts from.
+    """
+
+    def __init__(
+        self,
+        *,
+        first_id: int,
+        max_record_bytes: int,
+        limits: JournalLimits,
+        submit: Callable[[Appended], None],
+    ) -> None:
+        self._next_id = first_id
+        self._block = limits.id_block
+        self._reserve_at = first_id + self._block // 2
+        self._max_record_bytes = max_record_bytes
+        self._limits = limits
+        self._submit = submit
+        self._rows = 0
+        self._bytes = 0
+        self._was_full = False
+        self._room_listeners: list[Callable[[], None]] = []
+        self._batch_listeners: list[Callable[[BatchReport], None]] = []
+        self.last_committed_seq = first_id - 1
+
+    @property
+    def is_full(self) -> bool:
+        """True while what waits exceeds a bound; remembered, so that room is announced."""
+        if (
+            self._rows >= self._limits.max_waiting_rows
+            or self._bytes >= self._limits.max_waiting_bytes
+        ):
+            self._was_full = True
+        return self._was_full
+
+    def next_id(self) -> int:
+        """Return an id never given out before."""
+        return self._take_ids(1)
+
+    def message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+        """Submit a message of one queue and return its seq; the hot path."""
+        size = len(payload)
+        if size > self._max_record_bytes:
+            raise RecordTooLarge(size, self._max_record_bytes)
+        seq = self._next_id
+        if seq >= self._reserve_at:
+            self._reserve(1)
+        self._next_id = seq + 1
+        self._rows += 1
+        self._bytes += size
+        self._submit(AppendedMessage(seq, queue_id, payload, done))
+        return seq
+
+    def unit(self, unit: Unit) -> list[MessageLocation]:
+        """Submit an atomic unit and return where its messages will be."""
+        needed = 0
+        for queue_ids, payload in unit.messages:
+            if len(payload) > self._max_record_bytes:
+                raise RecordTooLarge(len(payload), self._max_record_bytes)
+            needed += len(queue_ids) + (len(queue_ids) > 1)
+        first = self._take_ids(needed)
+        appended, locations = expand(unit, first)
+        self._account(appended)
+        return locations
+
+    def deletion(self, locations: Iterable[MessageLocation], done: Done | None) -> None:
+        """Submit the deletion of messages."""
+        appended = AppendedUnit(done, self._next_id - 1)
+        appended.add_deletes(list(locations))
+        self._account(appended)
+
+    def complete(self, items: Sequence[Appended], report: BatchReport) -> None:
+        """Complete the callers of stored ``items`` in order, then announce room if there is.
+
+        ``last_committed_seq`` moves with each caller, not with the batch: a window asked for by
+        one caller must not show the message whose own caller is still to be told.
+        """
+        for item in items:
+            if isinstance(item, AppendedMessage):
+                self._rows -= 1
+                self._bytes -= len(item.payload)
+            else:
+                self._rows -= item.cost_rows
+                self._bytes -= item.payload_bytes
+            self.last_committed_seq = item.last_seq
+            done = item.done
+            if done is not None:
+                done()
+        for report_to in self._batch_listeners:
+            report_to(report)
+        self._announce_room()
+
+    def register_room_listener(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called each time what waits falls below half of every bound."""
+        self._room_listeners.append(callback)
+
+    def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
+        """Have ``callback`` called with each batch's report."""
+        self._batch_listeners.append(callback)
+
+    def _account(self, appended: AppendedUnit) -> None:
+        self._rows += appended.cost_rows
+        self._bytes += appended.payload_bytes
+        self._submit(appended)
+
+    def _take_ids(self, count: int) -> int:
+        first = self._next_id
+        if first + count > self._reserve_at:
+            self._reserve(count)
+        self._next_id = first + count
+        return first
+
+    def _reserve(self, count: int) -> None:
+        reservation = AppendedUnit(None, self._next_id - 1)
+        reservation.id_limit = self._next_id + count + self._block
+        self._reserve_at = self._next_id + count + self._block // 2
+        self._account(reservation)
+
+    def _announce_room(self) -> None:
+        if (
+            self._was_full
+            and self._rows <= self._limits.max_waiting_rows // 2
+            and self._bytes <= self._limits.max_waiting_bytes // 2
+        ):
+            self._was_full = False
+            for announce in self._room_listeners:
+                announce()

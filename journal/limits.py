@@ -1,0 +1,28 @@
+"""How much the journal holds, and for how long it tries: bounds with their reasons."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JournalLimits:
+    """Bounds of one open journal; the defaults suit a broker with hundreds of clients."""
+
+    max_batch_rows: int = 2_000
+    """Rows and deletes of one transaction; above this a commit's cost is spread thin enough, and a
+    longer transaction would only keep a successor's fence, and the first caller, waiting."""
+    max_batch_bytes: int = 4 * 1024 * 1024
+    """Payload of one transaction; it is held about three times while it is on its way."""
+    max_waiting_rows: int = 20_000
+    """Rows appended and not yet stored, above which ``is_full``: about a second's work, so a full
+    journal means the database is behind, not that a burst came in."""
+    max_waiting_bytes: int = 32 * 1024 * 1024
+    """Payload appended and not yet stored, above which ``is_full``."""
+    reader_threads: int = 1
+    """Threads that read windows and counts; one keeps all reads in the order they were asked."""
+    drain_timeout_ms: int = 10_000
+    """How long ``close(drain=True)`` waits for what was appended to be stored."""
+    abandon_timeout_ms: int = 1_000
+    """How long ``close(drain=False)`` waits for the threads to notice; a call to the database that
+    does not return keeps its daemon thread and nothing else."""
+    id_block: int = 1_000_000
+    """Ids reserved in the database at a time; a takeover skips what is left of a block."""

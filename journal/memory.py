@@ -1,0 +1,285 @@
+"""A journal kept in this process: for tests, which decide when it stores and when it fails.
+
+It passes the contract tests of the SQL journal and shares its intake, units and codec; only the
+rows are in a dictionary.
+"""
+
+import bisect
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from config.errors import OrthiaError
+from journal.api import BatchReport, Count, MessageJournal, StoredMessage, Window, stored_message
+from journal.codec import decode_binding
+from journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
+from journal.intake import Intake
+from journal.limits import JournalLimits
+from journal.records import UserRecordType
+from journal.unit import (
+    Appended,
+    AppendedMessage,
+    Body,
+    Done,
+    MessageLocation,
+    Row,
+    Unit,
+)
+
+_UNBOUNDED = 2**63 - 1
+
+
+@dataclass
+class MemoryStore:
+    """The two tables and the fence, which outlive the journals opened on them."""
+
+    fence_token: int = 1
+    id_limit: int = 0
+    messages: dict[int, tuple[Row, int]] = field(default_factory=dict)
+    """seq to the row and the epoch it was written under."""
+    bindings: dict[int, Row] = field(default_factory=dict)
+
+    def apply(self, item: Appended, epoch: int) -> None:
+        """Make one unit's changes."""
+        if isinstance(item, AppendedMessage):
+            seq = item.last_seq
+            row = Row(seq, seq, UserRecordType.ADD_MESSAGE, item.queue_id, item.payload)
+            self.messages[seq] = (row, epoch)
+            return
+        self.messages.update({row.seq: (row, epoch) for row in item.rows})
+        for seq in item.deletes:
+            self.messages.pop(seq, None)
+        for body in item.bodies:
+            self._drop_if_unreferenced(body)
+        self.bindings.update({row.seq: row for row in item.binding_rows})
+        for binding_id in item.unbound:
+            self.bindings.pop(binding_id, None)
+        self.id_limit = max(self.id_limit, item.id_limit)
+
+    def _drop_if_unreferenced(self, body: Body) -> None:
+        references = range(body.seq + 1, body.seq + 1 + body.references)
+        if not any(seq in self.messages for seq in references):
+            self.messages.pop(body.seq, None)
+
+    def stretch(self, queue_id: int, after_seq: int, up_to_seq: int) -> list[tuple[Row, int]]:
+        """Return a queue's rows with ``after_seq < seq <= up_to_seq``, oldest first."""
+        seqs = sorted(self.messages)
+        first = bisect.bisect_right(seqs, after_seq)
+        last = bisect.bisect_right(seqs, up_to_seq)
+        rows = (self.messages[seq] for seq in seqs[first:last])
+        return [(row, epoch) for row, epoch in rows if row.queue_id == queue_id]
+
+
+class MemoryJournal(MessageJournal):
+    """A journal on a ``MemoryStore``.
+
+    With ``auto_commit`` every unit is stored as it is appended; without, ``commit`` stores what
+    waits. Without ``post`` callbacks wait until ``run_posted`` is called.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        *,
+        token: int = 1,
+        still_valid: Callable[[], bool] = lambda: True,
+        post: Callable[[Callable[[], None]], None] | None = None,
+        on_failure: Callable[[OrthiaError], None] | None = None,
+        limits: JournalLimits | None = None,
+        auto_commit: bool = True,
+        max_record_bytes: int = _UNBOUNDED,
+    ) -> None:
+        limits = limits or JournalLimits()
+        self.store = MemoryStore() if store is None else store
+        self.auto_commit = auto_commit
+        self.failure: OrthiaError | None = None
+        self.waiting: deque[Appended] = deque()
+        self._posted: deque[Callable[[], None]] = deque()
+        self._post = post or self._posted.append
+        self._on_failure = on_failure
+        self._token = token
+        self._still_valid = still_valid
+        self._closed = False
+        self._silent = False
+        if self.store.fence_token != token:
+            raise Fenced(token)
+        self.bindings = [
+            decode_binding(row.user_record_type, row.record, row.seq)
+            for row in self.store.bindings.values()
+        ]
+        self.recovery_horizon = max(
+            self.store.id_limit,
+            max(self.store.messages, default=0),
+            max(self.store.bindings, default=0),
+        )
+        self.store.id_limit = self.recovery_horizon + limits.id_block
+        self._intake = Intake(
+            first_id=self.recovery_horizon + 1,
+            max_record_bytes=max_record_bytes,
+            limits=limits,
+            submit=self._submit,
+        )
+
+    # --- what a test drives ---------------------------------------------------------------
+
+    def run_posted(self) -> int:
+        """Run the callbacks that wait, and those they cause; return how many there were."""
+        count = 0
+        while self._posted:
+            self._posted.popleft()()
+            count += 1
+        return count
+
+    def commit(self, units: int | None = None) -> None:
+        """Store the first ``units`` that wait (all by default) as one batch."""
+        count = len(self.waiting) if units is None else units
+        items = [self.waiting.popleft() for _ in range(count)]
+        if self.failure is not None or not items:
+            return
+        if not self._still_valid():
+            self.fail(LeaseExpired("the lease ended before the batch was stored"))
+            return
+        if self.store.fence_token != self._token:
+            self.fail(Fenced(self._token))
+            return
+        for item in items:
+            self.store.apply(item, self._token)
+        report = BatchReport(len(items), len(items), 0, 0, 0.0, 1)
+        self._post_callback(lambda: self._intake.complete(items, report))
+
+    def fail(self, error: OrthiaError) -> None:
+        """Fail as the SQL journal does when the store is lost: nothing is completed any more."""
+        if self.failure is None:
+            self.failure = error
+            on_failure = self._on_failure
+            if on_failure is not None:
+                self._post_callback(lambda: on_failure(error))
+
+    # --- MessageJournal -------------------------------------------------------------------
+
+    @property
+    def last_committed_seq(self) -> int:
+        """See ``MessageJournal``."""
+        return self._intake.last_committed_seq
+
+    @property
+    def is_full(self) -> bool:
+        """See ``MessageJournal``."""
+        return self._intake.is_full
+
+    def next_id(self) -> int:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        return self._intake.next_id()
+
+    def append_message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        return self._intake.message(queue_id, payload, done)
+
+    def append_unit(self, unit: Unit) -> list[MessageLocation]:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        return self._intake.unit(unit)
+
+    def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        self._intake.deletion(locations, done)
+
+    def read_window(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        max_messages: int,
+        max_bytes: int,
+        done: Callable[[Window | OrthiaError], None],
+    ) -> None:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        stretch = self.store.stretch(queue_id, after_seq, up_to_seq)
+        taken = _within(stretch, self.store, max_messages, max_bytes)
+        exhausted = len(taken) == len(stretch)
+        window = Window(
+            [], [], max(after_seq, up_to_seq) if exhausted else taken[-1][0].seq, exhausted
+        )
+        for row, epoch in taken:
+            try:
+                window.messages.append(_stored_message(row, epoch, self.store))
+            except CorruptRecord as error:
+                window.corrupt.append(error)
+        self._post_callback(lambda: done(window))
+
+    def count(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        limit: int,
+        done: Callable[[Count | OrthiaError], None],
+    ) -> None:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        stretch = self.store.stretch(queue_id, after_seq, up_to_seq)
+        taken = stretch[:limit]
+        exhausted = len(taken) == len(stretch)
+        count = Count(
+            len(taken), max(after_seq, up_to_seq) if exhausted else taken[-1][0].seq, exhausted
+        )
+        self._post_callback(lambda: done(count))
+
+    def register_room_listener(self, callback: Callable[[], None]) -> None:
+        """See ``MessageJournal``."""
+        self._intake.register_room_listener(callback)
+
+    def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
+        """See ``MessageJournal``."""
+        self._intake.register_batch_listener(callback)
+
+    def close(self, *, drain: bool) -> bool:
+        """See ``MessageJournal``."""
+        if not self._closed:
+            self._closed = True
+            if drain:
+                self.commit()
+            self._silent = not drain
+        return not self.waiting and self.failure is None
+
+    def _submit(self, item: Appended) -> None:
+        self.waiting.append(item)
+        if self.auto_commit:
+            self.commit()
+
+    def _post_callback(self, callback: Callable[[], None]) -> None:
+        self._post(lambda: None if self._silent else callback())
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed or self.failure is not None:
+            raise JournalClosed("the journal is closed")
+
+
+def _within(
+    stretch: list[tuple[Row, int]], store: MemoryStore, max_messages: int, max_bytes: int
+) -> list[tuple[Row, int]]:
+    taken: list[tuple[Row, int]] = []
+    total = 0
+    for row, epoch in stretch[:max_messages]:
+        total += len(_payload(row, store) or b"")
+        if taken and total > max_bytes:
+            break
+        taken.append((row, epoch))
+    return taken
+
+
+def _payload(row: Row, store: MemoryStore) -> bytes | None:
+    if row.user_record_type != UserRecordType.ADD_REF:
+        return row.record
+    body = store.messages.get(row.id)
+    return None if body is None else body[0].record
+
+
+def _stored_message(row: Row, epoch: int, store: MemoryStore) -> StoredMessage:
+    return stored_message(
+        row.seq, row.id, row.user_record_type, epoch, row.record, _payload(row, store)
+    )

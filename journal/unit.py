@@ -1,0 +1,179 @@
+"""What is stored or deleted atomically, and where a stored message lives.
+
+A message of one queue is one row. A message of n queues is a body row ``b`` and the reference rows
+``b+1`` to ``b+n``: because they have no gaps, whether a body is still needed is answered by the
+primary key alone. The writer deletes a body in the transaction that deletes its last reference.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from journal.codec import (
+    AddressBinding,
+    QueueBinding,
+    ReferenceRecord,
+    encode_address_binding,
+    encode_queue_binding,
+    encode_reference,
+)
+from journal.records import UserRecordType
+
+Done = Callable[[], None]
+Binding = QueueBinding | AddressBinding
+
+
+class Body(NamedTuple):
+    """The body row several references share, and how many references it was written with."""
+
+    seq: int
+    references: int
+
+
+class MessageLocation(NamedTuple):
+    """What is deleted when a queue is done with a message."""
+
+    seq: int
+    body: Body | None = None
+
+
+class Row(NamedTuple):
+    """A row of MESSAGES or BINDINGS that is to be inserted."""
+
+    seq: int
+    id: int
+    user_record_type: int
+    queue_id: int | None
+    record: bytes
+
+
+class Unit:
+    """Changes that are stored all together or not at all; filled once, then appended once."""
+
+    __slots__ = ("bindings", "deletes", "done", "messages", "unbound")
+
+    def __init__(self, done: Done | None = None) -> None:
+        self.messages: list[tuple[Sequence[int], bytes]] = []
+        self.deletes: list[MessageLocation] = []
+        self.bindings: list[Binding] = []
+        self.unbound: list[int] = []
+        self.done = done
+
+    def add_message(self, queue_ids: Sequence[int], payload: bytes) -> None:
+        """Store an encoded message for one or more queues; raise ValueError for none."""
+        if not queue_ids:
+            raise ValueError("a message is stored for at least one queue")
+        self.messages.append((queue_ids, payload))
+
+    def delete(self, location: MessageLocation) -> None:
+        """Delete a queue's message, and its body if this was the last reference."""
+        self.deletes.append(location)
+
+    def add_binding(self, binding: Binding) -> None:
+        """Store a queue or an address under its id, which came from ``next_id``."""
+        self.bindings.append(binding)
+
+    def delete_binding(self, binding_id: int) -> None:
+        """Delete a queue's or an address' binding."""
+        self.unbound.append(binding_id)
+
+
+class AppendedMessage(NamedTuple):
+    """A message of one queue on its way to the store: the hot path's item."""
+
+    last_seq: int
+    queue_id: int
+    payload: bytes
+    done: Done | None
+
+
+class AppendedUnit:
+    """A unit on its way to the store, as rows."""
+
+    __slots__ = (
+        "binding_rows",
+        "bodies",
+        "deletes",
+        "done",
+        "id_limit",
+        "last_seq",
+        "payload_bytes",
+        "rows",
+        "unbound",
+    )
+
+    def __init__(self, done: Done | None, last_seq: int) -> None:
+        self.rows: list[Row] = []
+        self.deletes: list[int] = []
+        self.bodies: list[Body] = []
+        self.binding_rows: list[Row] = []
+        self.unbound: list[int] = []
+        self.id_limit = 0
+        """Reserves all ids up to this one; 0 reserves none."""
+        self.payload_bytes = 0
+        self.last_seq = last_seq
+        """The highest seq of all that was appended up to and with this unit."""
+        self.done = done
+
+    @property
+    def cost_rows(self) -> int:
+        """How many rows the unit counts for where rows are bounded; at least one."""
+        changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
+        return changes or 1
+
+    def add_deletes(self, locations: Sequence[MessageLocation]) -> None:
+        """Delete the rows at ``locations``, and each body that then has no reference."""
+        for seq, body in locations:
+            self.deletes.append(seq)
+            if body is not None:
+                self.bodies.append(body)
+
+
+Appended = AppendedMessage | AppendedUnit
+
+
+def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocation]]:
+    """Lay ``unit`` out in rows from ``first_seq`` on.
+
+    Returns the rows, and the location of each message in each of its queues, in the order added.
+    """
+    appended = AppendedUnit(unit.done, first_seq - 1)
+    locations: list[MessageLocation] = []
+    for queue_ids, payload in unit.messages:
+        first = appended.last_seq + 1
+        rows, locations_of_message = _message_rows(queue_ids, payload, first)
+        appended.rows += rows
+        appended.last_seq = rows[-1].seq
+        appended.payload_bytes += len(payload)
+        locations += locations_of_message
+    appended.add_deletes(unit.deletes)
+    for binding in unit.bindings:
+        row = binding_row(binding)
+        appended.binding_rows.append(row)
+        appended.payload_bytes += len(row.record)
+    appended.unbound += unit.unbound
+    return appended, locations
+
+
+def _message_rows(
+    queue_ids: Sequence[int], payload: bytes, first: int
+) -> tuple[list[Row], list[MessageLocation]]:
+    if len(queue_ids) == 1:
+        row = Row(first, first, UserRecordType.ADD_MESSAGE, queue_ids[0], payload)
+        return [row], [MessageLocation(first)]
+    body = Body(first, len(queue_ids))
+    rows = [Row(first, first, UserRecordType.ADD_MESSAGE, None, payload)]
+    for position, queue_id in enumerate(queue_ids, 1):
+        record = encode_reference(ReferenceRecord(position, body.references))
+        rows.append(Row(first + position, first, UserRecordType.ADD_REF, queue_id, record))
+    return rows, [MessageLocation(row.seq, body) for row in rows[1:]]
+
+
+def binding_row(binding: Binding) -> Row:
+    """Return the row of BINDINGS that holds ``binding``."""
+    if isinstance(binding, QueueBinding):
+        queue_id = binding.queue_id
+        record = encode_queue_binding(binding)
+        return Row(queue_id, queue_id, UserRecordType.QUEUE_BINDING, queue_id, record)
+    address_id = binding.address_id
+    record = encode_address_binding(binding)
+    return Row(address_id, address_id, UserRecordType.ADDRESS_BINDING, None, record)
