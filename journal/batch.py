@@ -1,0 +1,113 @@
+"""What one transaction of the writer holds."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from journal.unit import Appended, AppendedMessage, Body, Row
+
+
+class JournalTable(Enum):
+    """The journal's tables."""
+
+    MESSAGES = "messages"
+    BINDINGS = "bindings"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A row that is in the database if, and only if, its whole batch is."""
+
+    table: JournalTable
+    seq: int
+
+
+class Batch:
+    """Units that are stored by one transaction, as lists the bulk statements take.
+
+    Inserts come first, then deletes, then the bodies that lost their last reference: a unit may
+    delete what an earlier one of the same batch inserted.
+    """
+
+    __slots__ = (
+        "binding_rows",
+        "bodies",
+        "deletes",
+        "id_limit",
+        "items",
+        "messages",
+        "payload_bytes",
+        "rows",
+        "size",
+        "unbound",
+    )
+
+    def __init__(self) -> None:
+        self.items: list[Appended] = []
+        self.messages: list[AppendedMessage] = []
+        """Messages of one queue, the bulk of it; the rows of all others are in ``rows``."""
+        self.rows: list[Row] = []
+        self.deletes: list[int] = []
+        self.bodies: set[Body] = set()
+        self.binding_rows: list[Row] = []
+        self.unbound: list[int] = []
+        self.id_limit = 0
+        self.size = 0
+        """Rows inserted and deleted."""
+        self.payload_bytes = 0
+
+    def add(self, item: Appended) -> None:
+        """Add a unit, whole."""
+        self.items.append(item)
+        if isinstance(item, AppendedMessage):
+            self.messages.append(item)
+            self.size += 1
+            self.payload_bytes += len(item.payload)
+            return
+        self.rows += item.rows
+        self.deletes += item.deletes
+        self.bodies.update(item.bodies)
+        self.binding_rows += item.binding_rows
+        self.unbound += item.unbound
+        self.id_limit = max(self.id_limit, item.id_limit)
+        self.size += item.cost_rows
+        self.payload_bytes += item.payload_bytes
+
+    @property
+    def touches_bindings(self) -> bool:
+        """True if anything of BINDINGS changes."""
+        return bool(self.binding_rows or self.unbound or self.id_limit)
+
+    @property
+    def only_messages(self) -> bool:
+        """True if it inserts messages of one queue each and does nothing else."""
+        return len(self.items) == len(self.messages)
+
+    @property
+    def only_deletes(self) -> bool:
+        """True if it deletes rows of MESSAGES and does nothing else."""
+        return not (self.messages or self.rows or self.bodies or self.touches_bindings)
+
+    def marker(self) -> Marker | None:
+        """Return the first row it inserts and does not delete again.
+
+        None if there is none: such a batch may be repeated whatever became of it.
+        """
+        gone = set(self.deletes)
+        gone.update(body.seq for body in self.bodies)
+        inserted = [message.last_seq for message in self.messages]
+        inserted += [row.seq for row in self.rows]
+        first = min((seq for seq in inserted if seq not in gone), default=None)
+        if first is not None:
+            return Marker(JournalTable.MESSAGES, first)
+        unbound = set(self.unbound)
+        bound = min((r.seq for r in self.binding_rows if r.seq not in unbound), default=None)
+        return None if bound is None else Marker(JournalTable.BINDINGS, bound)
+
+    def describe(self) -> str:
+        """Say what it holds, for an error."""
+        marker = self.marker()
+        first = "" if marker is None else f", first row {marker.table.value} seq {marker.seq}"
+        return (
+            f"a batch of {len(self.items)} units ({len(self.messages) + len(self.rows)} rows,"
+            f" {len(self.deletes)} deletes, {self.payload_bytes} bytes{first})"
+        )

@@ -1,0 +1,226 @@
+"""The journal the broker uses: the front of intake, writer and reader on one SQL database."""
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from sqlalchemy import Engine
+
+from config.dialects import Dialect
+from config.errors import OrthiaError
+from config.settings import DatabaseStoreSettings
+from database import Database
+from journal.api import BatchReport, Count, MessageJournal, Window
+from journal.batch import Batch
+from journal.errors import JournalClosed
+from journal.intake import Intake
+from journal.limits import JournalLimits
+from journal.reader import Reader, WindowQueries
+from journal.recovery import Recovered, recover
+from journal.sqlite import SqliteStore
+from journal.store import BatchStore, TableNames
+from journal.unit import Done, MessageLocation, Unit
+from journal.writer import Writer
+
+
+class Journal(MessageJournal):
+    """A journal on the database of the pair; see ``MessageJournal`` for what its calls promise.
+
+    A batch that fails for good (the fence refused it, the lease ended, the database refused it)
+    ends the journal: ``on_failure`` is called once, no caller of that batch or of any later one
+    is completed, and every call raises ``JournalClosed``. A single innocent message cannot be
+    told from the one the database refused, so none is dropped: the node stops, and its clients
+    send again to the next. What can be refused beforehand is: see ``RecordTooLarge``.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        s: DatabaseStoreSettings,
+        store: BatchStore,
+        recovered: Recovered,
+        *,
+        still_valid: Callable[[], bool],
+        post: Callable[[Callable[[], None]], None],
+        on_failure: Callable[[OrthiaError], None],
+        limits: JournalLimits,
+    ) -> None:
+        self.bindings = recovered.bindings
+        self.recovery_horizon = recovered.horizon
+        self._limits = limits
+        self._post = post
+        self._on_failure = on_failure
+        self._closing = threading.Lock()
+        self._refusal: str | None = None
+        self._silent = False
+        self._writer = Writer(
+            store,
+            limits,
+            still_valid=still_valid,
+            stored=lambda batch, report: post(partial(self._complete, batch, report)),
+            failed=lambda error: post(partial(self._fail, error)),
+        )
+        self._reader = Reader(
+            WindowQueries(database, s), limits.reader_threads, still_valid=still_valid, post=post
+        )
+        self._intake = Intake(
+            first_id=recovered.horizon + 1,
+            max_record_bytes=store.max_record_bytes,
+            limits=limits,
+            submit=self._writer.submit,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        database: Database,
+        s: DatabaseStoreSettings,
+        *,
+        token: int,
+        still_valid: Callable[[], bool],
+        post: Callable[[Callable[[], None]], None],
+        on_failure: Callable[[OrthiaError], None],
+        limits: JournalLimits | None = None,
+    ) -> "Journal":
+        """Prove the fence, read the bindings, reserve ids, and start the threads.
+
+        ``post`` runs a callable on the event loop, later, in order, from any thread;
+        ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
+        Raises Fenced, CorruptRecord, StoreError.
+        """
+        limits = limits or JournalLimits()
+        engine = _writer_engine(database, s)
+        recovered = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
+        store = _batch_store(database, s, engine, token)
+        store.connect()
+        journal = cls(
+            database,
+            s,
+            store,
+            recovered,
+            still_valid=still_valid,
+            post=post,
+            on_failure=on_failure,
+            limits=limits,
+        )
+        journal._writer.start()
+        journal._reader.start()
+        return journal
+
+    @property
+    def last_committed_seq(self) -> int:
+        """See ``MessageJournal``."""
+        return self._intake.last_committed_seq
+
+    @property
+    def is_full(self) -> bool:
+        """See ``MessageJournal``."""
+        return self._intake.is_full
+
+    def next_id(self) -> int:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        return self._intake.next_id()
+
+    def append_message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+        """See ``MessageJournal``."""
+        if self._refusal is not None:
+            raise JournalClosed(self._refusal)
+        return self._intake.message(queue_id, payload, done)
+
+    def append_unit(self, unit: Unit) -> list[MessageLocation]:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        return self._intake.unit(unit)
+
+    def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        self._intake.deletion(locations, done)
+
+    def read_window(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        max_messages: int,
+        max_bytes: int,
+        done: Callable[[Window | OrthiaError], None],
+    ) -> None:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        self._reader.window(queue_id, after_seq, up_to_seq, max_messages, max_bytes, done)
+
+    def count(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        limit: int,
+        done: Callable[[Count | OrthiaError], None],
+    ) -> None:
+        """See ``MessageJournal``."""
+        self._refuse_if_closed()
+        self._reader.count(queue_id, after_seq, up_to_seq, limit, done)
+
+    def register_room_listener(self, callback: Callable[[], None]) -> None:
+        """See ``MessageJournal``."""
+        self._intake.register_room_listener(callback)
+
+    def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
+        """See ``MessageJournal``."""
+        self._intake.register_batch_listener(callback)
+
+    def close(self, *, drain: bool) -> bool:
+        """See ``MessageJournal``."""
+        with self._closing:
+            if self._refusal is None:
+                self._refusal = "the journal is closed"
+            self._reader.close()
+            if drain:
+                self._writer.finish()
+                self._writer.join(self._limits.drain_timeout_ms / 1000)
+            if not self._writer.drained:
+                self._silent = True
+                self._writer.abandon()
+                self._writer.join(self._limits.abandon_timeout_ms / 1000)
+            self._reader.join(self._limits.abandon_timeout_ms / 1000)
+            return self._writer.drained
+
+    def _refuse_if_closed(self) -> None:
+        if self._refusal is not None:
+            raise JournalClosed(self._refusal)
+
+    def _complete(self, batch: Batch, report: BatchReport) -> None:
+        if not self._silent:
+            self._intake.complete(batch.items, report)
+
+    def _fail(self, error: OrthiaError) -> None:
+        if not self._silent:
+            self._silent = True
+            self._refusal = f"the journal has failed: {error}"
+            self._on_failure(error)
+
+
+def _writer_engine(database: Database, s: DatabaseStoreSettings) -> Engine:
+    """Return the writer's engine, whose session cannot hold the fence for long.
+
+    A frozen node may have a transaction open; its successor's fence waits for it. A quarter of
+    the lease leaves the successor most of the time in which the frozen node is known to be gone.
+    """
+    return database.dedicated_engine(
+        "journal",
+        query_timeout_ms=s.jdbc_network_timeout,
+        idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
+    )
+
+
+def _batch_store(
+    database: Database, s: DatabaseStoreSettings, engine: Engine, token: int
+) -> BatchStore:
+    names = TableNames.from_settings(s, database.dialect)
+    match database.dialect:
+        case Dialect.SQLITE:
+            return SqliteStore(engine, names, token, database.turnstile)
+        case _:
+            raise NotImplementedError

@@ -1,0 +1,200 @@
+"""Reading queues back: windows and counts, on threads of their own, in the order asked for."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, MetaData, Select, func, select
+
+from config.errors import OrthiaError
+from config.settings import DatabaseStoreSettings
+from database import Database, StoreUnavailable, TransientStoreError, translate_errors
+from journal.api import Count, Window, stored_message
+from journal.errors import CorruptRecord, JournalError
+from journal.records import UserRecordType
+from journal.retry import pause_seconds
+from journal.tables import messages_table
+
+_Answer = TypeVar("_Answer", Window, Count)
+_Rows = TypeVar("_Rows", bound=Select[Any])
+_Job = Callable[[], None]
+
+
+class WindowQueries:
+    """The SQL of windows and counts; every statement walks the index on (queue_id, seq)."""
+
+    def __init__(self, database: Database, s: DatabaseStoreSettings) -> None:
+        metadata = MetaData()
+        self._engine = database.engine
+        self._rows = messages_table(metadata, s.message_table_name, database.dialect)
+        self._bodies = self._rows.alias("body")
+        is_body = (self._bodies.c.seq == self._rows.c.id) & (
+            self._rows.c.user_record_type == int(UserRecordType.ADD_REF)
+        )
+        self._with_bodies = self._rows.outerjoin(self._bodies, is_body)
+
+    def sizes(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Select[int, int]:
+        """Select seq and payload size of a stretch; no payload is read for it."""
+        size = func.coalesce(func.length(self._bodies.c.record), func.length(self._rows.c.record))
+        statement = select(self._rows.c.seq, size).select_from(self._with_bodies)
+        return self._stretch(statement, queue_id, after_seq, up_to_seq).limit(limit)
+
+    def window(
+        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
+    ) -> Window:
+        """Read a window; raises StoreError."""
+        with translate_errors("read a queue's window"), self._engine.connect() as connection:
+            # One more than wanted tells whether anything is left.
+            ask = self.sizes(queue_id, after_seq, up_to_seq, max_messages + 1)
+            sizes = [(seq, size) for seq, size in connection.execute(ask)]
+            taken = _taken(sizes, max_messages, max_bytes)
+            exhausted = taken == len(sizes)
+            next_after_seq = max(after_seq, up_to_seq) if exhausted else sizes[taken - 1][0]
+            window = Window([], [], next_after_seq, exhausted)
+            if sizes:
+                self._fill(connection, window, queue_id, after_seq, sizes[taken - 1][0])
+        return window
+
+    def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
+        """Count a stretch, up to ``limit``; raises StoreError."""
+        seqs = self._stretch(select(self._rows.c.seq), queue_id, after_seq, up_to_seq)
+        chunk = seqs.limit(limit).subquery()
+        ask = select(func.count(), func.max(chunk.c.seq))
+        with translate_errors("count a queue"), self._engine.connect() as connection:
+            messages, last = connection.execute(ask).one()
+        exhausted = messages < limit
+        return Count(messages, max(after_seq, up_to_seq) if exhausted else last, exhausted)
+
+    def _fill(
+        self, connection: Connection, window: Window, queue_id: int, after: int, last: int
+    ) -> None:
+        columns = self._rows.c
+        statement = select(
+            columns.seq,
+            columns.id,
+            columns.user_record_type,
+            columns.epoch,
+            columns.record,
+            self._bodies.c.record,
+        ).select_from(self._with_bodies)
+        for seq, row_id, kind, epoch, record, body in connection.execute(
+            self._stretch(statement, queue_id, after, last)
+        ):
+            try:
+                payload = None if body is None else bytes(body)
+                window.messages.append(
+                    stored_message(seq, row_id, kind, epoch, bytes(record), payload)
+                )
+            except CorruptRecord as error:
+                window.corrupt.append(error)
+
+    def _stretch(self, statement: _Rows, queue_id: int, after_seq: int, up_to_seq: int) -> _Rows:
+        columns = self._rows.c
+        return statement.where(
+            columns.queue_id == queue_id, columns.seq > after_seq, columns.seq <= up_to_seq
+        ).order_by(columns.seq)
+
+
+def _taken(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> int:
+    """Return how many of the first messages fit; the first one always does."""
+    total = 0
+    for index, (_, size) in enumerate(sizes[:max_messages]):
+        total += size
+        if total > max_bytes and index:
+            return index
+    return min(len(sizes), max_messages)
+
+
+class Reader:
+    """Threads that answer windows and counts.
+
+    A database that does not answer is asked again while ``still_valid``; then ``done`` gets the
+    error. ``post`` is called on the reader's threads.
+    """
+
+    def __init__(
+        self,
+        queries: WindowQueries,
+        threads: int,
+        *,
+        still_valid: Callable[[], bool],
+        post: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._queries = queries
+        self._still_valid = still_valid
+        self._post = post
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"journal-reader-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def window(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        max_messages: int,
+        max_bytes: int,
+        done: Callable[[Window | OrthiaError], None],
+    ) -> None:
+        """Have a window read."""
+        query = self._queries.window
+        ask = partial(query, queue_id, after_seq, up_to_seq, max_messages, max_bytes)
+        self._jobs.put(partial(self._answer, ask, done))
+
+    def count(
+        self,
+        queue_id: int,
+        after_seq: int,
+        up_to_seq: int,
+        limit: int,
+        done: Callable[[Count | OrthiaError], None],
+    ) -> None:
+        """Have a stretch counted."""
+        ask = partial(self._queries.count, queue_id, after_seq, up_to_seq, limit)
+        self._jobs.put(partial(self._answer, ask, done))
+
+    def close(self) -> None:
+        """Have the threads end after the read that is under way; no answer comes any more."""
+        self._closed.set()
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the threads' end, at most so long for each."""
+        for thread in self._threads:
+            thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _answer(
+        self, ask: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
+    ) -> None:
+        failures = 0
+        while not self._closed.is_set():
+            try:
+                answer: _Answer | OrthiaError = ask()
+            except (StoreUnavailable, TransientStoreError) as error:
+                if self._still_valid():
+                    failures += 1
+                    self._closed.wait(pause_seconds(failures))
+                    continue
+                answer = error
+            except OrthiaError as error:
+                answer = error
+            except Exception as error:  # noqa: BLE001 - the caller waits for an answer
+                answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
+            if not self._closed.is_set():
+                self._post(partial(done, answer))
+            return

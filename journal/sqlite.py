@@ -1,0 +1,130 @@
+"""The hot path on SQLite: BEGIN IMMEDIATE and executemany on a connection of its own."""
+
+# ruff: noqa: S608  (the only text put into SQL is table names, which are validated, and numbers)
+
+import contextlib
+import sqlite3
+from typing import cast
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+
+from database import Turnstile, translate_errors
+from journal.batch import Batch, Marker
+from journal.errors import Fenced
+from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
+from journal.store import BatchStore, TableNames
+from journal.unit import Row
+
+_WHAT = "store a journal batch"
+
+
+class SqliteStore(BatchStore):
+    """Writes batches to one SQLite file, giving way to leases before each."""
+
+    def __init__(self, engine: Engine, names: TableNames, token: int, turnstile: Turnstile) -> None:
+        self._engine = engine
+        self._names = names
+        self._token = token
+        self._turnstile = turnstile
+        self._proxy: PoolProxiedConnection | None = None
+        self._connection: sqlite3.Connection | None = None
+        kind = int(UserRecordType.ADD_MESSAGE)
+        add = int(RecordType.ADD_RECORD)
+        columns = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
+        self._fence_sql = (
+            f"SELECT 1 FROM {names.node_manager_store}"
+            f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d}"
+        )
+        self._message_sql = (
+            f"INSERT INTO {names.messages} {columns}"
+            f" VALUES (?1, ?1, {add}, {kind}, ?2, {token:d}, ?3)"
+        )
+        row_values = f"VALUES (?, ?, {add}, ?, ?, {token:d}, ?)"
+        self._row_sql = f"INSERT INTO {names.messages} {columns} {row_values}"
+        self._binding_sql = f"INSERT INTO {names.bindings} {columns} {row_values}"
+        self._delete_sql = f"DELETE FROM {names.messages} WHERE seq = ?"
+        self._body_sql = (
+            f"DELETE FROM {names.messages} WHERE seq = ?1 AND NOT EXISTS (SELECT 1"
+            f" FROM {names.messages} AS r WHERE r.seq BETWEEN ?1 + 1 AND ?1 + ?2)"
+        )
+        self._unbind_sql = f"DELETE FROM {names.bindings} WHERE seq = ?"
+        self._limit_sql = (
+            f"UPDATE {names.bindings} SET id = ?1, epoch = {token:d}"
+            f" WHERE seq = {ID_COUNTER_SEQ} AND id < ?1"
+        )
+
+    def connect(self) -> None:
+        """See ``BatchStore``; a closed SQLite connection leaves nothing behind."""
+        self.close()
+        with translate_errors("connect the journal writer"):
+            self._proxy = self._engine.raw_connection()
+        self._connection = cast("sqlite3.Connection", self._proxy.driver_connection)
+        self.max_record_bytes = self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) // 2
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        connection = self._connected()
+        self._turnstile.give_way()
+        with translate_errors(_WHAT):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._prove_fence(connection)
+                self._write(connection, batch)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        table = self._names.of(marker.table)
+        with translate_errors("look for a row of a journal batch"):
+            found = self._connected().execute(
+                f"SELECT 1 FROM {table} WHERE seq = ? AND epoch = ?",
+                (marker.seq, self._token),
+            )
+            return found.fetchone() is not None
+
+    def close(self) -> None:
+        """See ``BatchStore``."""
+        if self._proxy is not None:
+            with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
+                self._proxy.invalidate()
+            self._proxy = self._connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise sqlite3.ProgrammingError("the journal writer is not connected")
+        return self._connection
+
+    def _prove_fence(self, connection: sqlite3.Connection) -> None:
+        if connection.execute(self._fence_sql).fetchone() is None:
+            raise Fenced(self._token)
+
+    def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        if batch.messages:
+            connection.executemany(
+                self._message_sql,
+                [(seq, queue_id, payload) for seq, queue_id, payload, _ in batch.messages],
+            )
+        if batch.rows:
+            connection.executemany(self._row_sql, map(_values, batch.rows))
+        if batch.deletes:
+            connection.executemany(self._delete_sql, zip(batch.deletes, strict=True))
+        if batch.bodies:
+            connection.executemany(self._body_sql, batch.bodies)
+        if batch.touches_bindings:
+            self._write_bindings(connection, batch)
+
+    def _write_bindings(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        connection.executemany(self._binding_sql, map(_values, batch.binding_rows))
+        connection.executemany(self._unbind_sql, zip(batch.unbound, strict=True))
+        if batch.id_limit:
+            connection.execute(self._limit_sql, (batch.id_limit,))
+
+
+def _values(row: Row) -> tuple[int, int, int, int | None, bytes]:
+    return (row.seq, row.id, int(row.user_record_type), row.queue_id, row.record)

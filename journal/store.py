@@ -1,0 +1,70 @@
+"""How a batch reaches a database: the interface of the three hot paths, and the tables' names."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from config.dialects import Dialect
+from config.settings import DatabaseStoreSettings
+from database import fold_table_name
+from journal.batch import Batch, JournalTable, Marker
+
+
+@dataclass(frozen=True)
+class TableNames:
+    """The tables the journal uses, quoted for the DBMS."""
+
+    messages: str
+    bindings: str
+    node_manager_store: str
+
+    @classmethod
+    def from_settings(cls, s: DatabaseStoreSettings, dialect: Dialect) -> "TableNames":
+        """Return the configured names; validated names hold no quotes of their own."""
+        quote = "`" if dialect is Dialect.MYSQL else '"'
+
+        def quoted(name: str) -> str:
+            return f"{quote}{fold_table_name(dialect, name)}{quote}"
+
+        return cls(
+            quoted(s.message_table_name),
+            quoted(s.bindings_table_name),
+            quoted(s.node_manager_store_table_name),
+        )
+
+    def of(self, table: JournalTable) -> str:
+        """Return the quoted name of ``table``."""
+        return self.messages if table is JournalTable.MESSAGES else self.bindings
+
+
+class BatchStore(ABC):
+    """The writer's own connection to one DBMS; used by one thread at a time.
+
+    Every method raises ``database.StoreError``; after one the connection is used again only if
+    the error was a ``TransientStoreError``.
+    """
+
+    max_record_bytes: int
+    """The largest record one row takes; known once connected."""
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Open the connection, or a new one in place of the one there was.
+
+        The session there was is ended in the database first: what it had under way is then
+        either committed or undone, and what ``is_stored`` says stays true.
+        """
+
+    @abstractmethod
+    def store(self, batch: Batch) -> None:
+        """Store ``batch`` in one transaction that proves the fence; returns after the commit.
+
+        Raises Fenced if the token is not the newest.
+        """
+
+    @abstractmethod
+    def is_stored(self, marker: Marker) -> bool:
+        """Say whether the row is there, written under this store's token."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; never raises."""
