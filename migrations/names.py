@@ -1,0 +1,38 @@
+"""The configured names of Orthia's tables, as the DBMS spells them."""
+
+from dataclasses import dataclass
+
+from config.settings import DatabaseStoreSettings
+from database import Dialect, fold_table_name
+
+
+@dataclass(frozen=True)
+class TableNames:
+    """What each table is called in one database."""
+
+    dialect: Dialect
+    node_manager_store: str
+    failover_log: str
+    messages: str
+    bindings: str
+
+    @classmethod
+    def from_settings(cls, s: DatabaseStoreSettings) -> "TableNames":
+        """Return the configured names; raises ConfigurationError when two are the same."""
+        dialect = s.jdbc_connection_url.dialect
+        return cls(
+            dialect=dialect,
+            node_manager_store=fold_table_name(dialect, s.node_manager_store_table_name),
+            failover_log=fold_table_name(dialect, s.failover_log_table_name),
+            messages=fold_table_name(dialect, s.message_table_name),
+            bindings=fold_table_name(dialect, s.bindings_table_name),
+        )
+
+    @property
+    def version(self) -> str:
+        """The table in which alembic notes the schema's revision."""
+        return self.suffixed(self.node_manager_store, "VERSION")
+
+    def suffixed(self, table: str, suffix: str) -> str:
+        """Return the name of something that belongs to a table, an index for example."""
+        return fold_table_name(self.dialect, f"{table}_{suffix}")

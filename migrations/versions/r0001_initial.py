@@ -1,0 +1,134 @@
+"""Create the four tables and the five rows of the node manager.
+
+Whatever is there already is left as it is: MySQL commits every DDL statement by itself, and a node
+that was killed between two of them must not leave a database that nobody can set up any more.
+"""
+
+import sqlalchemy as sa
+from alembic import context, op
+from sqlalchemy.dialects.mysql import LONGBLOB
+
+from database import PermanentStoreError, UtcTimestamp, db_now
+from migrations.names import TableNames
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+# SQLite keeps a table in the order of its INTEGER PRIMARY KEY only if it is spelt so.
+_BIG_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_RECORD = sa.LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+
+_ROWS = (
+    {"id": 0, "holder_token": 0, "state": "N"},  # the state of the pair: not started
+    {"id": 1, "holder_token": 0, "state": None},  # the live lock
+    {"id": 2, "holder_token": 0, "state": None},  # the backup lock
+    {"id": 3, "holder_token": 0, "state": None},  # the node id
+    {"id": 4, "holder_token": 0, "state": None},  # the fence
+)
+
+
+def upgrade() -> None:
+    """Create what is absent."""
+    names: TableNames = context.config.attributes["names"]
+    metadata = sa.MetaData()
+    store = _node_manager_store(metadata, names)
+    tables = (
+        store,
+        _failover_log(metadata, names),
+        _journal_table(metadata, names, names.messages),
+        _journal_table(metadata, names, names.bindings),
+    )
+    for table in tables:
+        _create(table)
+    _insert_rows(store)
+
+
+def _node_manager_store(metadata: sa.MetaData, names: TableNames) -> sa.Table:
+    return sa.Table(
+        names.node_manager_store,
+        metadata,
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("holder_id", sa.String(128)),
+        sa.Column("holder_expiration_time", UtcTimestamp()),
+        sa.Column("holder_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        sa.Column("node_id", sa.String(36)),
+        sa.Column("state", sa.String(1)),
+        mysql_engine="InnoDB",
+    )
+
+
+def _failover_log(metadata: sa.MetaData, names: TableNames) -> sa.Table:
+    name = names.failover_log
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("id", _BIG_KEY, sa.Identity(), primary_key=True),
+        sa.Column("db_time", UtcTimestamp(), nullable=False, server_default=db_now()),
+        sa.Column("node_time", sa.String(40), nullable=False),
+        sa.Column("node_id", sa.String(36)),
+        sa.Column("node_name", sa.String(128), nullable=False),
+        sa.Column("holder_id", sa.String(128), nullable=False),
+        sa.Column("role", sa.String(16), nullable=False),
+        sa.Column("code", sa.String(16), nullable=False),
+        sa.Column("level", sa.String(8), nullable=False),
+        sa.Column("event", sa.String(64), nullable=False),
+        sa.Column("lock_name", sa.String(16)),
+        sa.Column("token", sa.BigInteger),
+        sa.Column("event_seq", sa.BigInteger, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+        sa.Index(names.suffixed(name, "EVENT"), "holder_id", "event_seq", unique=True),
+        sa.Index(names.suffixed(name, "DB_TIME"), "db_time"),
+        mysql_engine="InnoDB",
+    )
+
+
+def _journal_table(metadata: sa.MetaData, names: TableNames, name: str) -> sa.Table:
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("seq", _BIG_KEY, primary_key=True, autoincrement=False),
+        sa.Column("id", sa.BigInteger, nullable=False),
+        sa.Column("record_type", sa.SmallInteger, nullable=False),
+        sa.Column("user_record_type", sa.SmallInteger, nullable=False),
+        sa.Column("tx_id", sa.BigInteger),
+        sa.Column("queue_id", sa.BigInteger),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("written_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        sa.Column("record", _RECORD, nullable=False),
+        sa.Index(names.suffixed(name, "QUEUE_SEQ"), "queue_id", "seq"),
+        mysql_engine="InnoDB",
+    )
+
+
+def _create(table: sa.Table) -> None:
+    there: set[str | None] = set()
+    if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
+        _refuse_a_stranger(table)
+        there = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table.name)}
+    else:
+        op.execute(sa.schema.CreateTable(table))
+    for index in sorted(table.indexes, key=lambda index: str(index.name)):
+        if index.name not in there:
+            op.execute(sa.schema.CreateIndex(index))
+
+
+def _refuse_a_stranger(table: sa.Table) -> None:
+    """Refuse a table of this name that another program made, Artemis for example."""
+    there = {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)}
+    wanted = {column.name for column in table.columns}
+    if there != wanted:
+        raise PermanentStoreError(
+            f"a table {table.name} exists that is not Orthia's: its columns are"
+            f" {', '.join(sorted(there))}; use another database or configure another table name"
+        )
+
+
+def _insert_rows(store: sa.Table) -> None:
+    there: set[int] = set()
+    if not context.is_offline_mode():
+        there = set(op.get_bind().execute(sa.select(store.c.id)).scalars())
+    for row in _ROWS:
+        if row["id"] not in there:
+            op.execute(sa.insert(store).values(row))

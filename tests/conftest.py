@@ -1,0 +1,121 @@
+"""Stores for the tests: every DBMS real, every database fresh.
+
+A test that takes ``store_settings`` (or ``migrated_store``, ``database``) runs on PostgreSQL,
+MariaDB and SQLite; ``@pytest.mark.parametrize("server", ["postgresql"], indirect=True)`` chooses.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import migrations
+from config.settings import DatabaseStoreSettings
+from database import Database
+from tests.support.servers import (
+    MariadbServer,
+    PostgresqlServer,
+    ServerProcess,
+    SqliteServer,
+    StoreServer,
+)
+from tests.support.waiting import wait_until
+
+_PROCESSES: dict[str, type[ServerProcess]] = {
+    "postgresql": PostgresqlServer,
+    "mariadb": MariadbServer,
+}
+EVERY_DBMS = [*_PROCESSES, "sqlite"]
+
+Servers = Callable[[str], ServerProcess]
+
+
+@pytest.fixture(scope="session")
+def templates() -> Iterator[Servers]:
+    """Give the data directory of each DBMS, made once and copied for each server."""
+    made: dict[str, ServerProcess] = {}
+
+    def template(dbms: str) -> ServerProcess:
+        if dbms not in made:
+            made[dbms] = _PROCESSES[dbms]()
+        return made[dbms]
+
+    yield template
+    for server in made.values():
+        server.discard()
+
+
+@pytest.fixture(scope="session")
+def shared_servers(templates: Servers) -> Iterator[Servers]:
+    """Give the session's one server of each DBMS, started when it is first wanted."""
+    running: dict[str, ServerProcess] = {}
+
+    def server(dbms: str) -> ServerProcess:
+        if dbms not in running:
+            running[dbms] = _PROCESSES[dbms](template=templates(dbms))
+            running[dbms].start()
+        return running[dbms]
+
+    yield server
+    for started in running.values():
+        started.discard()
+
+
+@pytest.fixture(params=EVERY_DBMS)
+def server(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path) -> StoreServer:
+    """Give a server that other tests use too: not to be killed."""
+    if request.param == "sqlite":
+        return SqliteServer(tmp_path)
+    return shared_servers(request.param)
+
+
+@pytest.fixture(params=list(_PROCESSES))
+def private_server(request: pytest.FixtureRequest, templates: Servers) -> Iterator[ServerProcess]:
+    """Give a running server of this test's own, to be killed and paused as it likes."""
+    server = _PROCESSES[request.param](template=templates(request.param))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.discard()
+
+
+@pytest.fixture
+def store_settings(server: StoreServer) -> Iterator[DatabaseStoreSettings]:
+    """Give settings of an empty database; afterwards nobody may still be connected to it."""
+    name = server.create_database()
+    yield server.settings(name)
+    wait_until(
+        lambda: not server.connections(name),
+        timeout_seconds=10,
+        what=f"the end of leaked connections {server.connections(name)}",
+    )
+    server.drop_database(name)
+
+
+@pytest.fixture
+def store_url(store_settings: DatabaseStoreSettings) -> str:
+    """Give the URL of an empty database, user and password included."""
+    url = store_settings.jdbc_connection_url.sqlalchemy_url
+    if store_settings.jdbc_password is not None:
+        url = url.set(
+            username=store_settings.jdbc_user, password=store_settings.jdbc_password.reveal()
+        )
+    return url.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def database(store_settings: DatabaseStoreSettings) -> Iterator[Database]:
+    """Give the empty database of ``store_settings``, opened."""
+    opened = Database.from_settings(store_settings)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def migrated_store(
+    store_settings: DatabaseStoreSettings, database: Database
+) -> DatabaseStoreSettings:
+    """Give settings of a database with Orthia's tables."""
+    migrations.upgrade(database, store_settings)
+    return store_settings

@@ -1,0 +1,67 @@
+"""Processes of the machine, by id: who descends from whom, and signals to all of them."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.support.waiting import wait_until
+
+
+def family(pid: int) -> list[int]:
+    """Return the ids of a living process and all its descendants, parents first."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            parent = _parent(int(entry.name))
+            children.setdefault(parent, []).append(int(entry.name))
+    found = [pid] if is_running(pid) else []
+    for ancestor in found:
+        found.extend(child for child in children.get(ancestor, ()) if is_running(child))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether the process exists and is more than a zombie."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a signal has stopped the process."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in "Tt"
+
+
+def send(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to each process that still exists."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def stop_family(pid: int) -> list[int]:
+    """SIGSTOP a process and its descendants; return them once every one stands still."""
+    send([pid], signal.SIGSTOP)  # first, so that it starts no further children
+    wait_until(lambda: is_stopped(pid) or not is_running(pid), what=f"process {pid} stopped")
+    members = family(pid)
+    send(members, signal.SIGSTOP)
+    wait_until(
+        lambda: all(is_stopped(member) or not is_running(member) for member in members),
+        what=f"the family of process {pid} stopped",
+    )
+    return members
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return 0 if fields is None else int(fields[1])
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()

@@ -1,0 +1,446 @@
+"""Throw-away database servers, for tests and benchmarks: private, on loopback, ended by pid.
+
+    with PostgresqlServer() as server:
+        settings = server.settings(server.create_database())
+
+A server keeps its durable defaults (fsync stays on), because what happens when it is killed is
+what Orthia is tested for. Needed on the machine: the binaries of PostgreSQL and MariaDB, which
+``make servers`` installs; nothing that runs.
+"""
+
+import ctypes
+import itertools
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg2
+import pymysql
+
+from config.secrets import Secret
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from tests.support.processes import family, is_running, send, stop_family
+from tests.support.waiting import wait_until
+
+USER = "orthia"
+PASSWORD = "correct horse:battery@staple/%£"
+"""Holds what URLs, libpq and PyMySQL treat specially."""
+
+_START_SECONDS = 120
+_PR_SET_PDEATHSIG = 1
+_database_numbers = itertools.count(1)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class StoreServer(ABC):
+    """Something that databases can be created in."""
+
+    @abstractmethod
+    def url(self, database: str) -> str:
+        """Return the JDBC URL of one of its databases, without user and password."""
+
+    @abstractmethod
+    def create_database(self) -> str:
+        """Create an empty database of a name never used before and return the name."""
+
+    @abstractmethod
+    def drop_database(self, database: str) -> None:
+        """Delete the database."""
+
+    @abstractmethod
+    def connections(self, database: str) -> list[str]:
+        """Return who is connected to the database, one description each."""
+
+    def settings(self, database: str, **changes: Any) -> DatabaseStoreSettings:
+        """Return settings for the database with timers that suit tests, or ``changes``."""
+        values: dict[str, Any] = {
+            "jdbc_connection_url": DatabaseUrl.parse(self.url(database)),
+            "jdbc_network_timeout": 10_000,
+            "jdbc_lock_renew_period": 200,
+            "jdbc_lock_expiration": 2_000,
+            "jdbc_lock_acquisition_timeout": 30_000,
+        }
+        if self.has_users:
+            values["jdbc_user"] = USER
+            values["jdbc_password"] = Secret(PASSWORD)
+        return DatabaseStoreSettings(**(values | changes))
+
+    has_users = True
+
+
+class SqliteServer(StoreServer):
+    """The embedded database: its server is a directory."""
+
+    has_users = False
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def url(self, database: str) -> str:
+        """Return the JDBC URL of a database's file."""
+        return f"jdbc:sqlite:{self._directory / database}"
+
+    def create_database(self) -> str:
+        """Return a new file name; SQLite makes the file."""
+        return f"{_new_name()}.sqlite"
+
+    def drop_database(self, database: str) -> None:
+        """Delete the database's file and those beside it."""
+        for path in self._directory.glob(f"{database}*"):
+            path.unlink()
+
+    def connections(self, database: str) -> list[str]:
+        """Return the descriptors of this process that are open on the database's files."""
+        prefix = str(self._directory / database)
+        found = []
+        for descriptor in Path("/proc/self/fd").iterdir():
+            try:
+                target = str(descriptor.readlink())
+            except FileNotFoundError:
+                continue
+            if target.startswith(prefix):
+                found.append(target)
+        return found
+
+
+class ServerProcess(StoreServer):
+    """A server with a data directory of its own under the temporary directory."""
+
+    def __init__(self, template: "ServerProcess | None" = None) -> None:
+        """Prepare a data directory: a copy of a template's, which must not run, or a new one."""
+        self.port = _free_port()
+        self._account = pwd.getpwnam(self._account_name) if os.geteuid() == 0 else None
+        self.directory = Path(tempfile.mkdtemp(prefix="orthia-test-"))
+        self.data = self.directory / "data"
+        self.log = self.directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused: list[int] = []
+        self._end = weakref.finalize(self, self._remove, self.directory)
+        if self._account is not None:
+            os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
+        if template is None:
+            self._initialise()
+        else:
+            self._run(["cp", "-a", str(template.data), str(self.data)])
+
+    _account_name: str
+    _death_signal: signal.Signals
+    """What ends the server with all its children when this process dies."""
+
+    @abstractmethod
+    def _initialise(self) -> None:
+        """Make the data directory."""
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """Return the command that runs the server in the foreground."""
+
+    @abstractmethod
+    def _administrate(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Execute one statement as the administrator and return its rows."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+    @property
+    def pids(self) -> list[int]:
+        """The server's processes, the parent first; empty when it does not run."""
+        return [] if self._process is None else family(self._process.pid)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+                preexec_fn=self._die_with_parent(),
+                **self._as_account(),
+            )
+        process = self._process
+
+        def answers() -> bool:
+            if process.poll() is not None:
+                raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}")
+            try:
+                self._administrate("SELECT 1")
+            except (psycopg2.OperationalError, pymysql.OperationalError):
+                return False
+            return True
+
+        wait_until(answers, _START_SECONDS, what=f"an answer from {' '.join(self._command())}")
+
+    def kill(self) -> None:
+        """SIGKILL the server with all its children, as a power cut would; restart() works after."""
+        if self._process is None:
+            return
+        members = stop_family(self._process.pid)
+        send(members, signal.SIGKILL)
+        self._process.wait()
+        wait_until(lambda: not any(map(is_running, members)), what="the killed server is gone")
+        self._process = None
+        self._paused = []
+
+    def stop(self) -> None:
+        """End the server quickly and in order."""
+        if self._process is None:
+            return
+        self.resume()
+        self._process.send_signal(self._stop_signal)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    _stop_signal: signal.Signals
+
+    def restart(self) -> None:
+        """Stop the server if it runs, and start it on the same port with the same data."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP every process of the server: connections stay open and nobody answers."""
+        if self._process is not None:
+            self._paused = stop_family(self._process.pid)
+
+    def resume(self) -> None:
+        """SIGCONT what pause() stopped."""
+        send(self._paused, signal.SIGCONT)
+        self._paused = []
+
+    def discard(self) -> None:
+        """End the server and delete its data."""
+        self.kill()
+        self._end()
+
+    def create_database(self) -> str:
+        """Create an empty database."""
+        name = _new_name()
+        self._administrate(f"CREATE DATABASE {name}")
+        return name
+
+    @staticmethod
+    def _remove(directory: Path) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def _as_account(self) -> dict[str, Any]:
+        if self._account is None:
+            return {}
+        return {
+            "user": self._account.pw_uid,
+            "group": self._account.pw_gid,
+            "extra_groups": [],
+        }
+
+    def _die_with_parent(self) -> Callable[[], None]:
+        number = int(self._death_signal)
+        return lambda: _libc.prctl(_PR_SET_PDEATHSIG, number)
+
+    def _run(self, command: list[str]) -> None:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.directory,
+            check=False,
+            **self._as_account(),
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout.decode()}")
+
+
+class PostgresqlServer(ServerProcess):
+    """A PostgreSQL server."""
+
+    _account_name = "postgres"
+    _death_signal = signal.SIGQUIT
+    _stop_signal = signal.SIGINT
+
+    def url(self, database: str) -> str:
+        """Return the JDBC URL of a database."""
+        return f"jdbc:postgresql://127.0.0.1:{self.port}/{database}"
+
+    def drop_database(self, database: str) -> None:
+        """Drop the database."""
+        self._administrate(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+
+    def connections(self, database: str) -> list[str]:
+        """Return the application names of the database's sessions."""
+        rows = self._administrate(
+            "SELECT application_name || ': ' || query FROM pg_stat_activity"
+            " WHERE datname = %s AND backend_type = 'client backend'",
+            database,
+        )
+        return [str(name) for (name,) in rows]
+
+    def _initialise(self) -> None:
+        password_file = self.directory / "password"
+        password_file.write_text(PASSWORD)
+        password_file.chmod(0o644)
+        self._run(
+            [
+                _postgresql_binary("initdb"),
+                *("--pgdata", str(self.data), "--username", USER, "--auth", "scram-sha-256"),
+                *("--pwfile", str(password_file), "--encoding", "UTF8", "--locale", "C"),
+                "--no-sync",
+            ]
+        )
+
+    def _command(self) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": "",
+            "shared_buffers": "64MB",
+            "max_connections": 100,
+        }
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+        return [_postgresql_binary("postgres"), "-D", str(self.data), *options]
+
+    def _administrate(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        connection = psycopg2.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=USER,
+            password=PASSWORD,
+            dbname="postgres",
+            connect_timeout=60,
+        )
+        try:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(statement, values or None)
+                return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            connection.close()
+
+
+class MariadbServer(ServerProcess):
+    """A MariaDB server."""
+
+    _account_name = "mysql"
+    _death_signal = signal.SIGKILL
+    _stop_signal = signal.SIGTERM
+
+    def url(self, database: str) -> str:
+        """Return the JDBC URL of a database."""
+        return f"jdbc:mariadb://127.0.0.1:{self.port}/{database}"
+
+    def drop_database(self, database: str) -> None:
+        """Drop the database."""
+        self._administrate(f"DROP DATABASE IF EXISTS {database}")
+
+    def connections(self, database: str) -> list[str]:
+        """Return the state of each of the database's sessions."""
+        rows = self._administrate(
+            "SELECT CONCAT(id, ': ', command, ' ', COALESCE(info, ''))"
+            " FROM information_schema.processlist WHERE db = %s",
+            database,
+        )
+        return [str(name) for (name,) in rows]
+
+    def _initialise(self) -> None:
+        self._run(
+            [
+                _binary("mariadb-install-db", ["/usr/bin", "/usr/local/bin"]),
+                *("--no-defaults", f"--datadir={self.data}", "--skip-test-db"),
+                "--auth-root-authentication-method=normal",
+            ]
+        )
+        init = self.directory / "init.sql"
+        init.write_text("")
+
+    def _command(self) -> list[str]:
+        init = self.directory / "init.sql"
+        init.write_text(
+            f"CREATE USER IF NOT EXISTS {USER}@localhost IDENTIFIED BY '{PASSWORD}';\n"
+            f"GRANT ALL ON *.* TO {USER}@localhost WITH GRANT OPTION;\n"
+            f"CREATE USER IF NOT EXISTS {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
+            f"GRANT ALL ON *.* TO {USER}@'127.0.0.1' WITH GRANT OPTION;\n",
+            encoding="utf-8",
+        )
+        return [
+            _binary("mariadbd", ["/usr/sbin", "/usr/bin", "/usr/libexec"]),
+            *("--no-defaults", f"--datadir={self.data}", f"--port={self.port}"),
+            *("--bind-address=127.0.0.1", f"--socket={self.directory / 'socket'}"),
+            *(f"--pid-file={self.directory / 'pid'}", f"--init-file={init}"),
+            *("--character-set-server=utf8mb4", "--skip-name-resolve"),
+            *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"),
+        ]
+
+    def _administrate(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        connection = pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=USER,
+            password=PASSWORD.encode(),
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=60,
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement, values or None)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+
+def _postgresql_binary(name: str) -> str:
+    versions = Path("/usr/lib/postgresql")
+    newest_first = sorted(versions.glob("*/bin"), key=lambda p: float(p.parent.name), reverse=True)
+    return _binary(name, [str(path) for path in newest_first])
+
+
+def _binary(name: str, directories: list[str]) -> str:
+    path = shutil.which(name, path=os.pathsep.join([*directories, os.environ.get("PATH", "")]))
+    if path is None:
+        raise FileNotFoundError(f"the tests need {name}; install it with: make servers")
+    return path
+
+
+def _new_name() -> str:
+    return f"t{os.getpid()}_{next(_database_numbers)}"
+
+
+def _free_port() -> int:
+    """Return a port nobody listens on, outside of the range outgoing connections take theirs from.
+
+    A server that is down must find its port free when it comes back.
+    """
+    while True:
+        port = random.randint(20_000, 31_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
