@@ -52,18 +52,18 @@ class _Reaper:
     """Watches every fuse of the process with one thread that sleeps while nothing is armed."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start afresh: a forked child has no thread and perhaps no free lock."""
         self._changed = threading.Condition()
         self._fuses: weakref.WeakSet[_Fuse] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
         self._wake_seconds = float("inf")
 
     def install(self, fuse: _Fuse) -> None:
         with self._changed:
-            # A forked child has no thread.
-            if self._thread is None or self._process != os.getpid():
-                self._process = os.getpid()
-                self._wake_seconds = float("inf")
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._watch, name="database-network-timeout", daemon=True
                 )
@@ -105,6 +105,7 @@ class _Reaper:
 
 
 _reaper = _Reaper()
+os.register_at_fork(after_in_child=_reaper.reset)
 
 
 class TimedConnection(psycopg2.extensions.connection):

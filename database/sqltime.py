@@ -3,8 +3,8 @@
 Every instant in Orthia's tables is UTC with microseconds and is written by the database from its
 own clock. Values of one DBMS compare with each other by plain ``<`` and ``=``.
 
-- PostgreSQL: ``timestamptz(6)`` and ``clock_timestamp()``; ``now()`` would stand still during a
-  transaction.
+- PostgreSQL: ``timestamptz``, which keeps microseconds, and ``clock_timestamp()``; ``now()`` would
+  stand still during a transaction.
 - MySQL, MariaDB: ``DATETIME(6)`` and ``UTC_TIMESTAMP(6)``; ``TIMESTAMP`` would be converted by the
   session's time zone.
 - SQLite: text ``YYYY-MM-DDTHH:MM:SS.ffffffZ``. Its clock has milliseconds, the digits below are 0.
@@ -38,7 +38,7 @@ class UtcTimestamp(TypeDecorator[datetime]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Choose the DBMS' own type."""
         if dialect.name == "postgresql":
-            return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True, precision=6))
+            return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True))
         if dialect.name in ("mysql", "mariadb"):
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(String(_SQLITE_LENGTH))

@@ -4,6 +4,8 @@ Whatever is there already is left as it is: MySQL commits every DDL statement by
 that was killed between two of them must not leave a database that nobody can set up any more.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
@@ -19,6 +21,9 @@ depends_on = None
 # SQLite keeps a table in the order of its INTEGER PRIMARY KEY only if it is spelt so.
 _BIG_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _RECORD = sa.LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+
+# Row locks need InnoDB; names and details may be in any script.
+_MYSQL_OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
 
 _ROWS = (
     {"id": 0, "holder_token": 0, "state": "N"},  # the state of the pair: not started
@@ -55,7 +60,7 @@ def _node_manager_store(metadata: sa.MetaData, names: TableNames) -> sa.Table:
         sa.Column("holder_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
         sa.Column("node_id", sa.String(36)),
         sa.Column("state", sa.String(1)),
-        mysql_engine="InnoDB",
+        **_MYSQL_OPTIONS,
     )
 
 
@@ -80,7 +85,7 @@ def _failover_log(metadata: sa.MetaData, names: TableNames) -> sa.Table:
         sa.Column("detail", sa.Text, nullable=False),
         sa.Index(names.suffixed(name, "EVENT"), "holder_id", "event_seq", unique=True),
         sa.Index(names.suffixed(name, "DB_TIME"), "db_time"),
-        mysql_engine="InnoDB",
+        **_MYSQL_OPTIONS,
     )
 
 
@@ -98,7 +103,7 @@ def _journal_table(metadata: sa.MetaData, names: TableNames, name: str) -> sa.Ta
         sa.Column("written_at", UtcTimestamp(), nullable=False, server_default=db_now()),
         sa.Column("record", _RECORD, nullable=False),
         sa.Index(names.suffixed(name, "QUEUE_SEQ"), "queue_id", "seq"),
-        mysql_engine="InnoDB",
+        **_MYSQL_OPTIONS,
     )
 
 
