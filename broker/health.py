@@ -1,0 +1,206 @@
+"""Probes and metrics over HTTP: ``/live``, ``/ready``, ``/role`` and ``/metrics``.
+
+A passive backup is live (200) and not ready (503, with the reason): an orchestrator sends it no
+clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and the bounds: one
+request at a time a connection, GET and HEAD only, a small head, no body, and little time.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import h11
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from config.errors import OrthiaError
+from config.settings import HealthSettings
+
+_MAX_HEAD_BYTES: Final = 8_192
+_MAX_CONNECTIONS: Final = 64
+_READ_BYTES: Final = 4_096
+_JSON: Final = "application/json"
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a probe."""
+
+    ok: bool
+    reason: str
+    """Why, in a few words: what a person reads who asks why the probe fails."""
+
+
+class HealthSource(Protocol):
+    """What the endpoint asks the node; called on the event loop, so nothing here may block."""
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The node's metrics."""
+
+    def liveness(self) -> Verdict:
+        """Tell whether the process is in order; one that is not should be restarted."""
+
+    def readiness(self) -> Verdict:
+        """Tell whether clients are served."""
+
+    def describe_role(self) -> Mapping[str, object]:
+        """Return what ``/role`` shows as JSON: ``name``, ``role``, ``token`` and the like."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+class HealthServer:
+    """The HTTP endpoint of one node, on the running event loop."""
+
+    def __init__(
+        self,
+        settings: HealthSettings,
+        source: HealthSource,
+        *,
+        request_timeout_seconds: float = 5.0,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._timeout_seconds = request_timeout_seconds
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, also when 0 was configured; 0 before ``start``."""
+        if self._server is None or not self._server.sockets:
+            return 0
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Listen; raises OrthiaError when the address cannot be had."""
+        host, port = self._settings.host, self._settings.port
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, host, port, limit=_MAX_HEAD_BYTES
+            )
+        except OSError as error:
+            raise OrthiaError(
+                f"the health endpoint cannot listen on {host}:{port}: {error.strerror or error};"
+                " choose another port in <health>"
+            ) from error
+
+    async def close(self) -> None:
+        """Stop listening and end every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._connections) >= _MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._connections.add(task)
+        try:
+            await self._converse(reader, writer)
+            writer.close()
+        except (TimeoutError, OSError):
+            writer.transport.abort()  # slow or gone: what it has not read, it will not get
+        finally:
+            self._connections.discard(task)
+            if not writer.is_closing():
+                writer.transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
+        while http.our_state is h11.IDLE:
+            async with asyncio.timeout(self._timeout_seconds):
+                try:
+                    request = await self._request(http, reader)
+                    if request is None:
+                        return
+                    answer = self._answer(request)
+                except h11.RemoteProtocolError as error:
+                    request = None
+                    status = HTTPStatus(error.error_status_hint)
+                    answer = _plain(status, f"{status.phrase}: {error}")
+                head_only = request is not None and request.method == b"HEAD"
+                writer.write(_response(http, answer, head_only=head_only))
+                await writer.drain()
+            if {http.our_state, http.their_state} != {h11.DONE}:
+                return
+            http.start_next_cycle()
+
+    async def _request(
+        self, http: h11.Connection, reader: asyncio.StreamReader
+    ) -> h11.Request | None:
+        """Return the next whole request; None when the client has closed the connection."""
+        request: h11.Request | None = None
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await reader.read(_READ_BYTES))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                raise h11.RemoteProtocolError("a body has no meaning here", error_status_hint=413)
+            elif isinstance(event, h11.EndOfMessage):
+                return request
+            else:
+                return None
+
+    def _answer(self, request: h11.Request) -> _Answer:
+        if request.method not in (b"GET", b"HEAD"):
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
+        match request.target.partition(b"?")[0]:
+            case b"/live":
+                return _verdict(self._source.liveness())
+            case b"/ready":
+                return _verdict(self._source.readiness())
+            case b"/role":
+                body = json.dumps(self._source.describe_role(), default=str).encode()
+                return _Answer(HTTPStatus.OK, _JSON, body + b"\n")
+            case b"/metrics":
+                metrics = generate_latest(self._source.registry)
+                return _Answer(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, metrics)
+            case _:
+                return _plain(HTTPStatus.NOT_FOUND, "try /live, /ready, /role or /metrics")
+
+
+def _verdict(verdict: Verdict) -> _Answer:
+    status = HTTPStatus.OK if verdict.ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return _plain(status, verdict.reason)
+
+
+def _plain(status: HTTPStatus, text: str) -> _Answer:
+    return _Answer(status, _PLAIN, f"{text}\n".encode())
+
+
+def _response(http: h11.Connection, answer: _Answer, *, head_only: bool) -> bytes:
+    headers = [
+        ("content-type", answer.content_type),
+        ("content-length", str(len(answer.body))),
+        ("cache-control", "no-store"),
+    ]
+    if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers.append(("allow", "GET, HEAD"))
+    if http.their_state is h11.ERROR:
+        headers.append(("connection", "close"))
+    response = h11.Response(status_code=answer.status, headers=headers, reason=answer.status.phrase)
+    parts = [http.send(response)]
+    if not head_only:
+        parts.append(http.send(h11.Data(data=answer.body)))
+    parts.append(http.send(h11.EndOfMessage()))
+    return b"".join(part for part in parts if part is not None)

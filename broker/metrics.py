@@ -1,0 +1,140 @@
+"""What a node measures, for Prometheus.
+
+Labelled children are made once and kept: ``labels()`` costs three times what counting costs.
+Values that somebody else knows (queue depths, the lease) are read when the metrics are asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+
+
+class NodeMetrics:
+    """The metrics of one node, in a registry of its own.
+
+    ``roles`` are the names ``role_is`` may be given.
+    """
+
+    def __init__(self, roles: Iterable[str]) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        role = Gauge("orthia_role", "1 for the role the node has", ["role"], registry=self.registry)
+        self._roles = {name: role.labels(name) for name in roles}
+        self.fencing_token = Gauge(
+            "orthia_fencing_token",
+            "Token of the live lease this node got last; 0 before",
+            registry=self.registry,
+        )
+        self.takeovers = Counter(
+            "orthia_takeovers", "Times this node became live", registry=self.registry
+        )
+        self.takeover_seconds = Gauge(
+            "orthia_takeover_seconds",
+            "From the live lock obtained to the acceptors open, last time",
+            registry=self.registry,
+        )
+        renewals = Histogram(
+            "orthia_lease_renewal_seconds",
+            "How long renewing a lease took",
+            ["lock"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.live_renewal_seconds = renewals.labels("live")
+        self.backup_renewal_seconds = renewals.labels("backup")
+        self.batch_rows = Histogram(
+            "orthia_journal_batch_rows",
+            "Rows written or deleted by one commit of the journal",
+            buckets=_ROWS,
+            registry=self.registry,
+        )
+        self.commit_seconds = Histogram(
+            "orthia_journal_commit_seconds",
+            "How long one commit of the journal took",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.commit_retries = Counter(
+            "orthia_journal_commit_retries",
+            "Attempts beyond the first to commit a batch",
+            registry=self.registry,
+        )
+
+    def role_is(self, name: str) -> None:
+        """Note that the node has the role ``name`` now and no other."""
+        for known, gauge in self._roles.items():
+            gauge.set(1 if known == name else 0)
+
+    def became_live(self, token: int, seconds: float) -> None:
+        """Note a takeover under ``token`` that took ``seconds``."""
+        self.fencing_token.set(token)
+        self.takeover_seconds.set(seconds)
+        self.takeovers.inc()
+
+    def batch_committed(self, rows: int, seconds: float, attempts: int) -> None:
+        """Note a commit of the journal."""
+        self.batch_rows.observe(rows)
+        self.commit_seconds.observe(seconds)
+        if attempts > 1:
+            self.commit_retries.inc(attempts - 1)
+
+    def watch(
+        self,
+        *,
+        lease_seconds_remaining: Callable[[], float | None],
+        queue_depths: Callable[[], Mapping[str, int]],
+        connections: Callable[[], int],
+    ) -> None:
+        """Have these read whenever the metrics are asked for, on the thread that asks."""
+        self.registry.register(_Watched(lease_seconds_remaining, queue_depths, connections))
+
+
+class _Watched(Collector):
+    """Values that are read when they are asked for."""
+
+    def __init__(
+        self,
+        lease_seconds_remaining: Callable[[], float | None],
+        queue_depths: Callable[[], Mapping[str, int]],
+        connections: Callable[[], int],
+    ) -> None:
+        self._lease_seconds_remaining = lease_seconds_remaining
+        self._queue_depths = queue_depths
+        self._connections = connections
+
+    def describe(self) -> Iterable[Metric]:
+        """Return no descriptions, so that registering asks nobody for values."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the values; a node without a live lease shows none."""
+        lease = GaugeMetricFamily(
+            "orthia_lease_seconds_remaining", "Seconds the live lease is still good for"
+        )
+        remaining = self._lease_seconds_remaining()
+        if remaining is not None:
+            lease.add_metric([], remaining)
+        yield lease
+        depths = GaugeMetricFamily(
+            "orthia_queue_messages", "Messages the node knows of in a queue", labels=["queue"]
+        )
+        for name, depth in sorted(self._queue_depths().items()):
+            depths.add_metric([name], depth)
+        yield depths
+        yield GaugeMetricFamily(
+            "orthia_connections", "Clients connected", value=self._connections()
+        )
