@@ -15,6 +15,8 @@ from journal.batch import Batch
 from journal.errors import JournalClosed
 from journal.intake import Intake
 from journal.limits import JournalLimits
+from journal.mysql import MysqlStore
+from journal.postgresql import PostgresqlStore
 from journal.reader import Reader, WindowQueries
 from journal.recovery import Recovered, recover
 from journal.sqlite import SqliteStore
@@ -222,5 +224,7 @@ def _batch_store(
     match database.dialect:
         case Dialect.SQLITE:
             return SqliteStore(engine, names, token, database.turnstile)
-        case _:
-            raise NotImplementedError
+        case Dialect.POSTGRESQL:
+            return PostgresqlStore(engine, names, token)
+        case Dialect.MYSQL:
+            return MysqlStore(engine, names, token)

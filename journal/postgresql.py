@@ -1,0 +1,265 @@
+"""The hot path on PostgreSQL.
+
+A small batch is one statement of one round trip, which commits itself: a CTE locks the fence
+``FOR SHARE`` and every change takes its rows from it, so that without the fence nothing happens.
+It was prepared when the connection was opened, which pays for the fence: it is as fast as a bare
+INSERT that is parsed each time. From ``COPY_FROM_ROWS`` on, COPY in binary form is faster:
+measured with rows of 1 KiB, 25,000 rows/s against 23,000 at 16 rows, 38,000 against 65,000 at 64.
+(Text COPY with hex bytea costs a third to a half of the rate: twice the bytes, and hex decoding.)
+"""
+
+# ruff: noqa: S608  (the only text put into SQL is table names, which are validated, and numbers)
+
+import contextlib
+import struct
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from io import BytesIO
+from typing import Any, cast
+
+import psycopg2
+from psycopg2 import extensions
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+
+from database import StoreUnavailable, translate_errors
+from journal.batch import Batch, Marker
+from journal.errors import Fenced
+from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
+from journal.store import BatchStore, TableNames
+from journal.unit import AppendedMessage, Row
+
+COPY_FROM_ROWS = 24
+"""Inserted rows from which on a batch goes by COPY."""
+COPY_FROM_BYTES = 65_536
+"""Payload from which on a batch goes by COPY, which sends it as it is and not in hex."""
+COPY_CHUNK_BYTES = 65_536
+"""What one message of the COPY protocol carries: large enough to be few, small enough to let the
+server work while the rest is sent; the whole buffer at once took twice as long."""
+
+_COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
+_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_TRAILER = b"\xff\xff"
+# The number of fields, then each field after its length; the record itself follows.
+_COPY_ROW = struct.Struct(">hiqiqihihiqiqi")
+_COPY_ROW_WITHOUT_QUEUE = struct.Struct(">hiqiqihihiiqi")
+_END_SESSION_SECONDS = 10.0
+_END_SESSION_POLL_SECONDS = 0.01
+
+
+class PostgresqlStore(BatchStore):
+    """Writes batches through one psycopg2 connection in autocommit."""
+
+    # A field of 1 GB can be stored and never be read: as text, in hex, it has twice the size.
+    max_record_bytes = 500 * 1024 * 1024
+
+    def __init__(self, engine: Engine, names: TableNames, token: int) -> None:
+        self._engine = engine
+        self._names = names
+        self._token = token
+        self._proxy: PoolProxiedConnection | None = None
+        self._session: tuple[int, datetime] | None = None
+        """Process id and start of the session there was last."""
+        fence = (
+            f"SELECT 1 FROM {names.node_manager_store}"
+            f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} FOR SHARE"
+        )
+        self._begin_sql = f"BEGIN; {fence}"
+        self._copy_sql = f"COPY {{}} {_COLUMNS} FROM STDIN (FORMAT binary)"
+        self._prepare_sql = _prepared_statements(names, fence, token)
+        self._limit_sql = (
+            f"UPDATE {names.bindings} SET id = %s, epoch = {token:d}"
+            f" WHERE seq = {ID_COUNTER_SEQ} AND id < %s"
+        )
+
+    def connect(self) -> None:
+        """See ``BatchStore``."""
+        self.close()
+        with translate_errors("connect the journal writer"):
+            self._proxy = self._engine.raw_connection()
+            connection = cast("extensions.connection", self._proxy.driver_connection)
+            connection.autocommit = True
+            cursor = connection.cursor()
+            if self._session is not None:
+                _end_session(cursor, *self._session)
+            cursor.execute(
+                "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            )
+            self._session = cursor.fetchone()
+            cursor.execute(self._prepare_sql)
+        self._cursor = cursor
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        if _fits_one_statement(batch):
+            self._store_at_once(batch)
+        else:
+            self._store_in_transaction(batch)
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        table = self._names.of(marker.table)
+        with translate_errors("look for a row of a journal batch"):
+            self._cursor.execute(
+                f"SELECT 1 FROM {table} WHERE seq = %s AND epoch = %s", (marker.seq, self._token)
+            )
+            return self._cursor.fetchone() is not None
+
+    def close(self) -> None:
+        """See ``BatchStore``."""
+        if self._proxy is not None:
+            with contextlib.suppress(SQLAlchemyError, psycopg2.Error):
+                self._proxy.invalidate()
+            self._proxy = None
+
+    def _store_at_once(self, batch: Batch) -> None:
+        cursor, messages, deletes = self._cursor, batch.messages, batch.deletes
+        with translate_errors("store a journal batch", during_commit=True):
+            if len(messages) == 1 and not deletes:
+                seq, queue_id, payload, _ = messages[0]
+                cursor.execute("EXECUTE orthia_put(%s, %s, %s)", (seq, queue_id, payload))
+                fenced = cursor.rowcount == 0
+            else:
+                if not messages:
+                    cursor.execute("EXECUTE orthia_delete(%s)", (deletes,))
+                else:
+                    seqs, queue_ids, payloads, _ = zip(*messages, strict=True)
+                    cursor.execute(
+                        "EXECUTE orthia_put_and_delete(%s, %s, %s::bytea[], %s::bigint[])",
+                        (list(seqs), list(queue_ids), list(payloads), deletes),
+                    )
+                fenced = cursor.fetchone() is None
+        if fenced:
+            raise Fenced(self._token)
+
+    def _store_in_transaction(self, batch: Batch) -> None:
+        cursor = self._cursor
+        try:
+            with translate_errors("store a journal batch"):
+                cursor.execute(self._begin_sql)
+                if cursor.fetchone() is None:
+                    raise Fenced(self._token)  # noqa: TRY301 - rolled back below like the others
+                self._change(cursor, batch)
+            with translate_errors("commit a journal batch", during_commit=True):
+                cursor.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(psycopg2.Error):
+                cursor.execute("ROLLBACK")
+            raise
+
+    def _change(self, cursor: extensions.cursor, batch: Batch) -> None:
+        if batch.messages or batch.rows:
+            parts = _copy_messages(batch.messages, self._token)
+            parts += _copy_rows(batch.rows, self._token)
+            self._copy(cursor, self._names.messages, parts)
+        if batch.deletes:
+            cursor.execute("EXECUTE orthia_delete_unfenced(%s)", (batch.deletes,))
+        if batch.bodies:
+            seqs, references = zip(*batch.bodies, strict=True)
+            cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
+        if batch.touches_bindings:
+            self._change_bindings(cursor, batch)
+
+    def _change_bindings(self, cursor: extensions.cursor, batch: Batch) -> None:
+        if batch.binding_rows:
+            parts = _copy_rows(batch.binding_rows, self._token)
+            self._copy(cursor, self._names.bindings, parts)
+        if batch.unbound:
+            cursor.execute(
+                f"DELETE FROM {self._names.bindings} WHERE seq = ANY(%s)", (batch.unbound,)
+            )
+        if batch.id_limit:
+            cursor.execute(self._limit_sql, (batch.id_limit, batch.id_limit))
+
+    def _copy(self, cursor: extensions.cursor, table: str, parts: list[bytes]) -> None:
+        source = BytesIO(b"".join((_COPY_HEADER, *parts, _COPY_TRAILER)))
+        cursor.copy_expert(self._copy_sql.format(table), source, COPY_CHUNK_BYTES)
+
+
+def _fits_one_statement(batch: Batch) -> bool:
+    if batch.rows or batch.bodies or batch.touches_bindings:
+        return False
+    messages = batch.messages
+    if len(messages) >= COPY_FROM_ROWS or batch.payload_bytes >= COPY_FROM_BYTES:
+        return False
+    # The parts of one statement do not see each other's changes.
+    return not (messages and batch.deletes) or max(batch.deletes) < messages[0].last_seq
+
+
+def _copy_messages(messages: Iterable[AppendedMessage], token: int) -> list[bytes]:
+    """Return the binary form of messages of one queue each."""
+    add, kind, pack = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE), _COPY_ROW.pack
+    parts: list[bytes] = []
+    for seq, queue_id, payload, _ in messages:
+        size = len(payload)
+        parts.append(pack(7, 8, seq, 8, seq, 2, add, 2, kind, 8, queue_id, 8, token, size))
+        parts.append(payload)
+    return parts
+
+
+def _copy_rows(rows: Iterable[Row], token: int) -> list[bytes]:
+    """Return the binary form of rows, NULL where there is no queue."""
+    add = int(RecordType.ADD_RECORD)
+    parts: list[bytes] = []
+    for seq, row_id, kind, queue_id, record in rows:
+        start = (7, 8, seq, 8, row_id, 2, add, 2, int(kind))
+        if queue_id is None:
+            parts.append(_COPY_ROW_WITHOUT_QUEUE.pack(*start, -1, 8, token, len(record)))
+        else:
+            parts.append(_COPY_ROW.pack(*start, 8, queue_id, 8, token, len(record)))
+        parts.append(record)
+    return parts
+
+
+def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
+    """Return the statements a connection is prepared with.
+
+    With a generic plan at once: every one is a walk by primary key, whatever its values are.
+    """
+    messages = names.messages
+    with_fence = f"WITH fence AS MATERIALIZED ({fence})"
+    add, kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
+    put = f"INSERT INTO {messages} {_COLUMNS} SELECT"
+    return f"""
+        SET plan_cache_mode = force_generic_plan;
+        PREPARE orthia_put(bigint, bigint, bytea) AS
+            {with_fence}
+            {put} $1, $1, {add}, {kind}, $2, {token:d}, $3 FROM fence;
+        PREPARE orthia_put_and_delete(bigint[], bigint[], bytea[], bigint[]) AS
+            {with_fence},
+            put AS ({put} v.seq, v.seq, {add}, {kind}, v.queue_id, {token:d}, v.record
+                FROM fence, unnest($1, $2, $3) AS v(seq, queue_id, record)),
+            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($4))
+            SELECT 1 FROM fence;
+        PREPARE orthia_delete(bigint[]) AS
+            {with_fence},
+            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($1))
+            SELECT 1 FROM fence;
+        PREPARE orthia_delete_unfenced(bigint[]) AS
+            DELETE FROM {messages} WHERE seq = ANY($1);
+        PREPARE orthia_delete_bodies(bigint[], bigint[]) AS
+            DELETE FROM {messages} AS body USING unnest($1, $2) AS gone(seq, total)
+            WHERE body.seq = gone.seq AND NOT EXISTS (SELECT 1 FROM {messages} AS reference
+                WHERE reference.seq BETWEEN gone.seq + 1 AND gone.seq + gone.total)
+    """
+
+
+def _end_session(cursor: extensions.cursor, pid: int, started: datetime) -> None:
+    """End the session, which may still be at work for a client that is gone, and see it gone."""
+    give_up_seconds = time.monotonic() + _END_SESSION_SECONDS
+    while True:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid = %s AND backend_start = %s",
+            (pid, started),
+        )
+        ended: list[Any] = cursor.fetchall()
+        if not ended:
+            return
+        if time.monotonic() >= give_up_seconds:
+            raise StoreUnavailable(
+                f"the journal's earlier session, process {pid}, does not end in the database"
+            )
+        time.sleep(_END_SESSION_POLL_SECONDS)
