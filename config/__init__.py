@@ -1,6 +1,9 @@
 """What the operator asked for: ``broker.xml`` read into frozen, checked settings."""
 
+from config.addresses import ResolvedAddressSettings, resolve
 from config.errors import ConfigurationError, OrthiaError
+from config.loader import load
+from config.rendering import EffectiveSetting, render
 from config.secrets import Secret, mask
 from config.settings import (
     AcceptorSettings,
@@ -27,10 +30,12 @@ __all__ = [
     "DatabaseStoreSettings",
     "DatabaseUrl",
     "Dialect",
+    "EffectiveSetting",
     "HaPolicy",
     "HealthSettings",
     "OrthiaError",
     "QueueSettings",
+    "ResolvedAddressSettings",
     "Role",
     "RoutingType",
     "Secret",
@@ -38,5 +43,8 @@ __all__ = [
     "Settings",
     "StompLimits",
     "User",
+    "load",
     "mask",
+    "render",
+    "resolve",
 ]

@@ -178,17 +178,8 @@ def _port(element: str, port: int) -> Iterator[Violation]:
         )
 
 
-def _security(settings: Settings) -> Iterator[Violation]:
+def _users(settings: Settings) -> Iterator[Violation]:
     yield from _repeated("core/users/user", (user.name for user in settings.users))
-    if settings.security_enabled and settings.acceptors and not settings.users:
-        # Artemis reads users from other files; without one here nobody could ever connect, and
-        # letting everybody in instead would be worse.
-        yield Violation(
-            "core/users",
-            "security is enabled and there is no user, so no client could connect; expected"
-            " <users> of urn:orthia with at least one <user>, or"
-            " <security-enabled>false</security-enabled>",
-        )
 
 
 def _addresses(settings: Settings) -> Iterator[Violation]:
@@ -272,7 +263,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _timers,
     _table_names,
     _acceptors,
-    _security,
+    _users,
     _addresses,
     _address_settings,
     _limits,

@@ -134,8 +134,9 @@ class User:
 class HealthSettings:
     """Orthia's ``health`` element: the HTTP endpoint of probes and metrics, off unless present."""
 
-    host: str
-    port: int
+    host: str = "127.0.0.1"
+    port: int = 8_161
+    """Artemis' console listens there; both are where an operator looks how the broker is."""
 
 
 @dataclass(frozen=True)

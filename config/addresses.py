@@ -1,0 +1,89 @@
+"""What is configured for one address: matching, specificity and inheritance.
+
+A match is made of words separated by dots; ``*`` stands for one word, ``#`` for any number of
+words, none included. The most specific match wins: a plain name, then matches with ``*`` (one
+whose ``*`` comes later first), then matches with ``#`` (the longer first), as in Artemis. What
+it leaves unset is taken from the next, and at last from the defaults below.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Final, Protocol, TypeVar
+
+from config.settings import AddressSettings, RoutingType, Settings
+
+
+@dataclass(frozen=True)
+class ResolvedAddressSettings:
+    """The settings of one address, nothing left unset. The defaults are those of no match."""
+
+    dead_letter_address: str | None = None
+    """None drops a message that was delivered too often."""
+    expiry_address: str | None = None
+    """None drops an expired message."""
+    max_delivery_attempts: int = 10
+    redelivery_delay: int = 0
+    max_size_bytes: int = -1
+    max_size_messages: int = -1
+    page_size_bytes: int = 10_485_760
+    auto_create_queues: bool = True
+    auto_create_addresses: bool = True
+    default_address_routing_type: RoutingType = RoutingType.ANYCAST
+    """Artemis' default is MULTICAST. A plain name that nobody configured then means a topic, and
+    what is sent while nobody listens is gone; a queue keeps it, and two who disagree about the
+    name lose nothing."""
+
+
+class _Matching(Protocol):
+    @property
+    def match(self) -> str: ...
+
+
+M = TypeVar("M", bound=_Matching)
+
+_DEFAULTS: Final = ResolvedAddressSettings()
+
+
+def resolve(settings: Settings, address: str) -> ResolvedAddressSettings:
+    """Return the settings of ``address``; pure, and not meant for a hot path."""
+    matching = most_specific_first(settings.address_settings, address)
+    resolved = {
+        setting.name: _first_set(matching, setting.name, getattr(_DEFAULTS, setting.name))
+        for setting in fields(ResolvedAddressSettings)
+    }
+    return ResolvedAddressSettings(**resolved)
+
+
+def most_specific_first(candidates: Iterable[M], address: str) -> list[M]:
+    """Return those of ``candidates`` that match ``address``, the most specific first."""
+    found = [one for one in candidates if matches(one.match, address)]
+    return sorted(found, key=lambda one: _specificity(one.match))
+
+
+def matches(match: str, address: str) -> bool:
+    """Tell whether ``match`` matches ``address``."""
+    words = address.split(".")
+    # How many words of the address the part of the match read so far can stand for.
+    lengths = {0}
+    for wanted in match.split("."):
+        if wanted == "#":
+            lengths = {longer for shorter in lengths for longer in range(shorter, len(words) + 1)}
+        else:
+            lengths = {
+                length + 1
+                for length in lengths
+                if length < len(words) and wanted in {"*", words[length]}
+            }
+    return len(words) in lengths
+
+
+def _specificity(match: str) -> tuple[int, tuple[bool, ...], int]:
+    words = match.split(".")
+    if "#" in words:
+        return 2, (), -len(match)
+    return int("*" in words), tuple(word == "*" for word in words), 0
+
+
+def _first_set(matching: Iterable[AddressSettings], name: str, default: object) -> Any:
+    values = (getattr(setting, name) for setting in matching)
+    return next((value for value in values if value is not None), default)

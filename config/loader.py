@@ -1,0 +1,145 @@
+"""``load``: from the path of a ``broker.xml`` to checked settings."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from config.document import Document
+from config.errors import ConfigurationError
+from config.problems import Location, Problems
+from config.reading import Reader
+from config.rules import violations
+from config.secrets import codec_key
+from config.settings import DatabaseStoreSettings, Settings
+from config.substitution import Properties
+from config.urls import DatabaseUrl
+from config.validation import Validation
+from config.values import ValueReader
+
+INSTANCE_PROPERTY: Final = "artemis.instance"
+"""The property that says where relative paths start, as in Artemis."""
+
+EMBEDDED_DATABASE: Final = "orthia.db"
+"""The SQLite file in ``journal-directory`` of a configuration without a ``database-store``."""
+
+_DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
+_DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
+
+
+def load(path: str | Path, *, system_properties: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings in the ``broker.xml`` at ``path``.
+
+    ``system_properties`` are those of ``-D``; with the environment they fill in ``${...}``.
+    Raises ConfigurationError with every problem, each on a line ``FILE:LINE: <element>: ...``.
+    """
+    source = Path(path)
+    properties = Properties(system_properties or {}, os.environ)
+    document = Document(source, properties)
+    validation = Validation(document, properties)
+    problems = Problems()
+    reader = Reader(document, _values(document, properties, problems), problems)
+    settings = _read(reader, source, _instance_directory(source, properties))
+    if settings is not None:
+        for violation in violations(settings):
+            problems.add(reader.locate(violation.element), violation.name, violation.message)
+    problems.raise_if_any()
+    if settings is None:
+        raise ConfigurationError(f"{source}: names no database that can be used")
+    ignored = _ignored_warning(source, [*validation.ignored, *reader.ignored])
+    return replace(settings, warnings=(*ignored, *settings.warnings))
+
+
+def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
+    """Return the settings, with warnings of their own; None, and a problem, without a database."""
+    core = reader.core_values()
+    warnings = []
+    store = reader.database_store()
+    if store is None and not reader.has("core/store/database-store"):
+        directory = core.get("journal_directory", _DEFAULT_JOURNAL_DIRECTORY)
+        url = DatabaseUrl.parse(f"jdbc:sqlite:{directory}/{EMBEDDED_DATABASE}")
+        store = DatabaseStoreSettings(url)
+        warnings.append(
+            "no database-store is configured; messages are stored in the SQLite database"
+            f" {url.relative_to(instance).sqlite_path}, which only nodes with the same"
+            " journal-directory share"
+        )
+    given: dict[str, Any] = {
+        "ha_policy": reader.ha_policy(),
+        "acceptors": reader.acceptors(),
+        "addresses": reader.addresses(),
+        "address_settings": reader.address_settings(),
+        "security_settings": reader.security_settings(),
+        "users": reader.users(),
+        "health": reader.health(),
+        "stomp_limits": reader.stomp_limits(),
+    }
+    if store is None:
+        return None
+    if "security_enabled" in core:
+        given["security_enabled"] = core["security_enabled"]
+    if core.get("global_max_size", -1) != -1:
+        given["global_max_size"] = core["global_max_size"]
+    if "failover_log_directory" in core:
+        given["failover_log_directory"] = instance / core["failover_log_directory"]
+    if core.get("security_enabled", True) and not given["users"]:
+        # Artemis keeps its users in other files, so this is no error; and letting everybody in
+        # instead of nobody would be worse.
+        warnings.append(
+            "security is enabled and there are no <users> of urn:orthia, so no client can log in;"
+            ' add <users xmlns="urn:orthia"> or <security-enabled>false</security-enabled>'
+        )
+    return Settings(
+        name=core.get("name", socket.gethostname()),
+        source=source,
+        database_store=replace(
+            store, jdbc_connection_url=store.jdbc_connection_url.relative_to(instance)
+        ),
+        warnings=tuple(warnings),
+        **given,
+    )
+
+
+def _instance_directory(source: Path, properties: Properties) -> Path:
+    """Return where relative paths start.
+
+    That is the property ``artemis.instance``, else the directory of the file, or the one around
+    it if that is ``etc``: never the directory somebody happens to start the node in.
+    """
+    named = properties.get(INSTANCE_PROPERTY)
+    if named:
+        return Path(named).absolute()
+    directory = source.absolute().parent
+    return directory.parent if directory.name == "etc" else directory
+
+
+def _values(document: Document, properties: Properties, problems: Problems) -> ValueReader:
+    """Return the reader of values, with the key of masked ones."""
+    key = codec_key(properties.system_properties, properties.environment)
+    node = document.root.find("{*}core/{*}password-codec")
+    if node is None:
+        return ValueReader(key)
+    codec, *options = (part.strip() for part in (node.text or "").split(";"))
+    if codec != _DEFAULT_CODEC or "algorithm=one-way" in options:
+        problems.add(
+            document.location(node),
+            "password-codec",
+            f"only the two-way codec of {_DEFAULT_CODEC} can be read here; expected it, or no"
+            " password-codec",
+        )
+    own = [option.partition("=")[2] for option in options if option.startswith("key=")]
+    return ValueReader(own[0] if own else key)
+
+
+def _ignored_warning(source: Path, ignored: list[tuple[Location, str]]) -> list[str]:
+    """Return one warning that lists what has no meaning here, or none."""
+    places: dict[str, list[str]] = {}
+    for location, name in sorted(ignored):
+        where = str(location.line) if location.file == source else str(location)
+        places.setdefault(name, []).append(where)
+    if not places:
+        return []
+    listed = ", ".join(f"{name} (line {', '.join(where)})" for name, where in places.items())
+    return [f"{source}: known to Artemis and without meaning here, so ignored: {listed}"]

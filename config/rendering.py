@@ -1,0 +1,158 @@
+"""The settings in effect, as a list a person can read: what ``orthia check`` prints."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from config.addresses import ResolvedAddressSettings
+from config.settings import (
+    AddressSettings,
+    DatabaseStoreSettings,
+    HaPolicy,
+    HealthSettings,
+    Role,
+    Settings,
+    StompLimits,
+)
+from config.vocabulary import configuration, value_kinds
+
+UNITS: Final = {"milliseconds": "ms", "bytes": "bytes"}
+"""Kinds of values that have a unit."""
+
+_STORE: Final = "core/store/database-store"
+_Holder: TypeAlias = Settings | DatabaseStoreSettings | HaPolicy | HealthSettings | StompLimits
+
+
+@dataclass(frozen=True)
+class EffectiveSetting:
+    """A setting in effect."""
+
+    path: str
+    """Of the element, as ``core/store/database-store/jdbc-network-timeout``."""
+    value: str
+    """As it would be written in the file; passwords are hidden."""
+    unit: str = ""
+    """``ms``, ``bytes`` or nothing."""
+    is_default: bool = False
+    """Whether it is what it would be if the file said nothing."""
+
+
+def render(settings: Settings) -> list[EffectiveSetting]:
+    """Return every setting in effect, in the order of the file, passwords hidden."""
+    return list(_core(settings))
+
+
+def default_of(setting: "Field[Any]") -> object:
+    """Return the default of a field; MISSING if it has none."""
+    if setting.default_factory is not MISSING:
+        return setting.default_factory()
+    return setting.default
+
+
+def written(value: object) -> str:
+    """Return ``value`` as it would be written in the file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    if value is None:
+        return "(none)"
+    return str(value)
+
+
+def _core(settings: Settings) -> Iterator[EffectiveSetting]:
+    for name in ("name", "security_enabled", "global_max_size", "failover_log_directory"):
+        yield _field("core", settings, name)
+    yield from _all("core/store/database-store", settings.database_store)
+    for name, value in settings.database_store.data_source_properties.items():
+        yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", value)
+    yield from _ha_policy(settings.ha_policy)
+    for acceptor in settings.acceptors:
+        parameters = "".join(f";{name}={value}" for name, value in acceptor.parameters.items())
+        host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
+        url = f"tcp://{host}:{acceptor.port}{parameters.replace(';', '?', 1)}"
+        yield EffectiveSetting(f"core/acceptors/acceptor[{acceptor.name}]", url)
+    yield from _addresses(settings)
+    for setting in settings.address_settings:
+        yield from _address_setting(setting)
+    for security in settings.security_settings:
+        for permission, roles in security.permissions.items():
+            path = f"core/security-settings/security-setting[{security.match}]/{permission}"
+            yield EffectiveSetting(path, ",".join(sorted(roles)))
+    for user in settings.users:
+        roles_text = ",".join(sorted(user.roles)) or "(none)"
+        yield EffectiveSetting(
+            f"core/users/user[{user.name}]", f"password {user.password}, roles {roles_text}"
+        )
+    if settings.health is not None:
+        yield from _all("core/health", settings.health)
+    yield from _all("core/stomp-limits", settings.stomp_limits)
+
+
+def _ha_policy(policy: HaPolicy) -> Iterator[EffectiveSetting]:
+    role = "primary" if policy.role is Role.LIVE else "backup"
+    path = f"core/ha-policy/shared-store/{role}"
+    yield EffectiveSetting(path, "", is_default=policy == HaPolicy())
+    for name in _names_in(path):
+        yield _field(path, policy, name)
+
+
+def _addresses(settings: Settings) -> Iterator[EffectiveSetting]:
+    for address in settings.addresses:
+        path = f"core/addresses/address[{address.name}]"
+        types = ", ".join(sorted(one.value for one in address.routing_types))
+        yield EffectiveSetting(path, types)
+        for queue in address.queues:
+            kind = "durable" if queue.durable else "not durable"
+            limit = "" if queue.max_consumers < 0 else f", at most {queue.max_consumers} consumers"
+            yield EffectiveSetting(
+                f"{path}/{queue.routing_type.value.lower()}/queue[{queue.name}]", f"{kind}{limit}"
+            )
+
+
+def _address_setting(setting: AddressSettings) -> Iterator[EffectiveSetting]:
+    path = "core/address-settings/address-setting"
+    for one in fields(ResolvedAddressSettings):
+        value = getattr(setting, one.name)
+        if value is not None:
+            element = one.name.replace("_", "-")
+            yield EffectiveSetting(
+                f"{path}[{setting.match}]/{element}",
+                written(value),
+                _unit(f"{path}/{element}"),
+                is_default=value == default_of(one),
+            )
+
+
+def _all(path: str, holder: _Holder) -> Iterator[EffectiveSetting]:
+    for name in _names_in(path):
+        yield _field(path, holder, name)
+
+
+def _names_in(path: str) -> list[str]:
+    """Return the simple elements at ``path``, as the fields they are read into."""
+    element = configuration()
+    for name in path.split("/"):
+        element = element.child(name)
+    return [
+        child.name.replace("-", "_")
+        for child in element.children.values()
+        if child.kind is not None and not child.is_ignored
+    ]
+
+
+def _field(path: str, holder: _Holder, name: str) -> EffectiveSetting:
+    value = getattr(holder, name)
+    setting = next(one for one in fields(holder) if one.name == name)
+    element = name.replace("_", "-")
+    return EffectiveSetting(
+        f"{path}/{element}",
+        written(value),
+        _unit(f"{path}/{element}"),
+        is_default=value == default_of(setting),
+    )
+
+
+def _unit(path: str) -> str:
+    return UNITS.get(value_kinds()[path], "")

@@ -1,0 +1,53 @@
+"""``${property:default}``: values that come from outside the file.
+
+As in Artemis a property is looked for among the system properties (``-D``), then in the
+environment. Unlike there a value is taken as it stands: it is neither substituted again nor read
+as XML, so a password may hold any character; and a property that is set nowhere is an error.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from config.errors import ConfigurationError
+
+_PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)(\}?)")
+
+
+class Properties:
+    """The values ``${...}`` may stand for."""
+
+    def __init__(self, system_properties: Mapping[str, str], environment: Mapping[str, str]):
+        self.system_properties = system_properties
+        self.environment = environment
+
+    def get(self, name: str) -> str | None:
+        """Return the value of a property: a system property's, else an environment variable's."""
+        value = self.system_properties.get(name)
+        return self.environment.get(name) if value is None else value
+
+    def substitute(self, text: str) -> str:
+        """Return ``text`` with each ``${name:default}`` replaced.
+
+        Raises ConfigurationError naming the property that is set nowhere and has no default.
+        """
+        return _PLACEHOLDER.sub(self._value_of, text)
+
+    def _value_of(self, placeholder: re.Match[str]) -> str:
+        if not placeholder[2]:
+            raise ConfigurationError(
+                "'${' is not closed; expected ${NAME} or ${NAME:DEFAULT}"
+                " (a value that holds '${' itself must come from a property)"
+            )
+        name, colon, default = (part.strip() for part in placeholder[1].partition(":"))
+        value = self.get(name) if name else None
+        if value is not None:
+            return value
+        if colon and name:
+            return default
+        if not name:
+            raise ConfigurationError("'${}' names no property; expected ${NAME} or ${NAME:DEFAULT}")
+        raise ConfigurationError(
+            f"${{{name}}} is not set; expected an environment variable or -D {name}=VALUE,"
+            f" or a default as ${{{name}:DEFAULT}}"
+        )

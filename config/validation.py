@@ -1,0 +1,186 @@
+"""Validation of a document, with errors for people.
+
+First a walk finds the names nobody knows, and suggests what they were meant to be; it fills in
+``${...}`` and sets aside the elements of Artemis that have no meaning here. The XSD then judges
+the rest; its findings are said in our words, because its own quote every value, passwords too.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, Protocol, cast
+
+from lxml import etree
+
+from config.document import Document, Node, local_name
+from config.errors import ConfigurationError
+from config.problems import Location, Problems
+from config.substitution import Properties
+from config.vocabulary import (
+    SECRET_KINDS,
+    Element,
+    ValueKind,
+    configuration,
+    nearest,
+    schema,
+)
+
+_XSI: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
+_LONGEST_QUOTE: Final = 80
+_ATTRIBUTE: Final = re.compile(r"attribute '([^']+)'")
+_EXPECTED: Final = re.compile(r"\{[^}]*\}([\w-]+)")
+
+
+class _Finding(Protocol):
+    """An entry of the XSD validator's log."""
+
+    path: str
+    type_name: str
+    message: str
+
+
+class Validation:
+    """What validating a document found."""
+
+    def __init__(self, document: Document, properties: Properties) -> None:
+        """Validate ``document``, filling in its ``${...}``.
+
+        Raises ConfigurationError with every problem.
+        """
+        self.ignored: list[tuple[Location, str]] = []
+        """Elements and attributes of Artemis that have no meaning here, with where they are."""
+        self._document = document
+        self._properties = properties
+        self._problems = Problems()
+        self._known: dict[Node, Element] = {}
+        root = document.root
+        if root.tag != configuration().tag:
+            raise ConfigurationError(
+                f"{document.location(root)}: <{local_name(root)}>: is not the root of a broker.xml;"
+                ' expected <configuration xmlns="urn:activemq">'
+            )
+        self._enter(root, configuration())
+        self._judge()
+        self._problems.raise_if_any()
+
+    def _enter(self, node: Node, element: Element) -> None:
+        self._known[node] = element
+        self._fill_in(node, element)
+        self._check_attributes(node, element)
+        for child in list(node):
+            known = element.children.get(str(child.tag))
+            if known is None:
+                self._note_unknown(child, element)
+                node.remove(child)
+            elif known.is_ignored:
+                self._known[child] = known
+                self.ignored.append((self._document.location(child), known.name))
+            else:
+                self._enter(child, known)
+
+    def _fill_in(self, node: Node, element: Element) -> None:
+        location = self._document.location(node)
+        with self._problems.noting(location, element.name):
+            if node.text is not None:
+                node.text = self._properties.substitute(node.text)
+            for name, value in node.attrib.items():
+                node.set(name, self._properties.substitute(str(value)))
+
+    def _check_attributes(self, node: Node, element: Element) -> None:
+        for name in [str(name) for name in node.attrib]:
+            known = element.attributes.get(name)
+            if known is None and not name.startswith(_XSI):
+                near = nearest(name, list(element.attributes))
+                others = ", ".join(element.attributes) or "none"
+                hint = f"did you mean {near!r}?" if near else f"expected {others}"
+                self._problems.add(
+                    self._document.location(node),
+                    element.name,
+                    f"unknown attribute {etree.QName(name).localname!r}; {hint}",
+                )
+                del node.attrib[name]
+            elif known is not None and known.is_ignored:
+                location = self._document.location(node)
+                self.ignored.append((location, f"{element.name}/@{name}"))
+
+    def _note_unknown(self, node: Node, parent: Element) -> None:
+        location = self._document.location(node)
+        if not parent.children:
+            # The name is not quoted: it may be part of a password with a < in it.
+            self._problems.add(location, parent.name, "holds an element; expected a text")
+            return
+        self._problems.add(location, local_name(node), _unknown(node, parent))
+
+    def _judge(self) -> None:
+        if schema().validate(self._document.root):
+            return
+        tree = self._document.root.getroottree()
+        # The stubs of lxml do not know that a log can be iterated, nor what this path yields.
+        for finding in cast("Iterable[_Finding]", schema().error_log):
+            for node in cast("list[Node]", tree.xpath(finding.path)):
+                element = self._known.get(node)
+                if element is not None:
+                    text = self._said(node, element, finding.type_name, finding.message)
+                    self._problems.add(self._document.location(node), element.name, text)
+
+    def _said(self, node: Node, element: Element, finding: str, message: str) -> str:
+        """Say a finding of the XSD in words that quote no password."""
+        attribute = _ATTRIBUTE.search(message)
+        if finding == "SCHEMAV_CVC_COMPLEX_TYPE_4" and attribute:
+            return f"lacks the attribute {attribute[1]!r}"
+        if finding == "SCHEMAV_CVC_COMPLEX_TYPE_2_3":
+            return "has text between its elements; expected none"
+        if finding == "SCHEMAV_ELEMENT_CONTENT":
+            return self._misplaced(node, message)
+        if attribute:
+            known = element.attributes[attribute[1]]
+            return f"attribute {known.name!r} {_wrong(known.kind, node.get(known.name, ''))}"
+        if element.kind is not None:
+            return _wrong(element.kind, node.text or "")
+        return "is not as expected"
+
+    def _misplaced(self, node: Node, message: str) -> str:
+        expected = _EXPECTED.findall(message.partition("Expected is")[2])
+        if message.count("Missing child element"):
+            one_of = "one of " if len(expected) > 1 else ""
+            return f"lacks an element; expected {one_of}{_listed(expected)}"
+        before = [one for one in node.itersiblings(preceding=True) if isinstance(one.tag, str)]
+        for one in before:
+            if one.tag == node.tag:
+                line = self._document.location(one).line
+                return f"is there twice, the first time on line {line}; expected it once"
+        if before:
+            return f"cannot stand beside <{local_name(before[0])}>; expected only one of the two"
+        return f"does not belong here; expected {_listed(expected)}"
+
+
+def _unknown(node: Node, parent: Element) -> str:
+    """Say what an unknown element was probably meant to be."""
+    name = local_name(node)
+    siblings = {child.name: child for child in parent.children.values()}
+    if name in siblings:
+        namespace = siblings[name].namespace
+        return f'is in another namespace; expected <{name} xmlns="{namespace}">'
+    near = nearest(name, list(siblings))
+    if near is not None:
+        return f"unknown element; did you mean <{near}>?"
+    for path, element in configuration().walk():
+        if element.name == name:
+            return f"does not belong in <{parent.name}>; expected it at {path}"
+    anywhere = nearest(name, sorted({element.name for _, element in configuration().walk()}))
+    hint = f"did you mean <{anywhere}>?" if anywhere else f"nothing like it is in <{parent.name}>"
+    return f"unknown element; {hint}"
+
+
+def _wrong(kind: ValueKind, value: str) -> str:
+    text = value.strip()
+    if not text:
+        return f"is empty; expected {kind.expected}"
+    near = nearest(text, list(kind.choices))
+    hint = f"; did you mean {near!r}?" if near else ""
+    if kind.name in SECRET_KINDS or len(text) > _LONGEST_QUOTE:
+        return f"cannot be used; expected {kind.expected}"
+    return f"is {text!r}; expected {kind.expected}{hint}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"<{name}>" for name in names) or "nothing"

@@ -1,0 +1,67 @@
+"""Texts of elements and attributes, read as the kinds of values the XSD gives them.
+
+What comes here has passed the XSD; only what a schema cannot judge may still fail.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from config.errors import ConfigurationError
+from config.secrets import Secret, unmask
+from config.settings import RoutingType
+from config.urls import DatabaseUrl
+
+_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_BYTES: Final = re.compile(r"(-?[0-9]+) ?([kmg]?)i?b?", re.IGNORECASE)
+
+
+def read_bytes(text: str) -> int:
+    """Return the number of bytes in ``text``; K, M and G are powers of 1024, as in Artemis."""
+    matched = _BYTES.fullmatch(text)
+    if matched is None:
+        raise ConfigurationError(f"{text!r} is not a number of bytes; expected 1048576 or 1M")
+    return int(matched[1]) * _UNITS[matched[2].lower()]
+
+
+def read_boolean(text: str) -> bool:
+    """Return the truth value of an ``xsd:boolean``."""
+    return text in {"true", "1"}
+
+
+def read_names(text: str) -> frozenset[str]:
+    """Return the names of a list separated by commas."""
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+class ValueReader:
+    """Reads values; knows the key of masked ones."""
+
+    def __init__(self, codec_key: str | None) -> None:
+        self._codec_key = codec_key
+        self._readers: Mapping[str, Callable[[str], object]] = {
+            "milliseconds": int,
+            "number": int,
+            "bytes": read_bytes,
+            "boolean": read_boolean,
+            "text": str,
+            "password": self.secret,
+            "database-url": self.database_url,
+            "routing-type": RoutingType,
+        }
+
+    def read(self, kind: str, text: str) -> object:
+        """Return ``text`` as a value of ``kind``; raises ConfigurationError if it cannot be one."""
+        return self._readers[kind](text)
+
+    def secret(self, text: str) -> Secret:
+        """Return a password, unmasked."""
+        return unmask(text, self._codec_key)
+
+    def plain(self, text: str) -> str:
+        """Return a text that may be masked although it is no secret, as Artemis allows."""
+        return self.secret(text).reveal()
+
+    def database_url(self, text: str) -> DatabaseUrl:
+        """Return a database URL, which may be masked as a whole."""
+        return DatabaseUrl.parse(self.plain(text))
