@@ -1,0 +1,291 @@
+"""A small STOMP 1.2 client of Orthia's own: what the command line sends and receives with.
+
+It shares no code with the broker's STOMP, so that it tests it as a stranger's client would.
+One thread; the socket never blocks: ``exchange`` writes what it can and returns what has come.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from config.errors import OrthiaError
+
+_READ_BYTES: Final = 262_144
+_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"))
+_UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
+_RETRY_SECONDS: Final = 0.1
+
+
+class ClientError(OrthiaError):
+    """The broker answered something this client cannot go on with."""
+
+
+class BrokerRefused(ClientError):  # noqa: N818 - named for what is the case
+    """The broker sent an ERROR frame; the text is the broker's."""
+
+
+class BrokerUnreachable(ClientError):  # noqa: N818 - named for what is the case
+    """No broker could be reached in the time allowed."""
+
+
+class ConnectionLost(ClientError):  # noqa: N818 - named for what is the case
+    """The connection broke; another node may have taken over."""
+
+
+@dataclass(frozen=True)
+class BrokerAddress:
+    """Where a node accepts clients."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "BrokerAddress":
+        """Read ``HOST:PORT`` or ``[IPV6]:PORT``; raises ValueError."""
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """What a CONNECT frame carries when the broker asks for it."""
+
+    user: str
+    passcode: str
+
+
+@dataclass(frozen=True)
+class ServerFrame:
+    """A frame from the broker; headers are unescaped, the first of a repeated one counts."""
+
+    command: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connection:
+    """One STOMP connection to one node."""
+
+    def __init__(self, channel: socket.socket, address: BrokerAddress) -> None:
+        channel.setblocking(False)  # noqa: FBT003 - the name of the socket's method says it
+        self._channel = channel
+        self.address = address
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    @classmethod
+    def open(
+        cls, address: BrokerAddress, login: Login | None = None, *, timeout_seconds: float = 10.0
+    ) -> "Connection":
+        """Connect and wait for CONNECTED.
+
+        Raises ConnectionLost when there is no broker, BrokerRefused when it does not want us.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            channel = socket.create_connection((address.host, address.port), timeout_seconds)
+        except OSError as error:
+            raise ConnectionLost(f"{address}: {error.strerror or error}") from error
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(channel, address)
+        try:
+            connection._greet(login, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _greet(self, login: Login | None, deadline: float) -> None:
+        headers = {"accept-version": "1.2", "host": self.address.host, "heart-beat": "0,0"}
+        if login is not None:
+            headers |= {"login": login.user, "passcode": login.passcode}
+        # CONNECT is the one frame that 1.2 does not escape; nor does it need to here.
+        self.write(_frame("CONNECT", headers, escape=False))
+        while time.monotonic() < deadline:
+            for frame in self.exchange(deadline - time.monotonic()):
+                if frame.command == "CONNECTED":
+                    return
+                raise ClientError(f"{self.address}: sent {frame.command} instead of CONNECTED")
+        raise ConnectionLost(f"{self.address}: did not answer CONNECT in time")
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much waits for the socket; whoever writes much waits until this is small."""
+        return len(self._outgoing)
+
+    def write(self, data: bytes) -> None:
+        """Have ``data`` sent by the next calls of ``exchange``."""
+        self._outgoing += data
+
+    def send(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
+        """Have a frame sent."""
+        self.write(_frame(command, headers, body))
+
+    def exchange(self, timeout_seconds: float) -> list[ServerFrame]:
+        """Write what waits, and wait up to ``timeout_seconds`` until something can be read.
+
+        Raises ConnectionLost, or BrokerRefused when the broker sends an ERROR frame.
+        """
+        try:
+            self._flush()
+            writable = [self._channel] if self._outgoing else []
+            ready, _, _ = select.select([self._channel], writable, [], max(0.0, timeout_seconds))
+            self._flush()
+            if ready:
+                self._read()
+        except OSError as error:
+            raise ConnectionLost(f"{self.address}: {error.strerror or error}") from error
+        frames = self._frames()
+        for frame in frames:
+            if frame.command == "ERROR":
+                raise BrokerRefused(f"{self.address}: {_error_text(frame)}")
+        return frames
+
+    def _flush(self) -> None:
+        if self._outgoing:
+            try:
+                del self._outgoing[: self._channel.send(self._outgoing)]
+            except BlockingIOError:
+                return  # the socket is full: select says when it is not
+
+    def _read(self) -> None:
+        try:
+            data = self._channel.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            if self._incoming.strip(b"\r\n"):
+                raise ConnectionLost(f"{self.address}: closed in the middle of a frame")
+            raise ConnectionLost(f"{self.address}: closed by the broker")
+        self._incoming += data
+
+    def _frames(self) -> list[ServerFrame]:
+        """Take every whole frame out of what has come."""
+        frames: list[ServerFrame] = []
+        data, start = self._incoming, 0
+        while True:
+            while start < len(data) and data[start] in b"\r\n":
+                start += 1
+            head_end = data.find(b"\n\n", start)
+            if head_end < 0:
+                break
+            command, headers = _parse_head(bytes(data[start:head_end]))
+            body_start = head_end + 2
+            length = headers.get("content-length")
+            if length is None:
+                body_end = data.find(b"\0", body_start)
+            else:
+                body_end = body_start + int(length)
+            if not 0 <= body_end < len(data):
+                break
+            frames.append(ServerFrame(command, headers, bytes(data[body_start:body_end])))
+            start = body_end + 1
+        del data[:start]
+        return frames
+
+    def close(self) -> None:
+        """Close the socket without a word."""
+        self._channel.close()
+
+
+class FailoverLink:
+    """A connection to whichever node of a pair serves, found again when it is lost."""
+
+    def __init__(
+        self,
+        addresses: Sequence[BrokerAddress],
+        login: Login | None = None,
+        *,
+        patience_seconds: float = 60.0,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Try ``addresses`` in turn for up to ``patience_seconds``; ``say`` tells a person."""
+        self._addresses = list(addresses)
+        self._login = login
+        self._patience_seconds = patience_seconds
+        self._say = say
+        self.reconnects = 0
+        self.longest_outage_seconds = 0.0
+        self._first = True
+
+    def connect(self) -> Connection:
+        """Return a connection to a node that serves.
+
+        Raises BrokerUnreachable after ``patience_seconds``, BrokerRefused at once.
+        """
+        started = time.monotonic()
+        deadline = started + self._patience_seconds
+        while True:
+            reasons: list[str] = []
+            for address in self._addresses:
+                try:
+                    connection = Connection.open(address, self._login)
+                except ConnectionLost as error:
+                    reasons.append(str(error))
+                    continue
+                self._connected(connection, time.monotonic() - started)
+                return connection
+            if time.monotonic() >= deadline:
+                raise BrokerUnreachable(
+                    f"no broker in {self._patience_seconds:g} s ({'; '.join(reasons)});"
+                    " is one running there? try `orthia status`"
+                )
+            time.sleep(_RETRY_SECONDS)
+
+    def _connected(self, connection: Connection, outage_seconds: float) -> None:
+        if self._first:
+            self._first = False
+            self._say(f"connected to {connection.address}")
+            return
+        self.reconnects += 1
+        self.longest_outage_seconds = max(self.longest_outage_seconds, outage_seconds)
+        self._say(f"connected to {connection.address} after {outage_seconds:.1f} s")
+
+
+def _frame(
+    command: str, headers: Mapping[str, str], body: bytes = b"", *, escape: bool = True
+) -> bytes:
+    change = _escaped if escape else str
+    lines = [command, *(f"{change(name)}:{change(value)}" for name, value in headers.items())]
+    return "\n".join([*lines, "\n"]).encode() + body + b"\0"
+
+
+def _escaped(text: str) -> str:
+    for plain, escape in _ESCAPES:
+        text = text.replace(plain, escape)
+    return text
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts, at = [], 0
+    while at < len(text):
+        pair = text[at : at + 2]
+        parts.append(_UNESCAPED.get(pair, text[at]))
+        at += 2 if pair in _UNESCAPED else 1
+    return "".join(parts)
+
+
+def _parse_head(head: bytes) -> tuple[str, dict[str, str]]:
+    command, *lines = head.decode(errors="replace").split("\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.removesuffix("\r").partition(":")
+        headers.setdefault(_unescaped(name), _unescaped(value))
+    return command.removesuffix("\r"), headers
+
+
+def _error_text(frame: ServerFrame) -> str:
+    message = frame.headers.get("message", "ERROR")
+    body = " ".join(frame.body.decode(errors="replace").split())
+    return f"{message}: {body}" if body and body != message else message
