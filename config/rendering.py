@@ -92,8 +92,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
 
 def _ha_policy(policy: HaPolicy) -> Iterator[EffectiveSetting]:
     role = "primary" if policy.role is Role.LIVE else "backup"
+    yield EffectiveSetting("core/ha-policy/shared-store", role, is_default=role == "primary")
     path = f"core/ha-policy/shared-store/{role}"
-    yield EffectiveSetting(path, "", is_default=policy == HaPolicy())
     for name in _names_in(path):
         yield _field(path, policy, name)
 

@@ -166,7 +166,7 @@ def _acceptors(settings: Settings) -> Iterator[Violation]:
             if settings.health.port and settings.health.port == acceptor.port:
                 yield Violation(
                     "core/health",
-                    f"port {settings.health.port} is acceptor {acceptor.name!r}'s;"
+                    f"port {settings.health.port} belongs to acceptor {acceptor.name!r};"
                     " expected a port of its own",
                 )
 

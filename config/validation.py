@@ -78,12 +78,15 @@ class Validation:
                 self._enter(child, known)
 
     def _fill_in(self, node: Node, element: Element) -> None:
-        location = self._document.location(node)
-        with self._problems.noting(location, element.name):
+        try:
             if node.text is not None:
                 node.text = self._properties.substitute(node.text)
             for name, value in node.attrib.items():
                 node.set(name, self._properties.substitute(str(value)))
+        except ConfigurationError as error:
+            self._problems.add(self._document.location(node), element.name, str(error))
+            # What it would have held is not known, so nothing more is said about it.
+            del self._known[node]
 
     def _check_attributes(self, node: Node, element: Element) -> None:
         for name in [str(name) for name in node.attrib]:
@@ -130,7 +133,7 @@ class Validation:
         if finding == "SCHEMAV_CVC_COMPLEX_TYPE_2_3":
             return "has text between its elements; expected none"
         if finding == "SCHEMAV_ELEMENT_CONTENT":
-            return self._misplaced(node, message)
+            return self._misplaced(node, element, message)
         if attribute:
             known = element.attributes[attribute[1]]
             return f"attribute {known.name!r} {_wrong(known.kind, node.get(known.name, ''))}"
@@ -138,8 +141,10 @@ class Validation:
             return _wrong(element.kind, node.text or "")
         return "is not as expected"
 
-    def _misplaced(self, node: Node, message: str) -> str:
+    def _misplaced(self, node: Node, element: Element, message: str) -> str:
+        ignored = {child.name for child in element.children.values() if child.is_ignored}
         expected = _EXPECTED.findall(message.partition("Expected is")[2])
+        expected = [name for name in expected if name not in ignored]
         if message.count("Missing child element"):
             one_of = "one of " if len(expected) > 1 else ""
             return f"lacks an element; expected {one_of}{_listed(expected)}"
