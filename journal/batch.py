@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from journal.api import BatchReport
 from journal.unit import Appended, AppendedMessage, Body, Row
 
 
@@ -102,6 +103,17 @@ class Batch:
         unbound = set(self.unbound)
         bound = min((r.seq for r in self.binding_rows if r.seq not in unbound), default=None)
         return None if bound is None else Marker(JournalTable.BINDINGS, bound)
+
+    def report(self, commit_seconds: float, attempts: int) -> BatchReport:
+        """Say what was committed, for metrics."""
+        return BatchReport(
+            units=len(self.items),
+            rows=len(self.messages) + len(self.rows) + len(self.binding_rows),
+            deletes=len(self.deletes) + len(self.unbound),
+            payload_bytes=self.payload_bytes,
+            commit_seconds=commit_seconds,
+            attempts=attempts,
+        )
 
     def describe(self) -> str:
         """Say what it holds, for an error."""

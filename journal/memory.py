@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from config.errors import OrthiaError
 from journal.api import BatchReport, Count, MessageJournal, StoredMessage, Window, stored_message
+from journal.batch import Batch
 from journal.codec import decode_binding
 from journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from journal.intake import Intake
@@ -133,8 +134,10 @@ class MemoryJournal(MessageJournal):
     def commit(self, units: int | None = None) -> None:
         """Store the first ``units`` that wait (all by default) as one batch."""
         count = len(self.waiting) if units is None else units
-        items = [self.waiting.popleft() for _ in range(count)]
-        if self.failure is not None or not items:
+        batch = Batch()
+        for _ in range(count):
+            batch.add(self.waiting.popleft())
+        if self.failure is not None or not batch.items:
             return
         if not self._still_valid():
             self.fail(LeaseExpired("the lease ended before the batch was stored"))
@@ -142,18 +145,16 @@ class MemoryJournal(MessageJournal):
         if self.store.fence_token != self._token:
             self.fail(Fenced(self._token))
             return
-        for item in items:
+        for item in batch.items:
             self.store.apply(item, self._token)
-        report = BatchReport(len(items), len(items), 0, 0, 0.0, 1)
-        self._post_callback(lambda: self._intake.complete(items, report))
+        report = batch.report(commit_seconds=0.0, attempts=1)
+        self._post_callback(lambda: self._intake.complete(batch.items, report))
 
     def fail(self, error: OrthiaError) -> None:
         """Fail as the SQL journal does when the store is lost: nothing is completed any more."""
         if self.failure is None:
             self.failure = error
-            on_failure = self._on_failure
-            if on_failure is not None:
-                self._post_callback(lambda: on_failure(error))
+            self._post_callback(lambda: self._failed(error))
 
     # --- MessageJournal -------------------------------------------------------------------
 
@@ -254,8 +255,13 @@ class MemoryJournal(MessageJournal):
     def _post_callback(self, callback: Callable[[], None]) -> None:
         self._post(lambda: None if self._silent else callback())
 
+    def _failed(self, error: OrthiaError) -> None:
+        self._closed = self._silent = True
+        if self._on_failure is not None:
+            self._on_failure(error)
+
     def _refuse_if_closed(self) -> None:
-        if self._closed or self.failure is not None:
+        if self._closed:
             raise JournalClosed("the journal is closed")
 
 

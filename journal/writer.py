@@ -111,15 +111,7 @@ class Writer:
         attempts = self._store_batch(batch)
         if attempts is None or self._abandoned.is_set():
             return
-        report = BatchReport(
-            units=len(batch.items),
-            rows=len(batch.messages) + len(batch.rows) + len(batch.binding_rows),
-            deletes=len(batch.deletes) + len(batch.unbound),
-            payload_bytes=batch.payload_bytes,
-            commit_seconds=self._clock() - started,
-            attempts=attempts,
-        )
-        self._stored(batch, report)
+        self._stored(batch, batch.report(self._clock() - started, attempts))
 
     def _store_batch(self, batch: Batch) -> int | None:
         """Store ``batch``, repeating as ``journal.retry`` says; return the number of attempts.

@@ -1,0 +1,37 @@
+"""Stores to open journals on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.settings import DatabaseStoreSettings
+from tests.conftest import EVERY_DBMS, Servers
+from tests.journal.support import JournalStore, MemoryJournalStore, SqlJournalStore
+from tests.support.servers import SqliteServer, StoreServer
+
+
+@pytest.fixture(params=["memory", *EVERY_DBMS])
+def store(
+    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
+) -> Iterator[JournalStore]:
+    """Give an empty store of every kind, the in-memory twin included."""
+    if request.param == "memory":
+        yield MemoryJournalStore()
+        return
+    server: StoreServer = (
+        SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
+    )
+    name = server.create_database()
+    opened = SqlJournalStore(server.settings(name))
+    yield opened
+    opened.close()
+    server.drop_database(name)
+
+
+@pytest.fixture
+def sql_store(store_settings: DatabaseStoreSettings) -> Iterator[SqlJournalStore]:
+    """Give an empty migrated database on every DBMS; nobody may stay connected to it."""
+    opened = SqlJournalStore(store_settings)
+    yield opened
+    opened.close()

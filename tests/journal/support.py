@@ -1,0 +1,252 @@
+"""A loop to be driven by hand, messages, and stores of every kind to open journals on."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from sqlalchemy import MetaData, Table, delete, select, update
+
+import migrations
+from config.errors import OrthiaError
+from config.settings import DatabaseStoreSettings
+from database import Database
+from journal import (
+    Count,
+    JournalLimits,
+    MemoryJournal,
+    MemoryStore,
+    MessageJournal,
+    MessageRecord,
+    Window,
+    encode_message,
+)
+from journal.journal import Journal
+from journal.tables import messages_table
+from nodemanager.tables import node_manager_store
+
+QUEUE = 7
+OTHER_QUEUE = 8
+THIRD_QUEUE = 9
+ALWAYS = 2**62
+"""An ``up_to_seq`` above every seq."""
+
+NO_BYTE_LIMIT = 2**40
+
+
+def record(text: str = "hello") -> MessageRecord:
+    """Return a message whose body is ``text``."""
+    return MessageRecord("orders", b"colour:red\n", text.encode(), 1_700_000_000_000, 0, 4)
+
+
+def payload(text: str = "hello") -> bytes:
+    """Return the encoded message whose body is ``text``."""
+    return encode_message(record(text))
+
+
+class Loop:
+    """Stands in for the event loop: callbacks run when a test says so, on the test's thread."""
+
+    def __init__(self) -> None:
+        self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Take a callback, from any thread."""
+        self._callbacks.put(callback)
+
+    def run_until(
+        self, predicate: Callable[[], object], what: str, timeout_seconds: float = 60
+    ) -> None:
+        """Run callbacks until ``predicate()`` is true; AssertionError if none comes any more."""
+        while not predicate():
+            try:
+                callback = self._callbacks.get(timeout=timeout_seconds)
+            except Empty:
+                raise AssertionError(f"{what} did not come true") from None
+            callback()
+
+    def run_posted(self) -> int:
+        """Run the callbacks that are here and return how many they were."""
+        count = 0
+        while True:
+            try:
+                callback = self._callbacks.get_nowait()
+            except Empty:
+                return count
+            callback()
+            count += 1
+
+
+class JournalStore(ABC):
+    """Something that journals are opened on, one after the other."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.failures: list[OrthiaError] = []
+        self.lease_valid = True
+        self._opened: list[MessageJournal] = []
+
+    def open(self, token: int = 1, limits: JournalLimits | None = None) -> MessageJournal:
+        """Open a journal that is closed at the end of the test."""
+        journal = self._open(token, limits or JournalLimits())
+        self._opened.append(journal)
+        return journal
+
+    def close(self) -> None:
+        """Close every journal that was opened."""
+        for journal in self._opened:
+            journal.close(drain=False)
+
+    @abstractmethod
+    def _open(self, token: int, limits: JournalLimits) -> MessageJournal: ...
+
+    @abstractmethod
+    def advance_fence(self, token: int) -> None:
+        """Make ``token`` the newest, as another node that becomes live does."""
+
+    @abstractmethod
+    def rows(self) -> dict[int, tuple[int | None, int]]:
+        """Return the rows of MESSAGES: seq to queue id and epoch."""
+
+    @abstractmethod
+    def spoil(self, seq: int, record_bytes: bytes) -> None:
+        """Overwrite the record of a row of MESSAGES."""
+
+    @abstractmethod
+    def remove(self, seq: int) -> None:
+        """Delete a row of MESSAGES behind the journal's back."""
+
+    def append(self, journal: MessageJournal, *texts: str, queue: int = QUEUE) -> list[int]:
+        """Store one message a text and wait until all are stored."""
+        stored: list[int] = []
+        seqs = [
+            journal.append_message(queue, payload(text), lambda: stored.append(1)) for text in texts
+        ]
+        self.loop.run_until(lambda: len(stored) == len(texts), f"{len(texts)} messages stored")
+        return seqs
+
+    def settle(self, journal: MessageJournal) -> None:
+        """Wait until everything appended so far is stored."""
+        done: list[int] = []
+        journal.delete([], lambda: done.append(1))
+        self.loop.run_until(lambda: done, "everything appended is stored")
+
+    def window(
+        self,
+        journal: MessageJournal,
+        queue: int = QUEUE,
+        after: int = 0,
+        up_to: int = ALWAYS,
+        max_messages: int = 1_000,
+        max_bytes: int = NO_BYTE_LIMIT,
+    ) -> Window:
+        """Read a window and wait for it."""
+        answers: list[Window | OrthiaError] = []
+        journal.read_window(queue, after, up_to, max_messages, max_bytes, answers.append)
+        self.loop.run_until(lambda: answers, "the window")
+        (answer,) = answers
+        assert isinstance(answer, Window)
+        return answer
+
+    def count(self, journal: MessageJournal, after: int, up_to: int, limit: int) -> Count:
+        """Count a stretch of QUEUE and wait for the answer."""
+        answers: list[Count | OrthiaError] = []
+        journal.count(QUEUE, after, up_to, limit, answers.append)
+        self.loop.run_until(lambda: answers, "the count")
+        (answer,) = answers
+        assert isinstance(answer, Count)
+        return answer
+
+    def bodies(self, journal: MessageJournal, queue: int = QUEUE) -> list[str]:
+        """Return the bodies of everything in a queue, in order."""
+        return [m.record.body.decode() for m in self.window(journal, queue).messages]
+
+
+class MemoryJournalStore(JournalStore):
+    """The in-memory twin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+
+    def _open(self, token: int, limits: JournalLimits) -> MessageJournal:
+        return MemoryJournal(
+            self.store,
+            token=token,
+            still_valid=lambda: self.lease_valid,
+            post=self.loop.post,
+            on_failure=self.failures.append,
+            limits=limits,
+        )
+
+    def advance_fence(self, token: int) -> None:
+        """See ``JournalStore``."""
+        self.store.fence_token = token
+
+    def rows(self) -> dict[int, tuple[int | None, int]]:
+        """See ``JournalStore``."""
+        return {seq: (row.queue_id, epoch) for seq, (row, epoch) in self.store.messages.items()}
+
+    def spoil(self, seq: int, record_bytes: bytes) -> None:
+        """See ``JournalStore``."""
+        row, epoch = self.store.messages[seq]
+        self.store.messages[seq] = (row._replace(record=record_bytes), epoch)
+
+    def remove(self, seq: int) -> None:
+        """See ``JournalStore``."""
+        del self.store.messages[seq]
+
+
+class SqlJournalStore(JournalStore):
+    """A migrated database."""
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.database = Database.from_settings(settings)
+        migrations.upgrade(self.database, settings)
+        metadata = MetaData()
+        dialect = self.database.dialect
+        self.messages: Table = messages_table(metadata, settings.message_table_name, dialect)
+        self.fence = node_manager_store(metadata, settings.node_manager_store_table_name, dialect)
+        self.advance_fence(1)
+
+    def _open(self, token: int, limits: JournalLimits) -> Journal:
+        return Journal.open(
+            self.database,
+            self.settings,
+            token=token,
+            still_valid=lambda: self.lease_valid,
+            post=self.loop.post,
+            on_failure=self.failures.append,
+            limits=limits,
+        )
+
+    def close(self) -> None:
+        """See ``JournalStore``."""
+        super().close()
+        self.database.dispose()
+
+    def advance_fence(self, token: int) -> None:
+        """See ``JournalStore``."""
+        with self.database.engine.begin() as connection:
+            connection.execute(
+                update(self.fence).where(self.fence.c.id == 4).values(holder_token=token)
+            )
+
+    def rows(self) -> dict[int, tuple[int | None, int]]:
+        """See ``JournalStore``."""
+        columns = self.messages.c
+        ask = select(columns.seq, columns.queue_id, columns.epoch)
+        with self.database.engine.connect() as connection:
+            return {seq: (queue, epoch) for seq, queue, epoch in connection.execute(ask)}
+
+    def spoil(self, seq: int, record_bytes: bytes) -> None:
+        """See ``JournalStore``."""
+        row = update(self.messages).where(self.messages.c.seq == seq)
+        with self.database.engine.begin() as connection:
+            connection.execute(row.values(record=record_bytes))
+
+    def remove(self, seq: int) -> None:
+        """See ``JournalStore``."""
+        with self.database.engine.begin() as connection:
+            connection.execute(delete(self.messages).where(self.messages.c.seq == seq))

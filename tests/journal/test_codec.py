@@ -1,0 +1,164 @@
+"""The stored form of records: what goes in comes out, and damage is noticed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.settings import RoutingType
+from journal import (
+    AddressBinding,
+    CorruptRecord,
+    MessageRecord,
+    QueueBinding,
+    decode_message,
+    encode_message,
+    headers_map,
+)
+from journal.codec import (
+    ReferenceRecord,
+    decode_address_binding,
+    decode_binding,
+    decode_queue_binding,
+    decode_reference,
+    encode_address_binding,
+    encode_queue_binding,
+    encode_reference,
+)
+from journal.records import UserRecordType
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
+MESSAGES = st.builds(
+    MessageRecord,
+    address=NAMES,
+    headers=st.binary(max_size=300),
+    body=st.binary(max_size=2_000),
+    timestamp_ms=INT64,
+    expires_ms=INT64,
+    priority=st.integers(0, 255),
+)
+EXAMPLE = MessageRecord("orders", b"a:b\n", b"body", 1_700_000_000_000, 0, 4)
+
+
+@given(MESSAGES)
+def test_a_message_comes_back_as_it_was(message: MessageRecord) -> None:
+    """Decoding undoes encoding, whatever the bytes."""
+    assert decode_message(encode_message(message), 1) == message
+
+
+@given(MESSAGES, st.data())
+def test_any_flipped_bit_of_a_message_is_noticed(
+    message: MessageRecord, data: st.DataObject
+) -> None:
+    """No single damaged bit passes for a message."""
+    stored = bytearray(encode_message(message))
+    position = data.draw(st.integers(0, len(stored) - 1))
+    stored[position] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(CorruptRecord):
+        decode_message(bytes(stored), 1)
+
+
+@given(MESSAGES, st.data())
+def test_a_truncated_message_is_noticed(message: MessageRecord, data: st.DataObject) -> None:
+    """A message that lost its end, or all of it, is corrupt."""
+    stored = encode_message(message)
+    with pytest.raises(CorruptRecord):
+        decode_message(stored[: data.draw(st.integers(0, len(stored) - 1))], 1)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_corrupt_and_nothing_worse(data: bytes) -> None:
+    """Whatever is in the column, the decoder raises CorruptRecord and names the row."""
+    for decode in (decode_message, decode_reference, decode_queue_binding, decode_address_binding):
+        with pytest.raises(CorruptRecord) as caught:
+            decode(data, 42)
+        assert caught.value.seq == 42
+
+
+def test_a_later_version_is_named() -> None:
+    """A record of a codec this node does not know says so, and not that it is damaged."""
+    with pytest.raises(CorruptRecord, match="codec version is 2 and this node reads 1"):
+        decode_message(b"\x02" + encode_message(EXAMPLE)[1:], 1)
+
+
+def test_the_stored_form_of_a_message_is_fixed() -> None:
+    """Version 1 stays readable for ever: these bytes were written by the first of it."""
+    stored = bytes.fromhex(
+        "0104000600000004000000040000018bcfe568000000000000000000"
+        "6f7264657273613a620a626f64794f46891e"
+    )
+    assert (encode_message(EXAMPLE), decode_message(stored, 1)) == (stored, EXAMPLE)
+
+
+def test_an_address_too_long_to_store_is_refused() -> None:
+    """An address has 65,535 bytes at most."""
+    with pytest.raises(ValueError, match="address of 65536 bytes"):
+        encode_message(EXAMPLE._replace(address="x" * 65_536))
+
+
+def test_headers_are_unescaped() -> None:
+    """A header block is decoded by the rules of STOMP 1.2; the first of repeats counts."""
+    block = b"plain:1\nes\\ccaped:a\\nb\\rc\\\\d\nplain:2\nempty:\nwith:colon:inside\n"
+    assert headers_map(block) == {
+        "plain": "1",
+        "es:caped": "a\nb\rc\\d",
+        "empty": "",
+        "with": "colon:inside",
+    }
+
+
+@pytest.mark.parametrize("block", [b"no colon\n", b"a:\\t\n", b"a:ends\\\n", b"\xff:x\n"])
+def test_a_malformed_header_block_is_refused(block: bytes) -> None:
+    """What STOMP 1.2 could not have written is not guessed at."""
+    with pytest.raises(ValueError, match=r"colon|escape|utf-8"):
+        headers_map(block)
+
+
+ROUTING = st.sampled_from(RoutingType)
+QUEUES = st.builds(
+    QueueBinding,
+    queue_id=st.just(3),
+    name=NAMES,
+    address=NAMES,
+    routing_type=ROUTING,
+    durable=st.booleans(),
+    max_consumers=st.integers(-1, 2**31),
+    auto_created=st.booleans(),
+)
+ADDRESSES = st.builds(
+    AddressBinding,
+    address_id=st.just(3),
+    name=NAMES,
+    routing_types=st.frozensets(ROUTING),
+    auto_created=st.booleans(),
+)
+
+
+@given(QUEUES, ADDRESSES)
+def test_bindings_come_back_as_they_were(queue: QueueBinding, address: AddressBinding) -> None:
+    """Queues and addresses survive encoding, by whichever of the record types."""
+    stored = encode_queue_binding(queue)
+    assert decode_queue_binding(stored, 3) == queue
+    assert decode_binding(UserRecordType.QUEUE_BINDING, stored, 3) == queue
+    stored = encode_address_binding(address)
+    assert decode_binding(UserRecordType.ADDRESS_BINDING, stored, 3) == address
+
+
+def test_a_binding_of_an_unknown_type_is_corrupt() -> None:
+    """A record type this node does not know is named, not skipped."""
+    with pytest.raises(CorruptRecord, match="type 99"):
+        decode_binding(99, b"", 3)
+
+
+def test_a_binding_of_another_kind_is_corrupt() -> None:
+    """An intact record without the fields asked for is corrupt."""
+    stored = encode_address_binding(AddressBinding(3, "a", frozenset()))
+    with pytest.raises(CorruptRecord, match="field 'address' is not a text"):
+        decode_queue_binding(stored, 3)
+
+
+@given(st.integers(1, 2**40), st.integers(1, 2**40))
+def test_a_reference_comes_back_as_it_was(position: int, total: int) -> None:
+    """A reference keeps its position and its total."""
+    reference = ReferenceRecord(position, total)
+    assert decode_reference(encode_reference(reference), 1) == reference
