@@ -30,16 +30,16 @@ def translate(dialect: Dialect, properties: Mapping[str, str]) -> Translated:
     """Sort JDBC properties into the Python driver's, the ignored and (an error) the unknown."""
     query: dict[str, str] = {}
     ignored: list[str] = []
-    translators = _TRANSLATORS[dialect]
+    translators = TRANSLATED[dialect]
     for name, value in properties.items():
         if name in {"user", "password"}:
             continue
         if name in translators:
             query.update(translators[name](value))
-        elif name in _IGNORED[dialect]:
+        elif name in IGNORED[dialect]:
             ignored.append(name)
         else:
-            known = [*translators, *_IGNORED[dialect], "user", "password"]
+            known = [*translators, *IGNORED[dialect], "user", "password"]
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             shown = repr(name) if re.fullmatch(r"\w{1,60}", name) else "one of its properties"
@@ -92,7 +92,7 @@ def _mysql_tls(value: str) -> dict[str, str]:
             )
 
 
-_TRANSLATORS: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]]]]] = {
+TRANSLATED: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]]]]] = {
     Dialect.POSTGRESQL: {
         "ssl": _postgresql_ssl,
         "sslmode": _as("sslmode"),
@@ -118,7 +118,7 @@ _TRANSLATORS: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]
 }
 """JDBC property to its like in the query of a SQLAlchemy URL."""
 
-_IGNORED: Final[Mapping[Dialect, frozenset[str]]] = {
+IGNORED: Final[Mapping[Dialect, frozenset[str]]] = {
     Dialect.POSTGRESQL: _words(
         "ApplicationName adaptiveFetch allowEncodingChanges assumeMinServerVersion autosave"
         " binaryTransfer binaryTransferDisable binaryTransferEnable cancelSignalTimeout"

@@ -25,7 +25,7 @@ INSTANCE_PROPERTY: Final = "artemis.instance"
 EMBEDDED_DATABASE: Final = "orthia.db"
 """The SQLite file in ``journal-directory`` of a configuration without a ``database-store``."""
 
-_DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
+DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
 
@@ -58,7 +58,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     warnings = []
     store = reader.database_store()
     if store is None and not reader.has("core/store/database-store"):
-        directory = core.get("journal_directory", _DEFAULT_JOURNAL_DIRECTORY)
+        directory = core.get("journal_directory", DEFAULT_JOURNAL_DIRECTORY)
         url = DatabaseUrl.parse(f"jdbc:sqlite:{directory}/{EMBEDDED_DATABASE}")
         store = DatabaseStoreSettings(url)
         warnings.append(

@@ -1,0 +1,287 @@
+"""The configuration reference: docs/configuration.md, written from the XSD and the settings.
+
+``python -m config.reference`` prints it. A test compares it with the file, so they cannot drift.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Final
+
+from config.acceptors import DEFAULT_HOST, DEFAULT_PORT
+from config.addresses import ResolvedAddressSettings
+from config.dialects import Dialect
+from config.jdbc import IGNORED, TRANSLATED
+from config.loader import DEFAULT_JOURNAL_DIRECTORY, EMBEDDED_DATABASE, INSTANCE_PROPERTY
+from config.names import MAXIMUM_TABLE_NAME_LENGTH
+from config.pool import CONNECTION, KEPT
+from config.rendering import default_of, written
+from config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
+from config.secrets import KEY_PROPERTY, KEY_VARIABLE
+from config.settings import (
+    DatabaseStoreSettings,
+    HaPolicy,
+    HealthSettings,
+    QueueSettings,
+    Settings,
+    StompLimits,
+)
+from config.urls import DatabaseUrl
+from config.vocabulary import Element, configuration
+
+_SHARED_STORE: Final = "core/ha-policy/shared-store"
+_QUEUE: Final = "core/addresses/address/anycast/queue"
+_HOLDERS: Final[Mapping[str, type]] = {
+    "core": Settings,
+    "core/store/database-store": DatabaseStoreSettings,
+    f"{_SHARED_STORE}/primary": HaPolicy,
+    f"{_SHARED_STORE}/backup": HaPolicy,
+    _QUEUE: QueueSettings,
+    "core/address-settings/address-setting": ResolvedAddressSettings,
+    "core/health": HealthSettings,
+    "core/stomp-limits": StompLimits,
+}
+"""The settings an element's children are read into: their defaults are the children's."""
+
+_SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
+    "core/name": "the name of the host",
+    "core/acceptors/acceptor/name": "its HOST:PORT",
+    "core/journal-directory": f"`{DEFAULT_JOURNAL_DIRECTORY}`",
+    "core/password-codec": "Artemis' default codec",
+    "core/store/database-store/jdbc-connection-url": "required",
+}
+"""Defaults that are no value of a field."""
+
+_SECTIONS: Final = (
+    ("The node", "core"),
+    ("The database", "core/store"),
+    ("Live and backup", "core/ha-policy"),
+    ("Acceptors", "core/acceptors"),
+    ("Addresses and queues", "core/addresses"),
+    ("Address settings", "core/address-settings"),
+    ("Security", "core/security-settings"),
+    ("Users", "core/users"),
+    ("Health and metrics", "core/health"),
+    ("Limits of STOMP clients", "core/stomp-limits"),
+)
+_SAME_AS: Final = {"master", "slave", "multicast"}
+"""Elements whose inside is described under another."""
+
+
+def reference() -> str:
+    """Return the whole reference as Markdown."""
+    return "\n".join([*_introduction(), *_elements(), *_closing()])
+
+
+def _introduction() -> Iterator[str]:
+    yield f"""# Configuration reference
+
+<!-- Written by `python -m config.reference`; change config/*.xsd or config/settings.py instead. -->
+
+Orthia reads Artemis' `broker.xml`: the same elements in the same namespaces
+(`urn:activemq` and `urn:activemq:core`). What Artemis does not have stands beside it in a namespace
+of its own, `urn:orthia`. `orthia check FILE` validates a file and prints the settings in effect;
+[broker.xml.example](../broker.xml.example) is a complete one.
+
+```xml
+<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+    <name>live-1</name>
+    <store>
+      <database-store>
+        <jdbc-connection-url>jdbc:postgresql://db.example.org:5432/orthia</jdbc-connection-url>
+        <jdbc-user>orthia</jdbc-user>
+        <jdbc-password>${{ORTHIA_DB_PASSWORD}}</jdbc-password>
+      </database-store>
+    </store>
+    <ha-policy><shared-store><primary/></shared-store></ha-policy>
+    <acceptors>
+      <acceptor name="stomp">tcp://0.0.0.0:61613?protocols=STOMP</acceptor>
+    </acceptors>
+    <users xmlns="urn:orthia">
+      <user name="alice" password="${{ALICE_PASSWORD}}" roles="amq"/>
+    </users>
+  </core>
+</configuration>
+```
+
+## Rules for the whole file
+
+- **Errors** are told all at once, each as `FILE:LINE: <element>: what is wrong; what was expected`.
+  A name nobody knows is an error, with the nearest known name.
+- **Elements of Artemis that have no meaning here** are accepted and listed in one warning at start
+  ([below](#elements-of-artemis-without-meaning-here)).
+- **`${{NAME:DEFAULT}}`** is replaced in every text and attribute that is read: by the system
+  property `NAME` (`-D NAME=VALUE`), else the environment variable `NAME`, else `DEFAULT`. Without
+  any of them it is an error. A value is taken as it stands: it may hold `<`, `&` or `${{`.
+- **Durations** are milliseconds. **Sizes** are bytes, or `K`, `M`, `G` with powers of 1024
+  (`10M`, `10MiB`).
+- **Relative paths** start from the instance's directory: the property `{INSTANCE_PROPERTY}`, else
+  the directory of the file, or the one around it if that is named `etc`. They never depend on the
+  directory in which a node is started.
+- **`<xi:include href="FILE"/>`** puts the root element of another file in its place; the path
+  starts from the including file. A DOCTYPE, entities and the network are refused.
+
+## Passwords
+
+Give a password as `${{NAME}}` from the environment, or mask it as `ENC(...)` with Artemis' default
+two-way codec: a file masked for Artemis is read as it is, and the other way round. With the codec's
+built-in key, which is public, this hides a password from a glance and from nobody else. With a key
+of your own it is as safe as that key; give it in the environment variable
+`{KEY_VARIABLE}`, or the system property `{KEY_PROPERTY}`.
+No password is ever shown: not in a log, not in an error, not by `orthia check`.
+"""
+
+
+def _elements() -> Iterator[str]:
+    yield "## Elements\n"
+    for title, path in _SECTIONS:
+        yield f"### {title}\n"
+        element = _find(path)
+        if path == "core":
+            yield from _table(path, element)
+        else:
+            yield from _described(path, element)
+    yield from _timers()
+
+
+def _described(path: str, element: Element) -> Iterator[str]:
+    """Describe an element and those inside it that hold others."""
+    namespace = f" of `{element.namespace}`" if element.namespace == "urn:orthia" else ""
+    yield f"**`<{element.name}>`**{namespace} in `{path.rpartition('/')[0]}`. {element.meaning}\n"
+    yield from _table(path, element)
+    if element.example and element.kind is None:
+        yield f"```xml\n{element.example}\n```\n"
+    for child in element.children.values():
+        holds_more = bool(child.children or child.attributes)
+        if holds_more and not child.is_ignored and child.name not in _SAME_AS:
+            yield from _described(f"{path}/{child.name}", child)
+
+
+def _table(path: str, element: Element) -> Iterator[str]:
+    rows = [*_attribute_rows(path, element), *_child_rows(path, element)]
+    if element.kind is not None and element.example:
+        yield f"```xml\n{element.example}\n```\n"
+    if rows:
+        yield "| Name | Meaning | Value | Default |"
+        yield "|---|---|---|---|"
+        yield from rows
+        yield ""
+
+
+def _attribute_rows(path: str, element: Element) -> Iterator[str]:
+    for attribute in element.attributes.values():
+        if not attribute.is_ignored:
+            default = "required" if attribute.required else _default(path, attribute.name)
+            yield _row(f"@{attribute.name}", attribute.meaning, attribute.kind.expected, default)
+
+
+def _child_rows(path: str, element: Element) -> Iterator[str]:
+    for child in element.children.values():
+        if child.kind is None or child.is_ignored or child.attributes:
+            continue
+        meaning = f"{child.meaning} Example: `{child.example}`." if child.example else child.meaning
+        yield _row(child.name, meaning, child.kind.expected, _default(path, child.name))
+
+
+def _row(name: str, *cells: str) -> str:
+    return " | ".join([f"| `{name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |"
+
+
+def _default(path: str, name: str) -> str:
+    spoken = _SPOKEN_DEFAULTS.get(f"{path}/{name}")
+    if spoken is not None:
+        return spoken
+    holder: Any = _HOLDERS.get(path)
+    for setting in () if holder is None else fields(holder):
+        if setting.name == name.replace("-", "_") and default_of(setting) is not MISSING:
+            value = default_of(setting)
+            return "none" if value is None else f"`{written(value)}`"
+    return "none"
+
+
+def _find(path: str) -> Element:
+    element = configuration()
+    for name in path.split("/"):
+        element = element.child(name)
+    return element
+
+
+def _timers() -> Iterator[str]:
+    store = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
+    renew, expiration = store.jdbc_lock_renew_period, store.jdbc_lock_expiration
+    yield f"""## How the timers must relate
+
+The configuration is refused, with the numbers, unless
+
+- `jdbc-lock-expiration` > 0 and 0 < `jdbc-lock-renew-period` < `jdbc-lock-expiration`;
+- `jdbc-lock-expiration` >= 2 x `jdbc-lock-renew-period` + {MINIMUM_QUERY_TIMEOUT} ms: two renewals
+  fall into a lease, and a query has a bounded time left;
+- `jdbc-network-timeout` >= {MINIMUM_QUERY_TIMEOUT} ms: no call to the database lasts for ever.
+
+A query of the lock may take the smaller of `jdbc-network-timeout` and `jdbc-lock-expiration` -
+2 x `jdbc-lock-renew-period`: with the defaults {lease_query_timeout(store)} ms. A renewal begins
+{renew} ms after the last one that worked, so one that hangs is given up
+{renew + lease_query_timeout(store)} ms after it, one whole period before the lease of
+{expiration} ms ends.
+"""
+
+
+def _closing() -> Iterator[str]:
+    yield "## The connection pool\n"
+    yield "`data-source-property` keys with a meaning here:\n"
+    yield "| Key | Meaning |"
+    yield "|---|---|"
+    for key, meaning in KEPT.items():
+        yield f"| `{key}` | {meaning} |"
+    for key, element in CONNECTION.items():
+        yield f"| `{key}` | the same as `{element}`, which wins |"
+    yield f"""
+The other keys of Commons DBCP are ignored, with the warning; unknown ones are an error. The locks,
+the journal and the failover log have connections of their own, which the pool cannot starve.
+
+## Database URLs
+
+| Database | JDBC | SQLAlchemy |
+|---|---|---|
+| PostgreSQL | `jdbc:postgresql://HOST:5432/DATABASE` | `postgresql://USER:PASSWORD@HOST/DATABASE` |
+| MySQL | `jdbc:mysql://HOST:3306/DATABASE` | `mysql://USER:PASSWORD@HOST/DATABASE` |
+| MariaDB | `jdbc:mariadb://HOST:3306/DATABASE` | `mariadb://USER:PASSWORD@HOST/DATABASE` |
+| SQLite | `jdbc:sqlite:PATH` | `sqlite:///PATH` |
+
+Table names have at most {MAXIMUM_TABLE_NAME_LENGTH} letters, digits and underscores. Several hosts
+(`//HOST1:5432,HOST2:5432/DATABASE`) are tried in turn on PostgreSQL. `jdbc:derby` is an error: the
+embedded database is SQLite. Without a `database-store` it is the file `{EMBEDDED_DATABASE}` in
+`journal-directory`.
+
+Properties of a JDBC URL are `user`, `password` and"""
+    for dialect in (Dialect.POSTGRESQL, Dialect.MYSQL):
+        yield f"\n- {dialect.value}, with a meaning here: {_names(TRANSLATED[dialect])};"
+        yield f"- {dialect.value}, ignored with a warning: {_names(IGNORED[dialect])};"
+    yield f"- {Dialect.SQLITE.value}, ignored with a warning: {_names(IGNORED[Dialect.SQLITE])}."
+    yield f"""
+## Differences from Artemis
+
+- An acceptor without a host listens on {DEFAULT_HOST}, without a port on {DEFAULT_PORT}.
+- `default-address-routing-type` is ANYCAST: what is sent to a plain name nobody configured is kept
+  for whoever comes, where MULTICAST would drop it.
+- Users stand in the file (`users` of `urn:orthia`). Security enabled without users lets nobody in,
+  and a warning says so.
+- `ha-policy` is `shared-store`; `replication` and `colocated` are errors.
+- An acceptor with `sslEnabled=true` is an error rather than a port without TLS.
+- `jdbc-network-timeout` must be set: 0 and -1, which mean no limit to JDBC, are errors.
+
+## Elements of Artemis without meaning here
+"""
+    for path in ("core", "core/store/database-store", "core/address-settings/address-setting"):
+        names = (child.name for child in _find(path).children.values() if child.is_ignored)
+        yield f"- in `{path.rpartition('/')[2]}`: {_names(names)}."
+    yield ""
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names, key=str.lower))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
