@@ -1,0 +1,230 @@
+"""Every unit is stored exactly once, wherever the connection or the server is lost."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from config.settings import RoutingType
+from config.urls import DatabaseUrl
+from database import Database
+from journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
+from journal.journal import Journal
+from tests.conftest import Servers
+from tests.journal.proxy import Cut, CuttingProxy
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.support.servers import ServerProcess
+
+SERVERS = ["postgresql", "mariadb"]
+
+LONE_INSERT = {"postgresql": b"EXECUTE orthia_put(", "mariadb": b"LOCK IN SHARE MODE"}
+"""What only the statement contains that stores a lone message and commits itself."""
+
+LONE_DELETE = {"postgresql": b"EXECUTE orthia_delete(", "mariadb": b"COMMIT"}
+"""What commits a batch of deletes."""
+
+
+class ProxiedStore(SqlJournalStore):
+    """A migrated database whose journal is reached through a proxy."""
+
+    def __init__(self, server: ServerProcess, name: str) -> None:
+        super().__init__(server.settings(name))
+        self.proxy = CuttingProxy(server.port)
+        through = server.url(name).replace(f":{server.port}/", f":{self.proxy.port}/")
+        self.through_proxy = server.settings(name, jdbc_connection_url=DatabaseUrl.parse(through))
+        self.proxied = Database.from_settings(self.through_proxy)
+        self.reports: list[BatchReport] = []
+
+    def open_proxied(self) -> Journal:
+        """Open a journal through the proxy."""
+        journal = Journal.open(
+            self.proxied,
+            self.through_proxy,
+            token=1,
+            still_valid=lambda: self.lease_valid,
+            post=self.loop.post,
+            on_failure=self.failures.append,
+        )
+        journal.register_batch_listener(self.reports.append)
+        self._opened.append(journal)
+        return journal
+
+    def close(self) -> None:
+        """See ``JournalStore``."""
+        super().close()
+        self.proxied.dispose()
+        self.proxy.close()
+
+
+@pytest.fixture(params=SERVERS)
+def dbms(request: pytest.FixtureRequest) -> str:
+    """Give the DBMS that are reached by a network."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def proxied_store(dbms: str, shared_servers: Servers) -> Iterator[ProxiedStore]:
+    """Give a database behind a proxy."""
+    server = shared_servers(dbms)
+    name = server.create_database()
+    store = ProxiedStore(server, name)
+    yield store
+    store.close()
+    server.drop_database(name)
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_a_lone_message_is_stored_once(proxied_store: ProxiedStore, dbms: str, cut: Cut) -> None:
+    """A message that commits itself survives a cut on either side of its commit."""
+    journal = proxied_store.open_proxied()
+    proxied_store.proxy.cut_once(cut, LONE_INSERT[dbms])
+    (seq,) = proxied_store.append(journal, "precious")
+    assert proxied_store.rows() == {seq: (QUEUE, 1)}
+    assert proxied_store.proxy.cuts == 1
+    assert proxied_store.reports[-1].attempts == 2
+    assert proxied_store.append(journal, "the next")[0] == seq + 1
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_a_batch_is_stored_once(proxied_store: ProxiedStore, cut: Cut) -> None:
+    """A transaction survives a cut on either side of its COMMIT: inserts, deletes, body."""
+    journal = proxied_store.open_proxied()
+    (old,) = proxied_store.append(journal, "old")
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("shared"))
+    shared = journal.append_unit(unit)
+    proxied_store.settle(journal)
+
+    proxied_store.proxy.cut_once(cut, b"COMMIT")
+    done: list[int] = []
+    unit = Unit(lambda: done.append(1))
+    for _ in range(300):
+        unit.add_message([QUEUE], payload())
+    for location in (MessageLocation(old), *shared):
+        unit.delete(location)
+    stored = journal.append_unit(unit)
+    proxied_store.loop.run_until(lambda: done, "the unit")
+    assert proxied_store.proxy.cuts == 1
+    assert proxied_store.reports[-1].attempts == 2
+    assert set(proxied_store.rows()) == {location.seq for location in stored}
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_a_binding_is_stored_once(proxied_store: ProxiedStore, cut: Cut) -> None:
+    """A batch without a message is told by its binding."""
+    journal = proxied_store.open_proxied()
+    binding = QueueBinding(journal.next_id(), "q", "q", RoutingType.ANYCAST)
+    proxied_store.proxy.cut_once(cut, b"COMMIT")
+    journal.add_binding(binding)
+    proxied_store.settle(journal)
+    assert proxied_store.proxy.cuts == 1
+    journal.close(drain=True)
+    assert proxied_store.open().bindings == [binding]
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_deletes_are_repeated(proxied_store: ProxiedStore, dbms: str, cut: Cut) -> None:
+    """A batch of deletes alone may be repeated whatever became of it."""
+    journal = proxied_store.open_proxied()
+    first, second = proxied_store.append(journal, "a", "b")
+    pattern = (
+        b"orthia_delete" if proxied_store.database.dialect.value == "postgresql" else b"COMMIT"
+    )
+    proxied_store.proxy.cut_once(cut, pattern)
+    journal.delete([MessageLocation(first)])
+    proxied_store.settle(journal)
+    assert proxied_store.proxy.cuts == 1
+    assert set(proxied_store.rows()) == {second}
+
+
+def test_a_cut_does_not_get_past_the_fence(proxied_store: ProxiedStore) -> None:
+    """A batch that is repeated proves the fence again."""
+    journal = proxied_store.open_proxied()
+    proxied_store.proxy.cut_once(
+        Cut.BEFORE_REQUEST, b"COMMIT", on_cut=lambda: proxied_store.advance_fence(2)
+    )
+    unit = Unit()
+    for _ in range(100):
+        unit.add_message([QUEUE], payload())
+    journal.append_unit(unit)
+    proxied_store.loop.run_until(lambda: proxied_store.failures, "the refusal")
+    assert proxied_store.proxy.cuts == 1
+    assert isinstance(proxied_store.failures[0], Fenced)
+    assert proxied_store.rows() == {}
+
+
+def test_a_batch_that_was_stored_before_the_fence_moved_is_confirmed(
+    proxied_store: ProxiedStore,
+) -> None:
+    """Its rows are there for the successor, so its callers are told the truth."""
+    journal = proxied_store.open_proxied()
+    proxied_store.proxy.cut_once(
+        Cut.AFTER_REQUEST, b"COMMIT", on_cut=lambda: proxied_store.advance_fence(2)
+    )
+    done: list[int] = []
+    unit = Unit(lambda: done.append(1))
+    unit.add_message([QUEUE, OTHER_QUEUE], payload())
+    journal.append_unit(unit)
+    proxied_store.loop.run_until(lambda: done, "the unit")
+    assert len(proxied_store.rows()) == 3
+    journal.append_message(QUEUE, payload(), None)
+    proxied_store.loop.run_until(lambda: proxied_store.failures, "the refusal")
+    assert len(proxied_store.rows()) == 3
+
+
+def test_windows_are_read_again(proxied_store: ProxiedStore) -> None:
+    """A window whose connection is cut is asked for again."""
+    journal = proxied_store.open_proxied()
+    proxied_store.append(journal, "a", "b")
+    proxied_store.bodies(journal)
+    proxied_store.proxy.cut_once(Cut.AFTER_REQUEST, b"ORDER BY")
+    assert proxied_store.bodies(journal) == ["a", "b"]
+    assert proxied_store.proxy.cuts == 1
+
+
+def test_every_unit_is_there_once_after_the_server_was_killed(
+    private_server: ServerProcess,
+) -> None:
+    """A server killed and restarted in the middle of a load costs no unit and repeats none."""
+    store = SqlJournalStore(private_server.settings(private_server.create_database()))
+    journal = store.open()
+    chance = random.Random(1)
+    expected: set[int] = set()
+    waiting: set[int] = set()
+
+    def send() -> None:
+        seq = 0
+
+        def stored() -> None:
+            waiting.discard(seq)
+            expected.add(seq)
+
+        seq = journal.append_message(QUEUE, payload("x" * chance.randint(1, 2_000)), stored)
+        waiting.add(seq)
+
+    def consume() -> None:
+        seq = expected.pop()
+        journal.delete([MessageLocation(seq)])
+
+    def load(messages: int) -> None:
+        for _ in range(messages):
+            send()
+            if expected and chance.random() < 0.3:
+                consume()
+            store.loop.run_until(lambda: len(waiting) < 200, "room")
+
+    try:
+        for _ in range(3):
+            load(1_000)
+            private_server.kill()
+            for _ in range(50):
+                send()
+            private_server.restart()
+            load(1_000)
+        store.loop.run_until(lambda: not waiting, "all of it", timeout_seconds=120)
+        store.settle(journal)
+        assert not store.failures
+        assert set(store.rows()) == expected
+    finally:
+        store.close()
