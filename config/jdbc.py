@@ -31,7 +31,7 @@ def translate(dialect: Dialect, properties: Mapping[str, str]) -> Translated:
     query: dict[str, str] = {}
     ignored: list[str] = []
     translators = TRANSLATED[dialect]
-    for name, value in properties.items():
+    for number, (name, value) in enumerate(properties.items(), 1):
         if name in {"user", "password"}:
             continue
         if name in translators:
@@ -42,8 +42,8 @@ def translate(dialect: Dialect, properties: Mapping[str, str]) -> Translated:
             known = [*translators, *IGNORED[dialect], "user", "password"]
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            shown = repr(name) if re.fullmatch(r"\w{1,60}", name) else "one of its properties"
-            raise ConfigurationError(f"the URL's property {shown} is not known{hint}")
+            # By number, not by name: after an & that is not encoded it may be half a password.
+            raise ConfigurationError(f"property {number} of the URL is not known{hint}")
     return Translated(MappingProxyType(query), tuple(ignored))
 
 

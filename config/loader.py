@@ -141,5 +141,9 @@ def _ignored_warning(source: Path, ignored: list[tuple[Location, str]]) -> list[
         places.setdefault(name, []).append(where)
     if not places:
         return []
-    listed = ", ".join(f"{name} (line {', '.join(where)})" for name, where in places.items())
+    listed = ", ".join(f"{name} ({_lines(where)})" for name, where in places.items())
     return [f"{source}: known to Artemis and without meaning here, so ignored: {listed}"]
+
+
+def _lines(where: list[str]) -> str:
+    return f"{'line' if len(where) == 1 else 'lines'} {', '.join(where)}"

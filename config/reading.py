@@ -190,6 +190,7 @@ class Reader:
                     case Place.IGNORED:
                         self.ignored.append((self._at(one), f"data-source-property {name}"))
                     case element:
+                        self._locations.setdefault(f"{path}/{element}", self._at(one))
                         read = self._values.read(value_kinds()[f"{path}/{element}"], value)
                         given.setdefault(element.replace("-", "_"), read)
         given["data_source_properties"] = kept

@@ -31,6 +31,7 @@ _SCHEMES: Final = {
     "sqlite": Dialect.SQLITE,
     "sqlite+pysqlite": Dialect.SQLITE,
 }
+_OTHERS: Final = frozenset({"cockroachdb", "db2", "h2", "hsqldb", "mssql", "oracle", "sqlserver"})
 _DEFAULT_PORTS: Final = {Dialect.POSTGRESQL: 5432, Dialect.MYSQL: 3306}
 _EXPECTED: Final = (
     "expected jdbc:postgresql://HOST:5432/DATABASE, jdbc:mysql://HOST:3306/DATABASE,"
@@ -92,9 +93,7 @@ def _parse_sqlalchemy(text: str) -> DatabaseUrl:
     scheme = text.partition(":")[0].lower()
     dialect = _SCHEMES.get(scheme)
     if dialect is None:
-        # Only a scheme that looks like one is quoted: anything else may hold a password.
-        shown = repr(scheme) if re.fullmatch(r"[a-z][a-z0-9+.]{0,30}", scheme) else "this"
-        raise ConfigurationError(f"{shown} is not a database Orthia knows; {_EXPECTED}")
+        raise _unknown_database(scheme)
     try:
         url = sqlalchemy.make_url(text)
     except (ArgumentError, ValueError):
@@ -122,8 +121,14 @@ def _parse_jdbc(text: str) -> DatabaseUrl:
                 " write jdbc:sqlite:PATH instead of jdbc:derby"
             )
         case _:
-            shown = repr(f"jdbc:{scheme}") if re.fullmatch(r"[A-Za-z0-9]{1,30}", scheme) else "this"
-            raise ConfigurationError(f"{shown} is not a database Orthia knows; {_EXPECTED}")
+            raise _unknown_database(scheme)
+
+
+def _unknown_database(scheme: str) -> ConfigurationError:
+    # A scheme is quoted only if it is known to be one: anything else may be part of a password.
+    shown = scheme.lower().partition("+")[0]
+    shown = repr(shown) if shown in {*_SCHEMES, *_OTHERS} else "the URL"
+    return ConfigurationError(f"{shown} is not a database Orthia can use; {_EXPECTED}")
 
 
 def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:

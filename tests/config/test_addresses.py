@@ -1,0 +1,103 @@
+"""Address settings: what matches, what wins, and what is inherited."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import (
+    AddressSettings,
+    DatabaseStoreSettings,
+    DatabaseUrl,
+    ResolvedAddressSettings,
+    RoutingType,
+    Settings,
+    resolve,
+)
+from config.addresses import matches, most_specific_first
+
+_STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
+_WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5)
+
+
+def _settings(*address_settings: AddressSettings) -> Settings:
+    return Settings("a", None, _STORE, address_settings=address_settings)
+
+
+@pytest.mark.parametrize(
+    ("match", "address", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+        ("a.b", "a.b.c", False),
+        ("*", "a", True),
+        ("*", "a.b", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*.c", "a.b.c", True),
+        ("a.*.c", "a.b.d", False),
+        ("#", "a", True),
+        ("#", "a.b.c", True),
+        ("a.#", "a", True),
+        ("a.#", "a.b.c", True),
+        ("a.#", "ab", False),
+        ("#.c", "c", True),
+        ("#.c", "a.b.c", True),
+        ("#.c", "a.b", False),
+        ("a.#.c", "a.c", True),
+        ("a.#.c", "a.b.b.c", True),
+        ("a.#.b.#", "a.c.b.c", True),
+        ("a.#.b.#", "a.c.c", False),
+    ],
+)
+def test_a_match_matches_words(match: str, address: str, *, expected: bool) -> None:
+    """A star is one word, a hash any number of them, none included."""
+    assert matches(match, address) is expected
+
+
+@given(_WORDS)
+def test_hash_matches_everything(words: list[str]) -> None:
+    """Every address matches ``#``, itself, and itself with any word starred."""
+    address = ".".join(words)
+    assert matches("#", address)
+    assert matches(address, address)
+    for position in range(len(words)):
+        assert matches(".".join([*words[:position], "*", *words[position + 1 :]]), address)
+
+
+def test_the_most_specific_match_comes_first() -> None:
+    """A plain name, then stars, the later the better, then hashes, the longer the better."""
+    order = ["a.b.c", "a.b.*", "a.*.c", "*.b.c", "a.b.#", "a.#", "#"]
+    candidates = [AddressSettings(match) for match in reversed(order)]
+    found = most_specific_first([*candidates, AddressSettings("x.#")], "a.b.c")
+    assert [one.match for one in found] == order
+
+
+def test_what_is_unset_is_inherited() -> None:
+    """A value comes from the most specific match that sets it."""
+    settings = _settings(
+        AddressSettings("#", dead_letter_address="DLQ", max_delivery_attempts=3),
+        AddressSettings("a.#", max_delivery_attempts=5, redelivery_delay=0),
+        AddressSettings("a.b", auto_create_queues=False),
+    )
+    resolved = resolve(settings, "a.b")
+    assert resolved == ResolvedAddressSettings(
+        dead_letter_address="DLQ", max_delivery_attempts=5, auto_create_queues=False
+    )
+
+
+def test_a_value_of_zero_or_false_is_set() -> None:
+    """Zero and false win over a less specific match, as any other value."""
+    settings = _settings(
+        AddressSettings("#", redelivery_delay=9, auto_create_addresses=True),
+        AddressSettings("a", redelivery_delay=0, auto_create_addresses=False),
+    )
+    assert resolve(settings, "a").redelivery_delay == 0
+    assert resolve(settings, "a").auto_create_addresses is False
+
+
+def test_without_a_match_the_defaults_hold() -> None:
+    """An address nobody configured is created as a queue that keeps what is sent to it."""
+    resolved = resolve(_settings(AddressSettings("x", max_delivery_attempts=1)), "a")
+    assert resolved == ResolvedAddressSettings()
+    assert resolved.default_address_routing_type is RoutingType.ANYCAST
+    assert resolved.max_delivery_attempts == 10

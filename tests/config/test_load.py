@@ -1,0 +1,285 @@
+"""Loading files that can be used."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import config
+from config import (
+    AddressSettings,
+    DatabaseUrl,
+    HaPolicy,
+    HealthSettings,
+    QueueSettings,
+    Role,
+    RoutingType,
+    Settings,
+)
+
+_HERE = Path(__file__).parent
+_EXAMPLE = _HERE.parents[1] / "broker.xml.example"
+_EXAMPLE_PASSWORDS = {
+    "ORTHIA_DB_PASSWORD": 'hunter2 <&"${',
+    "ORTHIA_PRODUCER_PASSWORD": "hunter3",
+    "ORTHIA_CONSUMER_PASSWORD": "hunter4",
+}
+
+
+def _file(path: Path, core: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{core}</core>'
+        "</configuration>"
+    )
+    return path
+
+
+def _told(path: Path) -> str:
+    """Return the error of loading ``path``; nothing if there is none."""
+    try:
+        config.load(path)
+    except config.ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def _store(inner: str) -> str:
+    return (
+        "<store><database-store><jdbc-connection-url>jdbc:sqlite:/x.db</jdbc-connection-url>"
+        f"{inner}</database-store></store>"
+    )
+
+
+def test_a_file_of_artemis_is_accepted() -> None:
+    """Everything Artemis knows is read or listed in one warning, with its lines."""
+    settings = config.load(_HERE / "artemis-broker.xml")
+
+    assert settings.name == "broker-a"
+    assert settings.ha_policy == HaPolicy(role=Role.BACKUP, failover_on_shutdown=True)
+    assert [(one.name, one.host, one.port) for one in settings.acceptors] == [
+        ("artemis", "0.0.0.0", 61616),  # noqa: S104 - as in the file, never opened here
+        ("stomp", "0.0.0.0", 61613),  # noqa: S104
+    ]
+    assert settings.database_store.jdbc_user == "sourcepassword"
+    password = settings.database_store.jdbc_password
+    assert password is not None
+    assert password.reveal() == "targetpassword"
+    assert settings.database_store.jdbc_max_page_size_bytes == 102_400
+    assert settings.global_max_size == 100 * 1024**2
+    assert settings.security_settings[0].permissions["send"] == {"amq", "senders"}
+    assert settings.addresses[1].queues == (
+        QueueSettings("archive", RoutingType.MULTICAST, durable=False, max_consumers=1),
+    )
+    assert settings.address_settings[1] == AddressSettings(
+        match="#",
+        dead_letter_address="DLQ",
+        expiry_address="ExpiryQueue",
+        redelivery_delay=0,
+        auto_create_queues=True,
+    )
+    ignored, users = settings.warnings
+    assert ignored.startswith(
+        f"{_HERE / 'artemis-broker.xml'}: known to Artemis and without meaning here, so ignored:"
+        " jdbc-driver-class-name (line 15), jdbc-connection-url's characterEncoding (line 16),"
+        " jdbc-connection-url's serverTimezone (line 16), persistence-enabled (line 31),"
+    )
+    assert "acceptor 'amqp' (protocols AMQP without STOMP) (line 48)" in ignored
+    assert "address-full-policy (lines 85, 91)" in ignored
+    assert "queue/@exclusive (line 105)" in ignored
+    assert "no client can log in" in users
+
+
+def test_the_example_can_be_used() -> None:
+    """broker.xml.example loads without a warning, given its three passwords."""
+    settings = config.load(_EXAMPLE, system_properties=_EXAMPLE_PASSWORDS)
+
+    assert settings.warnings == ()
+    assert str(settings.database_store.jdbc_connection_url) == (
+        "postgresql+psycopg2://127.0.0.1:5432/orthia"
+    )
+    assert settings.failover_log_directory == _EXAMPLE.parent / "data/log"
+    assert settings.health == HealthSettings()
+    assert {user.name: user.password.reveal() for user in settings.users} == {
+        "producer": "hunter3",
+        "consumer": "hunter4",
+    }
+
+
+def test_no_password_is_shown() -> None:
+    """Neither the repr of the settings nor their rendering holds a password."""
+    settings = config.load(_EXAMPLE, system_properties=_EXAMPLE_PASSWORDS)
+    password = settings.database_store.jdbc_password
+    assert password is not None
+    assert password.reveal() == _EXAMPLE_PASSWORDS["ORTHIA_DB_PASSWORD"]
+    for shown in (repr(settings), repr(config.render(settings))):
+        assert "hunter" not in shown
+
+
+def test_an_empty_core_is_enough(tmp_path: Path) -> None:
+    """Without anything a node stores in SQLite, in the instance's directory, and says so."""
+    settings = config.load(_file(tmp_path / "etc/broker.xml", ""))
+
+    path = tmp_path / "data/journal/orthia.db"
+    assert settings.database_store.jdbc_connection_url.sqlite_path == path
+    assert settings.ha_policy == HaPolicy()
+    assert settings.security_enabled
+    embedded, users = settings.warnings
+    assert f"the SQLite database {path}, which only nodes" in embedded
+    assert "no client can log in" in users
+
+
+def test_unset_elements_have_the_defaults_of_the_settings(tmp_path: Path) -> None:
+    """A file that says nothing about it leaves every other setting as the dataclasses have it."""
+    path = _file(tmp_path / "broker.xml", f"<name>a</name>{_store('')}")
+    loaded = config.load(path)
+    store = config.DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/x.db"))
+    assert loaded == Settings("a", path, store, warnings=loaded.warnings)
+
+
+def test_relative_paths_start_from_the_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They start beside the file, or where artemis.instance says, and never where one stands."""
+    path = _file(
+        tmp_path / "a/broker.xml",
+        '<failover-log-directory xmlns="urn:orthia">log</failover-log-directory>',
+    )
+    monkeypatch.chdir(tmp_path)
+    assert config.load("a/broker.xml").failover_log_directory == tmp_path / "a/log"
+    elsewhere = config.load(path, system_properties={"artemis.instance": "/srv/b"})
+    assert elsewhere.failover_log_directory == Path("/srv/b/log")
+    assert elsewhere.database_store.jdbc_connection_url.sqlite_path == Path(
+        "/srv/b/data/journal/orthia.db"
+    )
+
+
+@pytest.mark.parametrize(
+    ("element", "role"),
+    [
+        ("primary", Role.LIVE),
+        ("master", Role.LIVE),
+        ("backup", Role.BACKUP),
+        ("slave", Role.BACKUP),
+    ],
+)
+def test_both_spellings_of_a_role_are_read(element: str, role: Role, tmp_path: Path) -> None:
+    """Artemis' newer and older names of the roles mean the same."""
+    core = f"<ha-policy><shared-store><{element}/></shared-store></ha-policy>"
+    assert config.load(_file(tmp_path / "broker.xml", core)).ha_policy == HaPolicy(role=role)
+
+
+def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:
+    """A host left out is 127.0.0.1, a port left out 61613, a name left out both."""
+    core = "<acceptors><acceptor>tcp://</acceptor></acceptors>"
+    (acceptor,) = config.load(_file(tmp_path / "broker.xml", core)).acceptors
+    assert (acceptor.name, acceptor.host, acceptor.port) == ("127.0.0.1:61613", "127.0.0.1", 61613)
+
+
+def test_the_password_of_a_key_store_is_not_kept(tmp_path: Path) -> None:
+    """Parameters of an acceptor are kept, passwords among them are not."""
+    core = "<acceptors><acceptor>tcp://:1?a=b;keyStorePassword=hunter2</acceptor></acceptors>"
+    (acceptor,) = config.load(_file(tmp_path / "broker.xml", core)).acceptors
+    assert acceptor.parameters == {"a": "b"}
+
+
+def test_pool_properties_are_sorted(tmp_path: Path) -> None:
+    """Those of the pool are kept, those of the connection are read, the others are listed."""
+    properties = {
+        "url": "jdbc:postgresql://h/db",
+        "username": "u",
+        "password": config.mask("hunter2"),
+        "maxTotal": "8",
+        "poolPreparedStatements": "true",
+    }
+    inner = "".join(
+        f'<data-source-property key="{key}" value="{value}"/>' for key, value in properties.items()
+    )
+    core = (
+        "<store><database-store><data-source-properties>"
+        f"{inner}</data-source-properties></database-store></store>"
+    )
+    settings = config.load(_file(tmp_path / "broker.xml", core))
+    store = settings.database_store
+    assert store.data_source_properties == {"maxTotal": "8"}
+    assert store.jdbc_user == "u"
+    assert store.jdbc_password == config.Secret("hunter2")
+    assert store.jdbc_connection_url.dialect is config.Dialect.POSTGRESQL
+    assert "data-source-property poolPreparedStatements" in settings.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("core", "properties"),
+    [
+        ("", {"artemis.default.sensitive.string.codec.key": "my own key"}),
+        (
+            "<password-codec>org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
+            ";key=my own key</password-codec>",
+            {},
+        ),
+    ],
+)
+def test_a_codec_key_of_ones_own_is_used(
+    core: str, properties: dict[str, str], tmp_path: Path
+) -> None:
+    """A password masked with one's own key is read with the key from outside or from the file."""
+    masked = config.mask("hunter2", "my own key")
+    path = _file(tmp_path / "b.xml", core + _store(f"<jdbc-password>{masked}</jdbc-password>"))
+    loaded = config.load(path, system_properties=properties)
+    assert loaded.database_store.jdbc_password == config.Secret("hunter2")
+
+
+def test_another_file_is_included(tmp_path: Path) -> None:
+    """xi:include puts a file in place; its errors name that file and its line."""
+    included = tmp_path / "parts" / "name.xml"
+    included.parent.mkdir()
+    included.write_text('<name xmlns="urn:activemq:core">\nlive-1</name>')
+    path = _file(
+        tmp_path / "broker.xml",
+        '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="${parts}/name.xml"/>',
+    )
+    assert config.load(path, system_properties={"parts": "parts"}).name == "live-1"
+
+    included.write_text('\n<nam xmlns="urn:activemq:core">live-1</nam>')
+    with pytest.raises(config.ConfigurationError) as caught:
+        config.load(path, system_properties={"parts": "parts"})
+    assert str(caught.value) == f"{included}:2: <nam>: unknown element; did you mean <name>?"
+
+
+def test_a_huge_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    """A file of more than 4 MiB is no broker.xml."""
+    path = _file(tmp_path / "broker.xml", " " * (4 * 1024 * 1024))
+    with pytest.raises(config.ConfigurationError, match="is larger than 4194304 bytes"):
+        config.load(path)
+
+
+def test_nesting_is_bounded(tmp_path: Path) -> None:
+    """Elements nested without end are refused before a tree is built of them."""
+    path = _file(tmp_path / "broker.xml", "<a>" * 100)
+    with pytest.raises(config.ConfigurationError, match="is nested deeper than 64 elements"):
+        config.load(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The error names the file and the reason."""
+    with pytest.raises(config.ConfigurationError) as caught:
+        config.load(tmp_path / "broker.xml")
+    assert str(caught.value) == (
+        f"{tmp_path / 'broker.xml'}: cannot be read: No such file or directory"
+    )
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.text(st.sampled_from("<&;!-[]>/'\"= ab${}"), max_size=6),
+    after=st.text(st.sampled_from("<&;!-[]>/'\"= ab${}"), max_size=6),
+)
+def test_a_password_that_breaks_the_file_is_not_quoted(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    """Whatever a password does to the XML around it, no error quotes it."""
+    inner = f"<jdbc-password>{before}Hunter2{after}</jdbc-password>"
+    path = _file(tmp_path / "broker.xml", _store(inner))
+    assert "Hunter2" not in _told(path)

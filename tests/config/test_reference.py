@@ -1,0 +1,74 @@
+"""The XSD, the settings and the reference say the same."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from config import (
+    AddressSettings,
+    DatabaseStoreSettings,
+    HaPolicy,
+    HealthSettings,
+    ResolvedAddressSettings,
+    StompLimits,
+)
+from config.reference import reference
+from config.vocabulary import configuration, schema, schema_path
+
+_ROOT = Path(__file__).parents[2]
+
+
+def test_the_committed_reference_is_the_generated_one() -> None:
+    """docs/configuration.md is what python -m config.reference writes."""
+    assert (_ROOT / "docs" / "configuration.md").read_text() == reference()
+
+
+@pytest.mark.parametrize(
+    ("path", "holder", "elsewhere"),
+    [
+        ("core/store/database-store", DatabaseStoreSettings, {"data_source_properties"}),
+        ("core/address-settings/address-setting", AddressSettings, {"match"}),
+        ("core/address-settings/address-setting", ResolvedAddressSettings, set()),
+        ("core/health", HealthSettings, set()),
+        ("core/stomp-limits", StompLimits, set()),
+        (
+            "core/ha-policy/shared-store/primary",
+            HaPolicy,
+            {"role", "allow_failback", "restart_backup"},
+        ),
+        ("core/ha-policy/shared-store/backup", HaPolicy, {"role", "wait_for_activation"}),
+    ],
+)
+def test_every_setting_has_its_element(path: str, holder: type, elsewhere: set[str]) -> None:
+    """The simple elements at a place are the fields they are read into, no more and no less."""
+    element = configuration()
+    for name in path.split("/"):
+        element = element.child(name)
+    in_file = {
+        child.name.replace("-", "_")
+        for child in element.children.values()
+        if child.kind is not None and not child.is_ignored
+    }
+    assert in_file == {one.name for one in fields(holder)} - elsewhere
+
+
+def test_every_element_is_described() -> None:
+    """Each element and attribute with a meaning says it."""
+    for path, element in configuration().walk():
+        if element.is_ignored or path.endswith(("anycast/queue", "multicast/queue")):
+            continue
+        assert element.meaning, path
+        for attribute in element.attributes.values():
+            assert attribute.is_ignored or attribute.meaning, f"{path}/@{attribute.name}"
+
+
+def test_the_schema_alone_accepts_the_example() -> None:
+    """An editor that validates against the shipped XSD accepts broker.xml.example."""
+    assert schema().validate(etree.parse(_ROOT / "broker.xml.example")), schema().error_log
+
+
+def test_the_schema_is_shipped() -> None:
+    """The XSD lies beside the code that reads it."""
+    assert schema_path().is_file()

@@ -1,0 +1,67 @@
+"""The settings in effect, as orthia check shows them."""
+
+from dataclasses import replace
+
+import config
+from config import (
+    AcceptorSettings,
+    AddressSettings,
+    DatabaseStoreSettings,
+    DatabaseUrl,
+    EffectiveSetting,
+    HaPolicy,
+    Role,
+    Secret,
+    Settings,
+    User,
+)
+
+_STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:postgresql://u:hunter2@h/db"))
+_SETTINGS = Settings("a", None, _STORE)
+
+
+def _rendered(settings: Settings) -> dict[str, EffectiveSetting]:
+    return {one.path: one for one in config.render(settings)}
+
+
+def test_a_setting_is_shown_with_unit_and_default_marker() -> None:
+    """A default is marked as one, and what was changed is not."""
+    path = "core/store/database-store/jdbc-lock-expiration"
+    assert _rendered(_SETTINGS)[path] == EffectiveSetting(path, "20000", "ms", is_default=True)
+    changed = replace(_SETTINGS, database_store=replace(_STORE, jdbc_lock_expiration=9_000))
+    assert _rendered(changed)[path] == EffectiveSetting(path, "9000", "ms", is_default=False)
+
+
+def test_passwords_are_hidden() -> None:
+    """Passwords of the database, its URL and the users show as stars."""
+    settings = replace(
+        _SETTINGS,
+        database_store=replace(_STORE, jdbc_password=Secret("hunter2")),
+        users=(User("alice", Secret("hunter2"), frozenset({"b", "a"})),),
+    )
+    rendered = _rendered(settings)
+    assert rendered["core/store/database-store/jdbc-password"].value == "****"
+    assert rendered["core/store/database-store/jdbc-connection-url"].value == (
+        "postgresql+psycopg2://u:***@h:5432/db"
+    )
+    assert rendered["core/users/user[alice]"].value == "password ****, roles a,b"
+    assert "hunter2" not in str(rendered)
+
+
+def test_what_is_repeated_is_shown_by_name() -> None:
+    """Acceptors and address settings carry their name in the path, and values as in the file."""
+    settings = replace(
+        _SETTINGS,
+        ha_policy=HaPolicy(role=Role.BACKUP),
+        acceptors=(AcceptorSettings("s", "::1", 61613, {"protocols": "STOMP", "a": "b"}),),
+        address_settings=(
+            AddressSettings("#", max_delivery_attempts=10, auto_create_queues=False),
+        ),
+    )
+    rendered = _rendered(settings)
+    assert rendered["core/ha-policy/shared-store"].value == "backup"
+    assert rendered["core/acceptors/acceptor[s]"].value == "tcp://[::1]:61613?protocols=STOMP;a=b"
+    prefix = "core/address-settings/address-setting[#]"
+    assert rendered[f"{prefix}/max-delivery-attempts"].is_default
+    assert rendered[f"{prefix}/auto-create-queues"].value == "false"
+    assert f"{prefix}/redelivery-delay" not in rendered

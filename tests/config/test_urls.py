@@ -1,0 +1,137 @@
+"""Database URLs: Artemis' and SQLAlchemy's, and what they never show."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import ConfigurationError, DatabaseUrl, Dialect
+
+_PASSWORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=8, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "rendered"),
+    [
+        (
+            "jdbc:postgresql://h:5433/db?user=u&password=p%26w",
+            Dialect.POSTGRESQL,
+            "postgresql+psycopg2://u:p%26w@h:5433/db",
+        ),
+        ("jdbc:postgresql:///db", Dialect.POSTGRESQL, "postgresql+psycopg2://localhost:5432/db"),
+        (
+            "jdbc:postgresql://[::1]:5433/db",
+            Dialect.POSTGRESQL,
+            "postgresql+psycopg2://[::1]:5433/db",
+        ),
+        (
+            "jdbc:postgresql://a:1,b/db",
+            Dialect.POSTGRESQL,
+            "postgresql+psycopg2:///db?host=a%3A1&host=b%3A5432",
+        ),
+        (
+            "jdbc:postgresql://h/db?ssl=true&currentSchema=a, b",
+            Dialect.POSTGRESQL,
+            "postgresql+psycopg2://h:5432/db?options=-csearch_path%3Da%2Cb&sslmode=verify-full",
+        ),
+        ("postgresql://u:p@h/db", Dialect.POSTGRESQL, "postgresql+psycopg2://u:p@h/db"),
+        ("jdbc:mysql://h/db", Dialect.MYSQL, "mysql+pymysql://h:3306/db?charset=utf8mb4"),
+        ("jdbc:mariadb://u:p@h/db", Dialect.MYSQL, "mysql+pymysql://u:p@h:3306/db?charset=utf8mb4"),
+        (
+            "jdbc:mysql://h/db?useSSL=true",
+            Dialect.MYSQL,
+            "mysql+pymysql://h:3306/db?charset=utf8mb4&ssl_check_hostname=false",
+        ),
+        (
+            "mariadb+pymysql://h/db?charset=latin1",
+            Dialect.MYSQL,
+            "mysql+pymysql://h/db?charset=latin1",
+        ),
+        ("jdbc:sqlite:/var/x.db", Dialect.SQLITE, "sqlite:////var/x.db"),
+        ("jdbc:sqlite:file:x.db?journal_mode=WAL", Dialect.SQLITE, "sqlite:///x.db"),
+        ("sqlite:///x.db", Dialect.SQLITE, "sqlite:///x.db"),
+    ],
+)
+def test_a_url_is_read_into_sqlalchemys_form(text: str, dialect: Dialect, rendered: str) -> None:
+    """Each spelling becomes the URL of the Python driver, translated properties included."""
+    url = DatabaseUrl.parse(text)
+    assert url.dialect is dialect
+    assert url.sqlalchemy_url.render_as_string(hide_password=False) == rendered
+
+
+def test_properties_of_the_java_driver_are_listed() -> None:
+    """What only tunes the Java driver is ignored, and told."""
+    url = DatabaseUrl.parse("jdbc:mysql://h/db?cachePrepStmts=true&user=u&characterEncoding=utf8")
+    assert url.ignored_properties == ("cachePrepStmts", "characterEncoding")
+    assert url.sqlalchemy_url.username == "u"
+
+
+def test_a_relative_sqlite_path_starts_where_it_is_told() -> None:
+    """The file does not depend on the directory a node is started in."""
+    relative = DatabaseUrl.parse("jdbc:sqlite:data/x.db")
+    assert relative.relative_to(Path("/srv/a")).sqlite_path == Path("/srv/a/data/x.db")
+    absolute = DatabaseUrl.parse("jdbc:sqlite:/x.db")
+    assert absolute.relative_to(Path("/srv/a")) == absolute
+    assert DatabaseUrl.parse("jdbc:mysql://h/db").sqlite_path is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "jdbc:postgresql://h/db?user=u&password={}",
+        "jdbc:postgresql://u:{}@h/db",
+        "jdbc:postgresql://h/db?sslpassword={}",
+        "jdbc:mysql://h/db?password={}",
+        "postgresql://u:{}@h/db",
+        "postgresql://u@h/db?password={}",
+        "mysql+pymysql://u:{}@h/db?ssl_key_password={}",
+    ],
+)
+@given(password=_PASSWORDS)
+def test_a_url_never_shows_its_password(template: str, password: str) -> None:
+    """str, repr and display of a URL hide the password wherever it stands."""
+    password = f"Zz9{password}"
+    url = DatabaseUrl.parse(template.format(quote(password), quote(password)))
+    for shown in (str(url), repr(url), url.display, f"{url}"):
+        assert password not in shown
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{}",
+        "jdbc:{}",
+        "jdbc:postgresql:{}",
+        "jdbc:postgresql://u:{}@h:port/db",
+        "jdbc:postgresql://u:{}@h",
+        "jdbc:postgresql://h/db?passwort={}",
+        "jdbc:postgresql://h/db?password=x&{}",
+        "jdbc:mysql://u:{}@a,b/db",
+        "jdbc:mysql://h/db?password={}&sslMode=VERIFY_CA",
+        "jdbc:derby:x;password={}",
+        "postgresql://u:{}@h:port/db",
+        "postgresql://u:{}@[::1/db",
+        "postgresql://u:{}@h:99999/db",
+        "postgresql+asyncpg://u:{}@h/db",
+        "oracle://u:{}@h/db",
+        "u:{}@h/db",
+    ],
+)
+@given(password=_PASSWORDS)
+def test_an_error_never_shows_the_password(template: str, password: str) -> None:
+    """A URL that cannot be used is refused without a word of its password."""
+    password = f"Zz9{password}"
+    with pytest.raises(ConfigurationError) as caught:
+        DatabaseUrl.parse(template.format(password))
+    told: BaseException | None = caught.value
+    while told is not None:
+        assert password.lower() not in str(told).lower()
+        told = None if told.__suppress_context__ else told.__context__
+
+
+def test_derby_is_told_about_sqlite() -> None:
+    """The embedded database of Artemis is answered with ours."""
+    with pytest.raises(ConfigurationError, match="SQLite"):
+        DatabaseUrl.parse("jdbc:derby:data/derby;create=true")
