@@ -7,7 +7,7 @@ receipt; what comes again before that is counted as a duplicate.
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,12 +43,18 @@ class TrafficReport:
         """Confirmed messages per second."""
         return self.confirmed / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0
 
-    def latency_ms(self, percentile: float) -> float | None:
-        """Return the latency that ``percentile`` % of the messages did not exceed."""
+    def latencies_ms(self, percentiles: Sequence[int]) -> dict[str, float]:
+        """Return ``p50`` and the like: what so many % of the messages did not exceed.
+
+        Empty when nothing was measured.
+        """
         ordered = sorted(self.latencies_seconds)
-        if not ordered:
-            return None
-        return ordered[min(len(ordered) - 1, int(len(ordered) * percentile / 100))] * 1000
+        last = len(ordered) - 1
+        if last < 0:
+            return {}
+        return {
+            f"p{one}": ordered[min(last, len(ordered) * one // 100)] * 1000 for one in percentiles
+        }
 
 
 class Producer:

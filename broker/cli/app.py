@@ -1,0 +1,46 @@
+"""The root command ``orthia`` and all its commands."""
+
+from importlib.metadata import version
+
+import click
+
+from broker.cli.configuration import check, mask
+from broker.cli.demo import demo
+from broker.cli.failover_log import failover_log
+from broker.cli.group import OrthiaGroup, example
+from broker.cli.instance import create
+from broker.cli.messages import consume, produce
+from broker.cli.nodes import backup, live, run
+from broker.cli.pair import pair
+from broker.cli.queues import queue
+from broker.cli.schema import db
+from broker.cli.status import status
+
+
+@click.group(
+    cls=OrthiaGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=example("orthia pair", "orthia produce --destination /queue/orders --count 1000"),
+)
+@click.version_option(version("orthia"), prog_name="orthia", message="%(prog)s %(version)s")
+def orthia() -> None:
+    """A message broker that stays upright: live and backup on one SQL database."""
+
+
+for command in (
+    create,
+    run,
+    live,
+    backup,
+    pair,
+    status,
+    failover_log,
+    queue,
+    produce,
+    consume,
+    check,
+    db,
+    mask,
+    demo,
+):
+    orthia.add_command(command)

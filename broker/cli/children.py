@@ -1,0 +1,120 @@
+"""Nodes as child processes of a command: started by the CLI itself, relayed, and ended for sure."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.cli.settings_options import PASSWORD_VARIABLE
+from config.settings import Role
+from config.urls import DatabaseUrl
+
+STOP_SECONDS: Final = 30.0
+"""How long a node may take to stop in order before it is killed."""
+
+
+@dataclass
+class Child:
+    """One ``orthia live`` or ``orthia backup``."""
+
+    role: Role
+    port: int
+    options: Sequence[str]
+    relay: Callable[[str, str], None]
+    """Gets the child's name and each line it prints, on a thread of its own."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables beyond our own: a password, which other users would see in a command line."""
+    process: "subprocess.Popen[str] | None" = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """The node's name: its role."""
+        return self.role.value
+
+    @property
+    def command(self) -> list[str]:
+        """The arguments after ``orthia``, as a person would type them."""
+        return [self.role.value, "--port", str(self.port), *self.options]
+
+    @property
+    def full_environment(self) -> dict[str, str]:
+        """Our own environment and what the child has beyond it."""
+        return {**os.environ, **self.environment}
+
+    @property
+    def running(self) -> "subprocess.Popen[str]":
+        """The process; it must have been started."""
+        if self.process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self.process
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs, negative after a signal."""
+        return self.running.poll()
+
+    def start(self) -> None:
+        """Start the process; in a group of its own, so that Ctrl-C comes from us, in order."""
+        self.process = subprocess.Popen(  # noqa: S603 - our own program and options
+            [sys.executable, "-m", "broker.cli", *self.command],
+            env=self.full_environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        threading.Thread(target=self._relay_lines, daemon=True).start()
+
+    def _relay_lines(self) -> None:
+        stream = self.running.stdout
+        if stream is not None:
+            for line in stream:
+                self.relay(self.name, line.rstrip("\n"))
+
+    def kill(self) -> None:
+        """End the process as ``kill -9`` does."""
+        self.running.kill()
+        self.running.wait()
+
+    def stop(self) -> int:
+        """End the process in order, or by force if it takes too long; return its exit code."""
+        process = self.running
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return process.wait()
+
+
+@contextmanager
+def children(*nodes: Child) -> Iterator[None]:
+    """End every child that was started with the block: all at once, then each for sure."""
+    try:
+        yield
+    finally:
+        started = [node for node in nodes if node.process is not None]
+        for node in started:
+            if node.exit_code is None:
+                node.running.terminate()
+        for node in started:
+            node.stop()
+
+
+def store_arguments(url: DatabaseUrl) -> tuple[list[str], dict[str, str]]:
+    """Return the options and the environment with which a child reaches the database at ``url``."""
+    password = url.sqlalchemy_url.password
+    bare = url.sqlalchemy_url.set(password=None).render_as_string(hide_password=False)
+    return ["--url", bare], {} if password is None else {PASSWORD_VARIABLE: password}
+
+
+def how_it_ended(exit_code: int) -> str:
+    """Return an exit code in words."""
+    return f"was killed by signal {-exit_code}" if exit_code < 0 else f"exited with {exit_code}"

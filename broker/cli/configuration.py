@@ -1,0 +1,71 @@
+"""``check`` and ``mask``: a broker.xml before it is used, and the passwords in it."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+import config
+from broker.cli.exit_codes import ExitCode
+from broker.cli.group import example
+from broker.cli.rendering import print_json, print_table
+from broker.cli.settings_options import PAIR
+from config.errors import ConfigurationError
+from config.secrets import KEY_VARIABLE, codec_key
+
+
+@click.command(epilog=example("orthia check broker.xml -D db.host=db1"))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool) -> None:
+    """Validate a broker.xml and show every setting in effect, passwords hidden.
+
+    Exit code 78, and one line a problem, when a node could not use it. Nothing is connected to.
+    """
+    try:
+        settings = config.load(file, system_properties=dict(properties))
+    except ConfigurationError as error:
+        if not as_json:
+            raise
+        print_json({"valid": False, "problems": str(error).splitlines()})
+        click.get_current_context().exit(ExitCode.CONFIGURATION)
+    effective = config.render(settings)
+    if as_json:
+        print_json(
+            {
+                "valid": True,
+                "warnings": list(settings.warnings),
+                "settings": [asdict(one) for one in effective],
+            }
+        )
+        return
+    print_table(
+        ("setting", "value", "unit", ""),
+        (
+            (one.path.removeprefix("core/"), one.value, one.unit, "default" * one.is_default)
+            for one in effective
+        ),
+    )
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(f"{file} is valid", err=True)
+
+
+@click.command(epilog=example("orthia mask"))
+@click.argument("password", required=False)
+def mask(password: str | None) -> None:
+    """Print PASSWORD as ENC(...) for a broker.xml; without the argument it is asked for.
+
+    The built-in key is public: masking is against a glance over the shoulder only, unless a key of
+    your own is in ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY, here and where the node runs.
+    """
+    if password is None:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    key = codec_key({}, os.environ)
+    click.echo(config.mask(str(password), key))
+    if key is None:
+        click.echo(f"masked with the built-in, public key; {KEY_VARIABLE} is not set", err=True)

@@ -1,0 +1,45 @@
+"""The exit codes of every command: those of ``sysexits.h``, and what they mean here."""
+
+from enum import IntEnum
+
+from broker.client import BrokerUnreachable
+from config.errors import ConfigurationError, OrthiaError
+from database import StoreUnavailable
+
+
+class ExitCode(IntEnum):
+    """What a command's end means to whoever started it."""
+
+    OK = 0
+    INCOMPLETE = 1
+    USAGE = 64
+    UNAVAILABLE = 69
+    SOFTWARE = 70
+    IO_ERROR = 74
+    LOCK_NOT_ACQUIRED = 75
+    CONFIGURATION = 78
+
+
+MEANINGS = {
+    ExitCode.OK: "done; a node: stopped as asked",
+    ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be",
+    ExitCode.USAGE: "the command line is wrong",
+    ExitCode.UNAVAILABLE: "the database or the broker cannot be reached, or has no schema",
+    ExitCode.SOFTWARE: "something went wrong that should not",
+    ExitCode.IO_ERROR: "a node lost its lease or its store; start it again",
+    ExitCode.LOCK_NOT_ACQUIRED: "a live node did not get the live lock in time",
+    ExitCode.CONFIGURATION: "the configuration is wrong",
+}
+
+
+class Unavailable(OrthiaError):  # noqa: N818 - named for what is the case
+    """What the command needs is not there."""
+
+
+def code_of(error: OrthiaError) -> ExitCode:
+    """Return the exit code for an error that ended a command."""
+    if isinstance(error, ConfigurationError):
+        return ExitCode.CONFIGURATION
+    if isinstance(error, StoreUnavailable | BrokerUnreachable | Unavailable):
+        return ExitCode.UNAVAILABLE
+    return ExitCode.SOFTWARE

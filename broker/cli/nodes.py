@@ -1,0 +1,222 @@
+"""``run``, ``live`` and ``backup``: a node in this process, until it is stopped."""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from broker.cli.group import example
+from broker.cli.settings_options import (
+    DATABASE_FILE,
+    PAIR,
+    StoreOptions,
+    apply_policy,
+    policy_options,
+    store_options,
+)
+from broker.client import BrokerAddress
+from broker.logs import LogFormat, configure
+from config import load
+from config.rules import check
+from config.settings import (
+    AcceptorSettings,
+    DatabaseStoreSettings,
+    HaPolicy,
+    HealthSettings,
+    Role,
+    Settings,
+)
+from config.urls import DatabaseUrl
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORTS: Final = {Role.LIVE: 61_613, Role.BACKUP: 61_614}
+DEFAULT_DATA_DIRECTORY: Final = Path("instance")
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class HostPort(click.ParamType[BrokerAddress]):
+    """An option that takes ``HOST:PORT``."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> BrokerAddress:
+        """Read the option's text."""
+        if isinstance(value, BrokerAddress):
+            return value
+        try:
+            return BrokerAddress.parse(str(value))
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def _log_options(command: _Command) -> _Command:
+    decorated: Any = click.option(
+        "--verbose", "-v", is_flag=True, help="Log what only developers want to know, too."
+    )(command)
+    result: _Command = click.option(
+        "--log-format",
+        type=click.Choice([one.value for one in LogFormat]),
+        default=LogFormat.TEXT.value,
+        show_default=True,
+        help="Lines for people, or JSON for programs.",
+    )(decorated)
+    return result
+
+
+def _node_options(command: _Command) -> _Command:
+    decorated: Any = command
+    for option in (
+        click.option("--name", help="Name of the node.  [default: its role]"),
+        click.option("--host", help=f"Address to listen on.  [default: {DEFAULT_HOST}]"),
+        click.option(
+            "--port",
+            type=click.IntRange(0, 65_535),
+            help="Port for STOMP clients; 0 takes any free one."
+            f"  [default: {DEFAULT_PORTS[Role.LIVE]} live, {DEFAULT_PORTS[Role.BACKUP]} backup]",
+        ),
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=DEFAULT_DATA_DIRECTORY,
+            show_default=True,
+            help=f"Failover log, and without --url the database ({DATABASE_FILE}).",
+        ),
+        click.option("--health", type=HostPort(), help="Serve probes and metrics there."),
+    ):
+        decorated = option(decorated)
+    result: _Command = _log_options(policy_options(store_options(decorated)))
+    return result
+
+
+@click.command(epilog=example("orthia run --config /srv/orthia/etc/broker.xml -D db.host=db1"))
+@click.option(
+    "--config",
+    "config_file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The node's broker.xml; its ha-policy says whether it is live or backup.",
+)
+@click.option(
+    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
+)
+@_log_options
+def run(
+    config_file: Path, properties: tuple[tuple[str, str], ...], log_format: str, *, verbose: bool
+) -> None:
+    """Run the node that a broker.xml describes."""
+    settings = load(config_file, system_properties=dict(properties))
+    _run(settings, LogFormat(log_format), verbose=verbose)
+
+
+@click.command(
+    epilog=example("orthia live --url postgresql://orthia@db.example/orthia --name node-a")
+)
+@_node_options
+def live(log_format: str, *, verbose: bool, **options: Any) -> None:
+    """Run a live node without writing a broker.xml first.
+
+    Options win over the --config file. Without either, the store is an SQLite file in the data
+    directory, clients come from this host only, and need no password.
+    """
+    _run(node_settings(Role.LIVE, **options), LogFormat(log_format), verbose=verbose)
+
+
+@click.command(
+    epilog=example("orthia backup --url postgresql://orthia@db.example/orthia --name node-b")
+)
+@_node_options
+def backup(log_format: str, *, verbose: bool, **options: Any) -> None:
+    """Run a backup node without writing a broker.xml first.
+
+    It opens no port until it takes over. Options win over the --config file.
+    """
+    _run(node_settings(Role.BACKUP, **options), LogFormat(log_format), verbose=verbose)
+
+
+def node_settings(
+    role: Role,
+    *,
+    store: StoreOptions,
+    policy: Mapping[str, bool],
+    name: str | None,
+    host: str | None,
+    port: int | None,
+    data_dir: Path,
+    health: BrokerAddress | None,
+) -> Settings:
+    """Return checked settings from the options of ``live`` and ``backup``.
+
+    Makes the data directory; raises ConfigurationError.
+    """
+    data_directory = data_dir.absolute()
+    loaded = store.load()
+    if loaded is None:
+        embedded = DatabaseUrl.parse(f"jdbc:sqlite:{data_directory / DATABASE_FILE}")
+        settings = _without_file(role, store.apply(None, embedded), name, data_directory)
+    else:
+        settings = replace(loaded, database_store=store.apply(loaded.database_store))
+        settings = replace(settings, name=name or settings.name)
+    if loaded is None or host is not None or port is not None:
+        acceptor = AcceptorSettings(
+            "stomp", host or DEFAULT_HOST, DEFAULT_PORTS[role] if port is None else port
+        )
+        settings = replace(settings, acceptors=(acceptor,))
+    if health is not None:
+        settings = replace(settings, health=HealthSettings(health.host, health.port))
+    settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))
+    settings = replace(settings, warnings=(*settings.warnings, *_open_to_all(settings)))
+    check(settings)
+    return settings
+
+
+def _without_file(
+    role: Role, store: DatabaseStoreSettings, name: str | None, data_directory: Path
+) -> Settings:
+    log_directory = data_directory / "log"
+    log_directory.mkdir(parents=True, exist_ok=True)
+    return Settings(
+        name=name or role.value,
+        source=None,
+        database_store=store,
+        ha_policy=HaPolicy(role),
+        security_enabled=False,
+        failover_log_directory=log_directory,
+    )
+
+
+def _open_to_all(settings: Settings) -> list[str]:
+    """Return a warning for each acceptor that lets anybody on the network in."""
+    if settings.security_enabled:
+        return []
+    return [
+        f"acceptor {acceptor.name!r} listens on {acceptor.host} and security is off: anybody who"
+        " reaches it may send and consume; give a --config with users"
+        for acceptor in settings.acceptors
+        if not _is_loopback(acceptor.host)
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _run(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
+    from broker.node import BrokerNode  # commands that run no node need not load the broker
+
+    configure(
+        log_format,
+        node=settings.name,
+        role=settings.ha_policy.role.value,
+        level=logging.DEBUG if verbose else logging.INFO,
+    )
+    click.get_current_context().exit(BrokerNode(settings).run())

@@ -1,0 +1,34 @@
+"""Opening a store for a command that looks at it and leaves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import migrations
+from broker.cli.exit_codes import Unavailable
+from config.settings import DatabaseStoreSettings
+from database import Database
+
+
+@contextmanager
+def opened(settings: DatabaseStoreSettings, *, needs_schema: bool = True) -> Iterator[Database]:
+    """Give the database, which is disposed of with the block.
+
+    Raises Unavailable when there is no schema in it, or not even a file; StoreError when it cannot
+    be asked.
+    """
+    url = settings.jdbc_connection_url
+    if needs_schema and url.sqlite_path is not None and not url.sqlite_path.exists():
+        raise Unavailable(
+            f"there is no database {url.sqlite_path}; start a node, or create it with"
+            " `orthia db upgrade`"
+        )
+    database = Database.from_settings(settings)
+    try:
+        if needs_schema and migrations.check(database, settings) is None:
+            raise Unavailable(
+                f"{url} has no tables of Orthia; start a node, or create them with"
+                " `orthia db upgrade`"
+            )
+        yield database
+    finally:
+        database.dispose()

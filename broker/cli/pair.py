@@ -1,0 +1,113 @@
+"""``pair``: a live node and a backup on one machine, to try things with."""
+
+import shlex
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from broker.cli.children import Child, children, how_it_ended, store_arguments
+from broker.cli.exit_codes import ExitCode
+from broker.cli.group import example
+from broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
+from broker.cli.settings_options import DATABASE_FILE, URL
+from config.settings import Role
+from config.urls import DatabaseUrl
+
+_LOOK_SECONDS: Final = 0.2
+
+
+@click.command(epilog=example("orthia pair --live-port 61613 --backup-port 61614"))
+@click.option("--url", type=URL, help="Database of the pair.  [default: SQLite in the data dir]")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DEFAULT_DATA_DIRECTORY,
+    show_default=True,
+)
+@click.option(
+    "--live-port",
+    type=click.IntRange(1, 65_535),
+    default=DEFAULT_PORTS[Role.LIVE],
+    show_default=True,
+)
+@click.option(
+    "--backup-port",
+    type=click.IntRange(1, 65_535),
+    default=DEFAULT_PORTS[Role.BACKUP],
+    show_default=True,
+)
+def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: int) -> None:
+    """Run a live node and a backup until Ctrl-C, with their logs side by side.
+
+    Kill the live one and watch the backup take over. Exit code 0 when both were stopped; when both
+    ended by themselves, the code of the last.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    database = url or DatabaseUrl.parse(f"jdbc:sqlite:{data_dir.absolute() / DATABASE_FILE}")
+    options, environment = store_arguments(database)
+    options += ["--data-dir", str(data_dir), "--failover-on-shutdown"]
+    live = Child(Role.LIVE, live_port, options, _relay, environment)
+    backup = Child(Role.BACKUP, backup_port, options, _relay, environment)
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with children(live, backup):
+            live.start()
+            backup.start()
+            _tell_how_to_connect(live, backup, database)
+            last = _supervise([live, backup], stopping)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if last is not None:
+        click.get_current_context().exit(last if last > 0 else ExitCode.IO_ERROR)
+    click.echo("both nodes are stopped")
+
+
+def _supervise(nodes: list[Child], stopping: threading.Event) -> int | None:
+    """Wait until told to stop (None), or until no node runs (the exit code of the last)."""
+    running = list(nodes)
+    while not stopping.wait(_LOOK_SECONDS):
+        for node in list(running):
+            code = node.exit_code
+            if code is None:
+                continue
+            running.remove(node)
+            click.secho(f"{node.name} {how_it_ended(code)}", fg="red")
+            if not running:
+                return code
+            click.echo(f"{running[0].name} goes on; to bring {node.name} back, type elsewhere:")
+            click.echo(f"  orthia {shlex.join(node.command)}")
+    return None
+
+
+def _tell_how_to_connect(live: Child, backup: Child, url: DatabaseUrl) -> None:
+    addresses = [f"{DEFAULT_HOST}:{node.port}" for node in (live, backup)]
+    brokers = " ".join(f"--broker {address}" for address in addresses)
+    click.echo(
+        f"STOMP clients connect to {addresses[0]} (live) and, after a takeover, {addresses[1]}"
+        " (backup). Try:\n"
+        f"  orthia produce {brokers} --destination /queue/orders --count 1000\n"
+        f"  orthia consume {brokers} --destination /queue/orders --count 1000\n"
+        f"  orthia status --url {url}\n"
+        f"  kill -9 {live.running.pid}      # the live node\n"
+        f"  orthia failover-log --url {url}\n"
+        "Ctrl-C stops both."
+    )
+
+
+_printing = threading.Lock()
+
+
+def _relay(name: str, line: str) -> None:
+    colour = "green" if name == Role.LIVE.value else "blue"
+    with _printing:
+        click.echo(f"{click.style(f'{name:<6} |', fg=colour)} {line}")

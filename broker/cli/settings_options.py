@@ -1,0 +1,210 @@
+"""Options made from the settings' own fields, so that the two cannot drift apart.
+
+Every element of ``database-store`` and of the HA policy is an option of its element's name, as
+``--jdbc-lock-renew-period 500`` or ``--no-allow-failback``.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_type_hints
+
+import click
+
+import config
+from config.errors import ConfigurationError
+from config.secrets import Secret, codec_key, unmask
+from config.settings import DatabaseStoreSettings, HaPolicy, Role, Settings
+from config.urls import DatabaseUrl
+
+DATABASE_FILE: Final = "orthia.db"
+"""The embedded store in a data directory."""
+
+PASSWORD_VARIABLE: Final = "ORTHIA_JDBC_PASSWORD"  # noqa: S105 - the name of a variable
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Where the store is, as the command line says it."""
+
+    config_file: Path | None
+    system_properties: Mapping[str, str]
+    url: DatabaseUrl | None
+    overrides: Mapping[str, object]
+    """Fields of DatabaseStoreSettings that were given as options."""
+
+    def load(self) -> Settings | None:
+        """Return the settings of ``--config``; None without it. Raises ConfigurationError."""
+        if self.config_file is None:
+            return None
+        return config.load(self.config_file, system_properties=self.system_properties)
+
+    def apply(
+        self, base: DatabaseStoreSettings | None, default_url: DatabaseUrl | None = None
+    ) -> DatabaseStoreSettings:
+        """Return ``base`` with what the options say instead.
+
+        Without ``base`` the store is at ``--url``, else at ``default_url``; raises click.UsageError
+        when there is none.
+        """
+        url = self.url or (base.jdbc_connection_url if base is not None else default_url)
+        if url is None:
+            raise click.UsageError("Say where the database is: --config FILE or --url URL.")
+        given = dict(self.overrides)
+        if isinstance(given.get("jdbc_password"), str):
+            given["jdbc_password"] = self._secret(str(given["jdbc_password"]))
+        if base is None or self.url is not None:
+            # Another database than the file's: its user and password are not for this one.
+            start = DatabaseStoreSettings(url) if base is None else _elsewhere(base, url)
+            return replace(start, **given)  # type: ignore[arg-type]  # fields by their names
+        return replace(base, **given)  # type: ignore[arg-type]  # fields by their names
+
+    def resolve(self) -> DatabaseStoreSettings:
+        """Return the store of ``--config`` and ``--url`` for a command that only reads it."""
+        settings = self.load()
+        return self.apply(settings.database_store if settings is not None else None)
+
+    def _secret(self, text: str) -> Secret:
+        return unmask(text, codec_key(self.system_properties, os.environ))
+
+
+def _elsewhere(base: DatabaseStoreSettings, url: DatabaseUrl) -> DatabaseStoreSettings:
+    return replace(base, jdbc_connection_url=url, jdbc_user=None, jdbc_password=None)
+
+
+class _Url(click.ParamType[DatabaseUrl]):
+    name = "url"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> DatabaseUrl:
+        if isinstance(value, DatabaseUrl):
+            return value
+        try:
+            return DatabaseUrl.parse(str(value)).relative_to(Path.cwd())
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Pair(click.ParamType[tuple[str, str]]):
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r} is not KEY=VALUE.", param, ctx)
+        return key, text
+
+
+URL: Final = _Url()
+PAIR: Final = _Pair()
+
+_properties_option = click.option(
+    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
+)
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The broker.xml of a node.",
+)
+
+
+def store_options(command: _Command) -> _Command:
+    """Give ``command`` the options of a store; it gets them as ``store: StoreOptions``."""
+
+    @wraps(command)
+    def with_store(
+        *args: Any,
+        config_file: Path | None,
+        properties: tuple[tuple[str, str], ...],
+        url: DatabaseUrl | None,
+        **kwargs: Any,
+    ) -> Any:
+        given = {name: kwargs.pop(name) for name in _STORE_FIELDS}
+        overrides = {name: value for name, value in given.items() if value not in (None, ())}
+        if "data_source_properties" in overrides:
+            overrides["data_source_properties"] = dict(overrides["data_source_properties"])
+        store = StoreOptions(config_file, dict(properties), url, overrides)
+        return command(*args, store=store, **kwargs)
+
+    decorated: Any = with_store
+    for setting in reversed(_STORE_FIELDS.values()):
+        decorated = _store_option(setting)(decorated)
+    decorated = click.option("--url", type=URL, help="JDBC or SQLAlchemy URL of the database.")(
+        decorated
+    )
+    result: _Command = _config_option(_properties_option(decorated))
+    return result
+
+
+def policy_options(command: _Command) -> _Command:
+    """Give ``command`` the options of the HA policy, as ``policy: Mapping[str, bool]``."""
+
+    @wraps(command)
+    def with_policy(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in _POLICY_FIELDS}
+        policy = {name: value for name, value in given.items() if value is not None}
+        return command(*args, policy=policy, **kwargs)
+
+    decorated: Any = with_policy
+    for name, setting in reversed(_POLICY_FIELDS.items()):
+        element = name.replace("_", "-")
+        decorated = click.option(
+            f"--{element}/--no-{element}",
+            name,
+            default=None,
+            help=f"<{element}>; default {str(setting.default).lower()}.",
+        )(decorated)
+    result: _Command = decorated
+    return result
+
+
+def apply_policy(base: HaPolicy, role: Role, given: Mapping[str, bool]) -> HaPolicy:
+    """Return ``base`` for ``role`` with what the options say instead."""
+    return replace(base, role=role, **given)
+
+
+_HINTS: Final = get_type_hints(DatabaseStoreSettings)
+_STORE_FIELDS: Final = {
+    one.name: one for one in fields(DatabaseStoreSettings) if one.name != "jdbc_connection_url"
+}
+_POLICY_FIELDS: Final = {
+    one.name: one for one in fields(HaPolicy) if get_type_hints(HaPolicy)[one.name] is bool
+}
+
+
+def _store_option(setting: "Field[Any]") -> Callable[[Any], Any]:
+    name, kind = setting.name, _HINTS[setting.name]
+    element = name.replace("_", "-")
+    if name == "data_source_properties":
+        return click.option(
+            "--data-source-property",
+            name,
+            type=PAIR,
+            multiple=True,
+            help="Property of the connection pool; repeatable.",
+        )
+    if kind == Secret | None:
+        return click.option(
+            f"--{element}",
+            name,
+            metavar="TEXT",
+            envvar=PASSWORD_VARIABLE,
+            help=f"<{element}>, plain or ENC(...). Better in the environment, as"
+            f" {PASSWORD_VARIABLE}: other users see command lines.",
+        )
+    default = "" if setting.default in (None, MISSING) else f"; default {setting.default}"
+    return click.option(
+        f"--{element}",
+        name,
+        type=int if kind is int else str,
+        help=f"<{element}> of broker.xml{default}.",
+    )

@@ -1,0 +1,130 @@
+"""``status``: who is live, until when, from any machine that reaches the database."""
+
+import time
+from collections.abc import Iterator
+
+import click
+from sqlalchemy import Engine
+
+from broker.cli.group import example
+from broker.cli.opening import opened
+from broker.cli.rendering import in_words, print_json, print_table
+from broker.cli.settings_options import StoreOptions, store_options
+from config.settings import DatabaseStoreSettings
+from database import Database, StoreUnavailable
+from nodemanager.lease import LockStatus, NodeManagerStatus, State
+from nodemanager.sql_store import SqlNodeManagerStore
+
+
+@click.command(epilog=example("orthia status --config broker.xml --watch"))
+@store_options
+@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch one line a look.")
+def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) -> None:
+    """Show which node is live, until when by the database's clock, and whether a backup waits."""
+    settings = store.resolve()
+    with opened(settings) as database:
+        engine = database.engine
+        if not watch:
+            _show(settings, _read(database, settings, engine), as_json=as_json, one_line=False)
+            return
+        for found in _looks(database, settings, interval):
+            if isinstance(found, StoreUnavailable):
+                click.echo(f"orthia: {found}", err=True)
+                continue
+            if not as_json:
+                click.clear()  # does nothing where the output is not a terminal
+            _show(settings, found, as_json=as_json, one_line=True)
+
+
+def _looks(
+    database: Database, settings: DatabaseStoreSettings, interval: float
+) -> Iterator[NodeManagerStatus | StoreUnavailable]:
+    """Look until Ctrl-C; an outage of the database is shown and waited out."""
+    try:
+        while True:
+            try:
+                yield _read(database, settings, database.engine)
+            except StoreUnavailable as error:
+                yield error
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return
+
+
+def _read(database: Database, settings: DatabaseStoreSettings, engine: Engine) -> NodeManagerStatus:
+    return SqlNodeManagerStore(database, settings, engine).status()
+
+
+def _show(
+    settings: DatabaseStoreSettings, found: NodeManagerStatus, *, as_json: bool, one_line: bool
+) -> None:
+    if as_json:
+        print_json(as_dict(found), one_line=one_line)
+        return
+    click.echo(f"database  {settings.jdbc_connection_url}")
+    click.echo(f"time      {found.database_time:%Y-%m-%d %H:%M:%S} UTC, by the database")
+    click.echo(f"node id   {found.node_id or 'not created yet'}")
+    click.echo(f"state     {found.state.value}: {describe(found)}")
+    click.echo(f"backup    {'waiting to take over' if found.backup.is_held else 'none waiting'}")
+    click.echo(f"fence     token {found.fence_token}")
+    click.echo()
+    print_table(
+        ("lock", "holder", "token", "expires"),
+        (_lock_row("live", found.live), _lock_row("backup", found.backup)),
+        right=(2,),
+    )
+
+
+def _lock_row(name: str, lock: LockStatus) -> tuple[object, ...]:
+    if lock.holder_id is None:
+        return name, "nobody", lock.token, ""
+    return name, lock.holder_id, lock.token, in_words(lock.expires_in_seconds)
+
+
+def describe(found: NodeManagerStatus) -> str:
+    """Return what the state means, given who holds the live lock."""
+    held = found.live.is_held
+    match found.state:
+        case State.NOT_STARTED:
+            return "no node has been live yet"
+        case State.LIVE if held:
+            return "a node is live"
+        case State.LIVE if found.backup.is_held:
+            return "the live node is gone; the waiting backup takes over"
+        case State.LIVE:
+            return "the live node is gone and no backup waits; start a node"
+        case State.FAILING_BACK:
+            return "a live node is starting or returning, and has not become active yet"
+        case State.PAUSED:
+            return "stopped on purpose; backups stay passive until a live node is started"
+
+
+def as_dict(found: NodeManagerStatus) -> dict[str, object]:
+    """Return the status as its JSON shows it."""
+    return {
+        "database_time": found.database_time.isoformat(),
+        "node_id": found.node_id,
+        "state": found.state.value,
+        "state_text": describe(found),
+        "live": _lock_dict(found.live),
+        "backup": _lock_dict(found.backup),
+        "backup_waiting": found.backup.is_held,
+        "fence_token": found.fence_token,
+    }
+
+
+def _lock_dict(lock: LockStatus) -> dict[str, object]:
+    return {
+        "holder_id": lock.holder_id,
+        "held": lock.is_held,
+        "token": lock.token,
+        "expires_in_seconds": lock.expires_in_seconds,
+    }
