@@ -1,0 +1,250 @@
+"""The HTTP endpoint of probes and metrics, over real sockets."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from broker.health import HealthServer, Verdict
+from broker.metrics import NodeMetrics
+from config.errors import OrthiaError
+from config.settings import HealthSettings
+
+
+class Node:
+    """A node as the endpoint sees it: a passive backup, unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.metrics = NodeMetrics(["live", "backup"])
+        self.live = Verdict(True, "waiting as backup")
+        self.ready = Verdict(False, "passive backup")
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The node's metrics."""
+        return self.metrics.registry
+
+    def liveness(self) -> Verdict:
+        """What was set."""
+        return self.live
+
+    def readiness(self) -> Verdict:
+        """What was set."""
+        return self.ready
+
+    def describe_role(self) -> Mapping[str, object]:
+        """A backup's description."""
+        return {"name": "node-b", "role": "backup", "token": None}
+
+
+def served(
+    scenario: Callable[[int], Awaitable[bytes]],
+    node: Node | None = None,
+    *,
+    request_timeout_seconds: float = 30,
+) -> bytes:
+    """Run ``scenario`` with the port of an endpoint and return what it returns."""
+
+    async def run() -> bytes:
+        settings = HealthSettings("127.0.0.1", 0)
+        server = HealthServer(
+            settings, node or Node(), request_timeout_seconds=request_timeout_seconds
+        )
+        await server.start()
+        try:
+            async with asyncio.timeout(60):
+                return await scenario(server.port)
+        finally:
+            await server.close()
+
+    return asyncio.run(run())
+
+
+async def exchange(port: int, request: bytes) -> bytes:
+    """Send ``request`` and return everything that comes until the connection closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def ask(request: bytes, node: Node | None = None) -> bytes:
+    """Return the answer to one raw request."""
+    return served(lambda port: exchange(port, request), node)
+
+
+def get(path: str, node: Node | None = None, method: str = "GET") -> tuple[int, bytes, bytes]:
+    """Return status, head and body of an ordinary request."""
+    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    head, _, body = ask(request.encode(), node).partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.lower(), body
+
+
+def test_a_passive_backup_is_live_and_not_ready() -> None:
+    """A probe of liveness passes on a waiting backup, one of readiness fails and says why."""
+    assert get("/live")[0] == 200
+    status, _, body = get("/ready")
+    assert (status, body) == (503, b"passive backup\n")
+
+
+def test_a_serving_node_is_ready() -> None:
+    """A node that serves clients answers 200."""
+    node = Node()
+    node.ready = Verdict(True, "serving")
+    assert get("/ready", node)[0] == 200
+
+
+def test_a_node_that_lost_its_store_is_not_live() -> None:
+    """A node that should be restarted says so."""
+    node = Node()
+    node.live = Verdict(False, "IO error")
+    assert get("/live", node)[0] == 503
+
+
+def test_role_is_json() -> None:
+    """What /role shows is JSON, for programs."""
+    status, head, body = get("/role")
+    assert (status, json.loads(body)["role"]) == (200, "backup")
+    assert b"content-type: application/json" in head
+
+
+def test_metrics_show_what_the_node_measured() -> None:
+    """Prometheus finds the lease, the role, the token, queue depths and the journal's commits."""
+    node = Node()
+    node.metrics.role_is("live")
+    node.metrics.became_live(7, 0.25)
+    node.metrics.batch_committed(rows=3, seconds=0.004, attempts=2)
+    node.metrics.live_renewal_seconds.observe(0.01)
+    node.metrics.watch(
+        lease_seconds_remaining=lambda: 12.5,
+        queue_depths=lambda: {"orders": 42},
+        connections=lambda: 3,
+    )
+    lines = get("/metrics", node)[2].decode().splitlines()
+    for line in (
+        'orthia_role{role="live"} 1.0',
+        'orthia_role{role="backup"} 0.0',
+        "orthia_fencing_token 7.0",
+        "orthia_takeovers_total 1.0",
+        "orthia_lease_seconds_remaining 12.5",
+        'orthia_lease_renewal_seconds_count{lock="live"} 1.0',
+        "orthia_journal_batch_rows_sum 3.0",
+        "orthia_journal_commit_seconds_count 1.0",
+        "orthia_journal_commit_retries_total 1.0",
+        'orthia_queue_messages{queue="orders"} 42.0',
+        "orthia_connections 3.0",
+    ):
+        assert line in lines
+
+
+def test_a_node_without_a_lease_shows_no_remaining_time() -> None:
+    """A backup's lease metric is absent rather than a misleading zero."""
+    node = Node()
+    node.metrics.watch(
+        lease_seconds_remaining=lambda: None, queue_depths=dict, connections=lambda: 0
+    )
+    body = get("/metrics", node)[2]
+    assert b"\north" in body
+    assert b"\northia_lease_seconds_remaining " not in body
+
+
+def test_head_has_no_body() -> None:
+    """HEAD is answered as GET, length included, without the body."""
+    status, head, body = get("/live", method="HEAD")
+    assert (status, body) == (200, b"")
+    assert b"content-length: 18" in head
+
+
+def test_one_connection_serves_many_requests() -> None:
+    """A scraper may keep its connection."""
+    request = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
+    last = b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert ask(request + request + last).count(b"HTTP/1.1 200") == 3
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_other_methods_are_refused(method: str) -> None:
+    """Only GET and HEAD are answered."""
+    status, head, _ = get("/live", method=method)
+    assert status == 405
+    assert b"allow: get, head" in head
+
+
+def test_an_unknown_path_is_not_found() -> None:
+    """A wrong path names the right ones."""
+    status, _, body = get("/nothing?x=1")
+    assert status == 404
+    assert b"/metrics" in body
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /live HTTP/1.1\r\n\r\n",
+        b"GET /live HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"GET /live HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS client hello\r\n\r\n",
+        b"GET /live HTTP/1.1\r\nHost: x\r\n bad folding\x00\r\n\r\n",
+    ],
+)
+def test_a_malformed_request_is_refused(request_bytes: bytes) -> None:
+    """A request that breaks HTTP gets 400 and its connection is closed."""
+    assert ask(request_bytes).startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_endless_head_is_refused() -> None:
+    """A head larger than a few kilobytes is refused, so that nobody can fill the memory."""
+    request = b"GET /live HTTP/1.1\r\nHost: x\r\n" + b"X-Long: " + b"a" * 20_000
+    assert ask(request).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_body_is_refused() -> None:
+    """A request with a body is refused without reading all of it."""
+    request = b"GET /live HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nx"
+    assert ask(request).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_client_that_sends_nothing_is_cut_off() -> None:
+    """A half-open connection ends after the time-out."""
+    answer = served(lambda port: exchange(port, b"GET /live HT"), request_timeout_seconds=0.2)
+    assert answer == b""
+
+
+def test_too_many_connections_are_refused() -> None:
+    """Beyond its few connections the endpoint closes new ones and goes on serving."""
+
+    async def scenario(port: int) -> bytes:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
+        try:
+            await exchange_until_refused(port)
+        finally:
+            for _, writer in idle:
+                writer.close()
+                await writer.wait_closed()
+        return b"done"
+
+    async def exchange_until_refused(port: int) -> None:
+        while True:  # the endpoint may still be accepting the idle ones
+            try:
+                if await exchange(port, b"GET /live HTTP/1.0\r\n\r\n") == b"":
+                    return
+            except ConnectionError:
+                return
+
+    assert served(scenario) == b"done"
+
+
+def test_a_port_in_use_is_a_clear_error() -> None:
+    """An endpoint that cannot listen says where, and what to change."""
+
+    async def scenario(port: int) -> bytes:
+        with pytest.raises(OrthiaError, match=f"cannot listen on 127.0.0.1:{port}.*<health>"):
+            await HealthServer(HealthSettings("127.0.0.1", port), Node()).start()
+        return b"done"
+
+    assert served(scenario) == b"done"
