@@ -273,8 +273,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    before=st.text(st.sampled_from("<&;!-[]>/'\"= ab${}"), max_size=6),
-    after=st.text(st.sampled_from("<&;!-[]>/'\"= ab${}"), max_size=6),
+    before=st.text(st.sampled_from("<&;!-[]>/'\"= ab"), max_size=6),
+    after=st.text(st.sampled_from("<&;!-[]>/'\"= ab"), max_size=6),
 )
 def test_a_password_that_breaks_the_file_is_not_quoted(
     before: str, after: str, tmp_path: Path
