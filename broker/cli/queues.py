@@ -1,0 +1,58 @@
+"""``queue list``: what waits in the store, with or without a node that runs."""
+
+import click
+
+from broker.cli.group import example
+from broker.cli.opening import opened
+from broker.cli.rendering import print_json, print_table
+from broker.cli.settings_options import StoreOptions, store_options
+from journal.inspect import QueueStatus, list_queues
+
+
+@click.group(epilog=example("orthia queue list --config broker.xml"))
+def queue() -> None:
+    """Look at queues."""
+
+
+@queue.command("list", epilog=example("orthia queue list --url sqlite:///instance/orthia.db"))
+@store_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(store: StoreOptions, *, as_json: bool) -> None:
+    """Show every queue with the messages the database keeps for it.
+
+    Messages under way to consumers count until they are acknowledged; messages that are not
+    persistent are in the live node's memory only and do not count.
+    """
+    settings = store.resolve()
+    with opened(settings) as database:
+        found = list_queues(database, settings)
+    if as_json:
+        print_json([as_dict(one) for one in found])
+        return
+    print_table(
+        ("queue", "address", "type", "messages", "oldest"),
+        (_row(one) for one in found),
+        right=(3,),
+    )
+
+
+def as_dict(one: QueueStatus) -> dict[str, object]:
+    """Return a queue as its JSON shows it."""
+    binding = one.binding
+    return {
+        "id": one.queue_id,
+        "name": binding.name if binding else None,
+        "address": binding.address if binding else None,
+        "routing_type": binding.routing_type.value if binding else None,
+        "durable": binding.durable if binding else None,
+        "messages": one.messages,
+        "oldest_age_seconds": one.oldest_age_seconds,
+    }
+
+
+def _row(one: QueueStatus) -> tuple[object, ...]:
+    age = "" if one.oldest_age_seconds is None else f"{one.oldest_age_seconds:.1f} s ago"
+    if one.binding is None:
+        return f"(no queue has id {one.queue_id})", "", "", one.messages, age
+    kind = one.binding.routing_type.value.lower()
+    return one.binding.name, one.binding.address, kind, one.messages, age

@@ -1,0 +1,111 @@
+"""What the tables hold, for people and tools: read only, without a lease, from any machine.
+
+Exact at the moment each chunk is read; on a busy broker the chunks are of slightly different
+moments.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, MetaData, Table, func, select
+
+from config.settings import DatabaseStoreSettings
+from database import Database, translate_errors
+from journal.codec import QueueBinding, decode_queue_binding
+from journal.records import UserRecordType
+from journal.tables import bindings_table, messages_table
+
+CHUNK_ROWS = 50_000
+"""Rows one statement looks at, so that none comes near the query time-out."""
+
+
+@dataclass(frozen=True)
+class QueueTotals:
+    """What one queue holds."""
+
+    queue_id: int
+    binding: QueueBinding | None
+    """None if the table has messages of a queue that BINDINGS does not know."""
+    messages: int
+    payload_bytes: int
+    """Size of the messages; one of several queues counts in each of them."""
+    oldest_written_at: datetime | None
+    """When, by the database's clock, the oldest message was stored; None if there is none."""
+
+
+def list_queues(database: Database, s: DatabaseStoreSettings) -> list[QueueTotals]:
+    """Return every queue that is bound or has messages, by name; raises StoreError, CorruptRecord.
+
+    Takes a walk over the messages' rows, chunk by chunk.
+    """
+    metadata = MetaData()
+    messages = messages_table(metadata, s.message_table_name, database.dialect)
+    bindings = bindings_table(metadata, s.bindings_table_name, database.dialect)
+    with translate_errors("list the queues"), database.engine.connect() as connection:
+        bound = {queue.queue_id: queue for queue in _bound_queues(connection, bindings)}
+        queue_ids = bound.keys() | set(_queue_ids_in_use(connection, messages))
+        totals = [
+            _totals(connection, messages, queue_id, bound.get(queue_id)) for queue_id in queue_ids
+        ]
+    return sorted(totals, key=lambda t: ("" if t.binding is None else t.binding.name, t.queue_id))
+
+
+def _bound_queues(connection: Connection, bindings: Table) -> Iterator[QueueBinding]:
+    is_queue = bindings.c.user_record_type == int(UserRecordType.QUEUE_BINDING)
+    for seq, record in connection.execute(
+        select(bindings.c.seq, bindings.c.record).where(is_queue)
+    ):
+        yield decode_queue_binding(bytes(record), seq)
+
+
+def _queue_ids_in_use(connection: Connection, messages: Table) -> Iterator[int]:
+    """Yield the queue ids there are, by one step in the index for each."""
+    following = select(func.min(messages.c.queue_id))
+    queue_id = connection.execute(following).scalar_one()
+    while queue_id is not None:
+        yield queue_id
+        step = following.where(messages.c.queue_id > queue_id)
+        queue_id = connection.execute(step).scalar_one()
+
+
+def _totals(
+    connection: Connection, messages: Table, queue_id: int, binding: QueueBinding | None
+) -> QueueTotals:
+    count = size = after = 0
+    oldest: datetime | None = None
+    while True:
+        rows, row_bytes, first, last = _chunk(connection, messages, queue_id, after)
+        count += rows
+        size += row_bytes
+        oldest = oldest or first
+        if rows < CHUNK_ROWS:
+            return QueueTotals(queue_id, binding, count, size, oldest)
+        after = last
+
+
+def _chunk(
+    connection: Connection, messages: Table, queue_id: int, after: int
+) -> tuple[int, int, datetime | None, int]:
+    body = messages.alias("body")
+    is_body = (body.c.seq == messages.c.id) & (
+        messages.c.user_record_type == int(UserRecordType.ADD_REF)
+    )
+    size = func.coalesce(func.length(body.c.record), func.length(messages.c.record))
+    chunk = (
+        select(messages.c.seq, messages.c.written_at, size.label("size"))
+        .select_from(messages.outerjoin(body, is_body))
+        .where(messages.c.queue_id == queue_id, messages.c.seq > after)
+        .order_by(messages.c.seq)
+        .limit(CHUNK_ROWS)
+        .subquery()
+    )
+    rows, row_bytes, first, last = connection.execute(
+        select(
+            func.count(),
+            func.sum(chunk.c.size),
+            func.min(chunk.c.written_at),
+            func.max(chunk.c.seq),
+        )
+    ).one()
+    return rows, int(row_bytes or 0), first, last or after
