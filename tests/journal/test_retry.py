@@ -1,0 +1,256 @@
+"""What the writer does after a failure, decision by decision, and that it does so."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from config.errors import OrthiaError
+from database import (
+    DuplicateKey,
+    PermanentStoreError,
+    StoreError,
+    StoreUnavailable,
+    TransientStoreError,
+    UnknownOutcome,
+)
+from journal import Fenced, JournalError, JournalLimits, LeaseExpired
+from journal.batch import Batch, JournalTable, Marker
+from journal.retry import LONGEST_PAUSE_SECONDS, NextStep, after_failure, pause_seconds
+from journal.store import BatchStore
+from journal.unit import AppendedMessage, AppendedUnit
+from journal.writer import Writer
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize(
+    ("error", "unresolved", "step"),
+    [
+        (TransientStoreError(""), False, NextStep.REPEAT),
+        (TransientStoreError(""), True, NextStep.REPEAT),
+        (StoreUnavailable(""), False, NextStep.RECONNECT),
+        (StoreUnavailable(""), True, NextStep.RECONNECT_AND_RESOLVE),
+        (UnknownOutcome(""), False, NextStep.RECONNECT_AND_RESOLVE),
+        (UnknownOutcome(""), True, NextStep.RECONNECT_AND_RESOLVE),
+        (DuplicateKey(""), False, NextStep.GIVE_UP),
+        (DuplicateKey(""), True, NextStep.RECONNECT_AND_RESOLVE),
+        (PermanentStoreError(""), False, NextStep.GIVE_UP),
+        (PermanentStoreError(""), True, NextStep.GIVE_UP),
+        (Fenced(1), False, NextStep.GIVE_UP),
+        (Fenced(1), True, NextStep.GIVE_UP),
+    ],
+)
+def test_each_failure_has_its_next_step(
+    error: OrthiaError, unresolved: bool, step: NextStep
+) -> None:
+    """The rule is the table in ``journal.retry``; without a lease there is only one answer."""
+    assert after_failure(error, unresolved=unresolved, lease_valid=True) is step
+    assert after_failure(error, unresolved=unresolved, lease_valid=False) is NextStep.GIVE_UP
+
+
+def test_pauses_grow_to_a_bound() -> None:
+    """Each failure in a row waits longer, up to a second."""
+    pauses = [pause_seconds(failures) for failures in range(1, 50)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0] < 0.05, pauses[-1]) == (True, LONGEST_PAUSE_SECONDS)
+
+
+class ScriptedStore(BatchStore):
+    """A store that fails as told and records what was asked of it."""
+
+    max_record_bytes = 1_000
+
+    def __init__(self, *failures: StoreError | Fenced | None, stored: bool = False) -> None:
+        self.calls: list[str] = []
+        self._failures = list(failures)
+        self._stored = stored
+
+    def connect(self) -> None:
+        """See ``BatchStore``."""
+        self.calls.append("connect")
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        self.calls.append("store")
+        assert batch.items
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise failure
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        self.calls.append("is_stored")
+        assert marker == Marker(JournalTable.MESSAGES, 1)
+        return self._stored
+
+    def close(self) -> None:
+        """See ``BatchStore``."""
+        self.calls.append("close")
+
+
+def run(
+    store: ScriptedStore, still_valid: Callable[[], bool] = lambda: True
+) -> tuple[int, list[OrthiaError]]:
+    """Have a writer store one message; return how many were stored, and its failures."""
+    stored: list[int] = []
+    failures: list[OrthiaError] = []
+    writer = Writer(
+        store,
+        JournalLimits(),
+        still_valid=still_valid,
+        stored=lambda batch, _: stored.append(len(batch.items)),
+        failed=failures.append,
+    )
+    writer.start()
+    writer.submit(AppendedMessage(1, 7, b"x", None))
+    writer.finish()
+    assert writer.join(30)
+    assert writer.drained is not bool(failures)
+    return sum(stored), failures
+
+
+@pytest.mark.parametrize(
+    ("failure", "recovery"),
+    [
+        (TransientStoreError("deadlock"), []),
+        (StoreUnavailable("lost"), ["connect"]),
+        (UnknownOutcome("lost"), ["connect", "is_stored"]),
+    ],
+)
+def test_a_batch_is_repeated_after(failure: StoreError, recovery: list[str]) -> None:
+    """A failure that may pass is followed by the same batch, after the recovery it needs."""
+    store = ScriptedStore(failure)
+    assert run(store) == (1, [])
+    assert store.calls == ["store", *recovery, "store", "close"]
+
+
+def test_a_batch_that_turns_out_to_be_stored_is_not_repeated() -> None:
+    """An unknown outcome that was a commit is a success."""
+    store = ScriptedStore(UnknownOutcome("lost"), stored=True)
+    assert run(store) == (1, [])
+    assert store.calls == ["store", "connect", "is_stored", "close"]
+
+
+def test_a_late_first_attempt_is_recognised() -> None:
+    """A duplicate key after an unknown outcome means that the first attempt was just slow."""
+    store = ScriptedStore(UnknownOutcome("lost"), DuplicateKey("seq"))
+    assert run(store) == (1, [])
+    assert store.calls == [
+        *("store", "connect", "is_stored", "store", "connect", "is_stored", "store", "close")
+    ]
+
+
+def test_a_refused_batch_fails_the_journal_clearly() -> None:
+    """A batch the database will not take is not confirmed, not dropped, and named."""
+    stored, (error,) = run(ScriptedStore(PermanentStoreError("no such column")))
+    assert stored == 0
+    assert isinstance(error, JournalError)
+    assert "no such column" in str(error)
+    assert "first row messages seq 1" in str(error)
+
+
+def test_a_fenced_writer_never_touches_the_store_again() -> None:
+    """After a refusal by the fence nothing is sent but the end of the connection."""
+    store = ScriptedStore(Fenced(3))
+    stored, (error,) = run(store)
+    assert (stored, type(error)) == (0, Fenced)
+    assert store.calls == ["store", "close"]
+
+
+def test_retries_end_with_the_lease() -> None:
+    """A batch that keeps failing is given up when the lease is over, and not confirmed."""
+    store = ScriptedStore(*[StoreUnavailable("down")] * 1_000)
+    stored, (error,) = run(store, still_valid=lambda: store.calls.count("store") < 3)
+    assert stored == 0
+    assert isinstance(error, JournalError | LeaseExpired)
+    assert store.calls.count("store") == 3
+
+
+def test_an_error_of_our_own_is_not_swallowed() -> None:
+    """A writer that dies of a bug says so instead of leaving everybody waiting."""
+
+    class BrokenStore(ScriptedStore):
+        def store(self, batch: Batch) -> None:
+            raise RuntimeError(f"a bug with {len(batch.items)} units")
+
+    stored, (error,) = run(BrokenStore())
+    assert stored == 0
+    assert "RuntimeError: a bug with 1 units" in str(error)
+
+
+def test_abandoning_ends_the_retries_silently() -> None:
+    """A node that stops for an IO error is not held up by a store that does not answer."""
+    store = ScriptedStore(*[StoreUnavailable("down")] * 1_000_000)
+    called: list[object] = []
+    writer = Writer(
+        store,
+        JournalLimits(),
+        still_valid=lambda: True,
+        stored=lambda *_: called.append(1),
+        failed=called.append,
+    )
+    writer.start()
+    writer.submit(AppendedMessage(1, 7, b"x", None))
+    wait_until(lambda: "connect" in store.calls, what="the first retry")
+    writer.abandon()
+    assert writer.join(30)
+    assert (called, writer.drained) == ([], False)
+
+
+class SlowStore(ScriptedStore):
+    """A store whose first batch waits until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+        self.sizes: list[tuple[int, int]] = []
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        self.sizes.append((batch.size, batch.payload_bytes))
+        assert self.go_on.wait(30)
+
+
+def batch_sizes(limits: JournalLimits, payloads: list[bytes]) -> list[tuple[int, int]]:
+    """Return rows and bytes of the batches that messages go in which gathered behind a slow one."""
+    store = SlowStore()
+    writer = Writer(
+        store,
+        limits,
+        still_valid=lambda: True,
+        stored=lambda *_: None,
+        failed=lambda _: None,
+    )
+    writer.start()
+    writer.submit(AppendedMessage(1, 7, b"", None))
+    wait_until(lambda: store.sizes, what="the first batch is under way")
+    for seq, data in enumerate(payloads, 2):
+        writer.submit(AppendedMessage(seq, 7, data, None))
+    writer.finish()
+    store.go_on.set()
+    assert writer.join(30)
+    return store.sizes[1:]
+
+
+def test_batches_grow_behind_a_slow_one() -> None:
+    """What gathers while a batch is stored goes in one transaction."""
+    assert batch_sizes(JournalLimits(), [b"xx"] * 100) == [(100, 200)]
+
+
+def test_batches_are_bounded_by_rows_and_bytes() -> None:
+    """A batch stops growing at either bound."""
+    assert batch_sizes(JournalLimits(max_batch_rows=40), [b"x"] * 100) == [
+        *((40, 40), (40, 40), (20, 20))
+    ]
+    assert batch_sizes(JournalLimits(max_batch_bytes=25), [b"x" * 10] * 6) == [(3, 30), (3, 30)]
+
+
+def test_a_marker_is_never_a_row_the_batch_deletes() -> None:
+    """What tells whether a batch is stored is a row that is there if it is."""
+    batch = Batch()
+    for seq in (5, 6):
+        batch.add(AppendedMessage(seq, 7, b"", None))
+    deletion = AppendedUnit(None, 6)
+    deletion.deletes.append(5)
+    batch.add(deletion)
+    assert batch.marker() == Marker(JournalTable.MESSAGES, 6)
