@@ -8,7 +8,7 @@ from config.errors import ConfigurationError
 MAXIMUM_TABLE_NAME_LENGTH: Final = 48
 """PostgreSQL cuts identifiers at 63 bytes; the room left is for the suffixes of our indexes."""
 
-_TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def validate_table_name(name: str) -> str:

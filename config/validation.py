@@ -16,7 +16,6 @@ from config.errors import ConfigurationError
 from config.problems import Location, Problems
 from config.substitution import Properties
 from config.vocabulary import (
-    SECRET_KINDS,
     Element,
     ValueKind,
     configuration,
@@ -182,7 +181,7 @@ def _wrong(kind: ValueKind, value: str) -> str:
         return f"is empty; expected {kind.expected}"
     near = nearest(text, list(kind.choices))
     hint = f"; did you mean {near!r}?" if near else ""
-    if kind.name in SECRET_KINDS or len(text) > _LONGEST_QUOTE:
+    if len(text) > _LONGEST_QUOTE:
         return f"cannot be used; expected {kind.expected}"
     return f"is {text!r}; expected {kind.expected}{hint}"
 

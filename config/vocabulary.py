@@ -18,8 +18,6 @@ _XSD: Final = "{http://www.w3.org/2001/XMLSchema}"
 _FILES: Final = ("types.xsd", "orthia.xsd", "jms.xsd", "core.xsd", "configuration.xsd")
 _ROOT: Final = "{urn:activemq}configuration"
 _IGNORED_TYPES: Final = frozenset({"ignored", "ignored-attribute"})
-SECRET_KINDS: Final = frozenset({"password", "database-url"})
-"""Kinds of values that hold a password, or may: no error quotes them."""
 
 
 @dataclass(frozen=True)

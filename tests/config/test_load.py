@@ -210,6 +210,22 @@ def test_pool_properties_are_sorted(tmp_path: Path) -> None:
     assert "data-source-property poolPreparedStatements" in settings.warnings[0]
 
 
+def test_a_global_max_size_of_minus_one_is_the_default(tmp_path: Path) -> None:
+    """Artemis' -1 leaves the size to the broker."""
+    path = _file(tmp_path / "broker.xml", "<global-max-size>-1</global-max-size>")
+    assert config.load(path).global_max_size == 67_108_864
+
+
+def test_roles_of_a_permission_given_twice_are_joined(tmp_path: Path) -> None:
+    """A permission may be spread over several elements."""
+    core = (
+        '<security-settings><security-setting match="#"><permission type="send" roles="a"/>'
+        '<permission type="send" roles="b"/></security-setting></security-settings>'
+    )
+    (setting,) = config.load(_file(tmp_path / "broker.xml", core)).security_settings
+    assert setting.permissions == {"send": {"a", "b"}}
+
+
 @pytest.mark.parametrize(
     ("core", "properties"),
     [
