@@ -75,7 +75,32 @@ def _totals(
     count = size = after = 0
     oldest: datetime | None = None
     while True:
-        columns = chunk.c
+        rows, row_bytes, first, last = _chunk(connection, messages, queue_id, after)
+        count += rows
+        size += row_bytes
+        oldest = oldest or first
+        if rows < CHUNK_ROWS:
+            return QueueTotals(queue_id, binding, count, size, oldest)
+        after = last
+
+
+def _chunk(
+    connection: Connection, messages: Table, queue_id: int, after: int
+) -> tuple[int, int, datetime | None, int]:
+    body = messages.alias("body")
+    is_body = (body.c.seq == messages.c.id) & (
+        messages.c.user_record_type == int(UserRecordType.ADD_REF)
+    )
+    size = func.coalesce(func.length(body.c.record), func.length(messages.c.record))
+    chunk = (
+        select(messages.c.seq, messages.c.written_at, size.label("size"))
+        .select_from(messages.outerjoin(body, is_body))
+        .where(messages.c.queue_id == queue_id, messages.c.seq > after)
+        .order_by(messages.c.seq)
+        .limit(CHUNK_ROWS)
+        .subquery()
+    )
+    columns = chunk.c
     totals = select(
         func.count(), func.sum(columns.size), func.min(columns.written_at), func.max(columns.seq)
     )

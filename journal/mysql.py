@@ -62,7 +62,7 @@ class MysqlStore(BatchStore):
         with translate_errors("connect the journal writer"):
             self._proxy = self._engine.raw_connection()
             connection: Any = self._proxy.driver_connection
-            connection.autocommit(True)  # noqa: FBT003 - PyMySQL's signature
+            connection.autocommit(value=True)
             self._cursor: Cursor = connection.cursor()
             _take_session_lock(self._cursor, self._session_lock)
             self._cursor.execute("SELECT @@max_allowed_packet")

@@ -1,0 +1,250 @@
+"""The journal beside its floor: the same rows into the same table by a bare driver loop.
+
+    python -m benchmarks.journal_floor [--dbms postgresql mariadb sqlite] [--seconds 2] [--rounds 3]
+
+Each figure is the median of rounds in which journal and floor take turns, so that a noisy machine
+disturbs both; read the ratios. Servers are private, durable (fsync on) and started for the run.
+The floor has no fence, no ids, no callers to complete and no second thread.
+"""
+
+import argparse
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from sqlalchemy import MetaData, update
+
+import migrations
+from config.dialects import Dialect
+from database import Database
+from journal import BatchReport, MessageRecord, encode_message
+from journal.journal import Journal
+from nodemanager.tables import node_manager_store
+from tests.support.servers import MariadbServer, PostgresqlServer, SqliteServer, StoreServer
+
+QUEUE = 7
+OUTSTANDING = 1_600
+"""What 8 producers with 200 unanswered receipts each keep waiting."""
+FLOOR_ROWS = 1_000
+"""Rows a commit of the bulk floor."""
+FLOOR_SEQ = 2**40
+"""Where the floor's rows begin, out of the journal's way."""
+PAYLOAD = encode_message(
+    MessageRecord("bench", b"content-type:text/plain\n", b"x" * 1024, 1_700_000_000_000, 0, 4)
+)
+COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
+
+
+class JournalUnderTest:
+    """A journal and the loop it is driven from."""
+
+    def __init__(self, database: Database, settings: Any) -> None:
+        self.callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.reports: list[BatchReport] = []
+        self.journal = Journal.open(
+            database,
+            settings,
+            token=1,
+            still_valid=lambda: True,
+            post=self.callbacks.put,
+            on_failure=self._fail,
+        )
+        self.journal.register_batch_listener(self.reports.append)
+        self._completed = 0
+        self.append_seconds = 0.0
+        self.appended = 0
+
+    def _fail(self, error: Exception) -> None:
+        raise error
+
+    def _done(self) -> None:
+        self._completed += 1
+
+    def one_at_a_time(self, seconds: float) -> float:
+        """Return messages a second of a producer that waits for each."""
+        self._completed = 0
+        start = time.perf_counter()
+        count = 0
+        while time.perf_counter() - start < seconds:
+            self.journal.append_message(QUEUE, PAYLOAD, self._done)
+            count += 1
+            self._run_until_outstanding(0, count)
+        return count / (time.perf_counter() - start)
+
+    def many_outstanding(self, seconds: float) -> float:
+        """Return messages a second with OUTSTANDING messages always waiting."""
+        self._completed = 0
+        start = time.perf_counter()
+        count = 0
+        while time.perf_counter() - start < seconds:
+            burst = OUTSTANDING - (count - self._completed)
+            before = time.thread_time()
+            for _ in range(burst):
+                self.journal.append_message(QUEUE, PAYLOAD, self._done)
+            self.append_seconds += time.thread_time() - before
+            self.appended += burst
+            count += burst
+            self._run_until_outstanding(OUTSTANDING - 1, count)
+        self._run_until_outstanding(0, count)
+        return count / (time.perf_counter() - start)
+
+    def _run_until_outstanding(self, outstanding: int, sent: int) -> None:
+        while sent - self._completed > outstanding:
+            self.callbacks.get(timeout=60)()
+
+
+class Floor:
+    """The bare driver loops of one DBMS."""
+
+    def __init__(self, database: Database) -> None:
+        self._dialect = database.dialect
+        self._proxy = database.dedicated_engine("floor", query_timeout_ms=60_000).raw_connection()
+        connection: Any = self._proxy.driver_connection
+        self._seq = FLOOR_SEQ
+        match self._dialect:
+            case Dialect.POSTGRESQL:
+                connection.autocommit = True
+            case Dialect.MYSQL:
+                connection.autocommit(value=True)
+        self._cursor = connection.cursor()
+
+    def one_at_a_time(self, seconds: float) -> float:
+        """Return rows a second, one INSERT and commit each."""
+        mark = "?" if self._dialect is Dialect.SQLITE else "%s"
+        table = "messages" if self._dialect is Dialect.POSTGRESQL else "MESSAGES"
+        sql = f"INSERT INTO {table} {COLUMNS} VALUES ({mark}, {mark}, 11, 31, {mark}, 1, {mark})"
+        start = time.perf_counter()
+        count = 0
+        while time.perf_counter() - start < seconds:
+            self._seq += 1
+            self._cursor.execute(sql, (self._seq, self._seq, QUEUE, PAYLOAD))
+            count += 1
+        return count / (time.perf_counter() - start)
+
+    def many_outstanding(self, seconds: float) -> float:
+        """Return rows a second, FLOOR_ROWS a commit by the quickest way of the driver."""
+        insert = {
+            Dialect.POSTGRESQL: self._copy,
+            Dialect.MYSQL: self._multi_row,
+            Dialect.SQLITE: self._executemany,
+        }[self._dialect]
+        start = time.perf_counter()
+        count = 0
+        while time.perf_counter() - start < seconds:
+            insert(range(self._seq + 1, self._seq + 1 + FLOOR_ROWS))
+            self._seq += FLOOR_ROWS
+            count += FLOOR_ROWS
+        return count / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._proxy.invalidate()
+
+    def _copy(self, seqs: range) -> None:
+        row = struct.Struct(">hiqiqihihiqiqi")
+        parts = [b"PGCOPY\n\xff\r\n\0" + bytes(8)]
+        for seq in seqs:
+            parts.append(row.pack(7, 8, seq, 8, seq, 2, 11, 2, 31, 8, QUEUE, 8, 1, len(PAYLOAD)))
+            parts.append(PAYLOAD)
+        parts.append(b"\xff\xff")
+        sql = f"COPY messages {COLUMNS} FROM STDIN (FORMAT binary)"
+        self._cursor.copy_expert(sql, BytesIO(b"".join(parts)), 65_536)
+
+    def _multi_row(self, seqs: range) -> None:
+        rows = ",".join([f"({seq},{seq},11,31,{QUEUE},1,x'{PAYLOAD.hex()}')" for seq in seqs])
+        self._cursor.execute(f"INSERT INTO MESSAGES {COLUMNS} VALUES {rows}")
+
+    def _executemany(self, seqs: range) -> None:
+        self._cursor.execute("BEGIN IMMEDIATE")
+        self._cursor.executemany(
+            f"INSERT INTO MESSAGES {COLUMNS} VALUES (?, ?, 11, 31, ?, 1, ?)",
+            [(seq, seq, QUEUE, PAYLOAD) for seq in seqs],
+        )
+        self._cursor.execute("COMMIT")
+
+
+@dataclass
+class Figures:
+    """Rates of one DBMS, a list a round each."""
+
+    journal_sync: list[float] = field(default_factory=list)
+    floor_sync: list[float] = field(default_factory=list)
+    journal_bulk: list[float] = field(default_factory=list)
+    floor_bulk: list[float] = field(default_factory=list)
+    append_us: float = 0.0
+    mean_batch: float = 0.0
+
+
+def measure(server: StoreServer, seconds: float, rounds: int) -> Figures:
+    """Have the journal and its floor take turns on one database."""
+    settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    fence = node_manager_store(MetaData(), settings.node_manager_store_table_name, database.dialect)
+    with database.engine.begin() as connection:
+        connection.execute(update(fence).where(fence.c.id == 4).values(holder_token=1))
+    figures = Figures()
+    under_test = JournalUnderTest(database, settings)
+    floor = Floor(database)
+    try:
+        for _ in range(rounds):
+            figures.floor_sync.append(floor.one_at_a_time(seconds))
+            figures.journal_sync.append(under_test.one_at_a_time(seconds))
+            figures.floor_bulk.append(floor.many_outstanding(seconds))
+            first = len(under_test.reports)
+            figures.journal_bulk.append(under_test.many_outstanding(seconds))
+            batches = under_test.reports[first:]
+            figures.mean_batch = statistics.mean(batch.rows for batch in batches)
+        figures.append_us = under_test.append_seconds / under_test.appended * 1e6
+    finally:
+        under_test.journal.close(drain=True)
+        floor.close()
+        database.dispose()
+    return figures
+
+
+@contextmanager
+def started(dbms: str) -> Iterator[StoreServer]:
+    """Run a private server."""
+    if dbms == "sqlite":
+        with tempfile.TemporaryDirectory() as directory:
+            yield SqliteServer(Path(directory))
+    else:
+        with {"postgresql": PostgresqlServer, "mariadb": MariadbServer}[dbms]() as server:
+            yield server
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    every = ["postgresql", "mariadb", "sqlite"]
+    parser.add_argument("--dbms", nargs="+", choices=every, default=every)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    print(f"{'':12}{'work':28}{'journal/s':>11}{'floor/s':>11}{'ratio':>8}")
+    for dbms in arguments.dbms:
+        with started(dbms) as server:
+            figures = measure(server, arguments.seconds, arguments.rounds)
+        for work, journal, floor in (
+            ("one at a time", figures.journal_sync, figures.floor_sync),
+            (f"{OUTSTANDING} outstanding", figures.journal_bulk, figures.floor_bulk),
+        ):
+            ours, bare = statistics.median(journal), statistics.median(floor)
+            print(f"{dbms:12}{work:28}{ours:11,.0f}{bare:11,.0f}{ours / bare:8.2f}")
+        print(
+            f"{'':12}append_message {figures.append_us:.2f} us of the loop's thread,"
+            f" batches of {figures.mean_batch:,.0f} rows"
+        )
+
+
+if __name__ == "__main__":
+    main()
