@@ -110,9 +110,6 @@ TRANSLATED: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]]]
         "useSSL": _mysql_tls_flag,
         "requireSSL": _mysql_tls_flag,
         "sslMode": _mysql_tls,
-        "ssl_ca": _as("ssl_ca"),
-        "ssl_cert": _as("ssl_cert"),
-        "ssl_key": _as("ssl_key"),
     },
     Dialect.SQLITE: {},
 }

@@ -171,6 +171,30 @@ def test_both_spellings_of_a_role_are_read(element: str, role: Role, tmp_path: P
     assert config.load(_file(tmp_path / "broker.xml", core)).ha_policy == HaPolicy(role=role)
 
 
+@pytest.mark.parametrize(
+    "core",
+    [
+        "",
+        "<ha-policy/>",
+        "<ha-policy><primary-only/></ha-policy>",
+        "<ha-policy><live-only><scale-down/></live-only></ha-policy>",
+    ],
+)
+def test_without_a_shared_store_a_node_is_live(core: str, tmp_path: Path) -> None:
+    """A node that is nobody's pair is live."""
+    assert config.load(_file(tmp_path / "broker.xml", core)).ha_policy == HaPolicy()
+
+
+def test_a_file_store_becomes_the_embedded_database(tmp_path: Path) -> None:
+    """Artemis' file journal is answered with SQLite in the same directory, and a warning."""
+    core = "<journal-directory>j</journal-directory><store><file-store/></store>"
+    settings = config.load(_file(tmp_path / "broker.xml", core))
+    path = settings.database_store.jdbc_connection_url.sqlite_path
+    assert path == tmp_path / "j/orthia.db"
+    assert settings.warnings[0].endswith("ignored: file-store (line 1)")
+    assert str(path) in settings.warnings[1]
+
+
 def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:
     """A host left out is 127.0.0.1, a port left out 61613, a name left out both."""
     core = "<acceptors><acceptor>tcp://</acceptor></acceptors>"
