@@ -35,7 +35,9 @@ def translate(dialect: Dialect, properties: Mapping[str, str]) -> Translated:
         if name in {"user", "password"}:
             continue
         if name in translators:
-            query.update(translators[name](value))
+            for key, text in translators[name](value).items():
+                # Two properties may come to options of the server; those add up.
+                query[key] = f"{query[key]} {text}" if key in query else text
         elif name in IGNORED[dialect]:
             ignored.append(name)
         else:

@@ -1,7 +1,7 @@
 """The settings in effect, as a list a person can read: what ``orthia check`` prints."""
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import Field, dataclass, fields
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -44,9 +44,7 @@ def render(settings: Settings) -> list[EffectiveSetting]:
 
 
 def default_of(setting: "Field[Any]") -> object:
-    """Return the default of a field; MISSING if it has none."""
-    if setting.default_factory is not MISSING:
-        return setting.default_factory()
+    """Return the default of a field that holds one value; MISSING if it has none."""
     return setting.default
 
 

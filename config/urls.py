@@ -180,7 +180,7 @@ def _host_and_port(dialect: Dialect, text: str) -> tuple[str, int]:
 
 
 def _jdbc_properties(query: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in re.split("[&;]", query) if part)
+    pairs = (part.partition("=") for part in query.split("&") if part)
     return {unquote_plus(key): unquote_plus(value) for key, _, value in pairs}
 
 

@@ -90,7 +90,10 @@ class Validation:
     def _check_attributes(self, node: Node, element: Element) -> None:
         for name in [str(name) for name in node.attrib]:
             known = element.attributes.get(name)
-            if known is None and not name.startswith(_XSI):
+            if name.startswith(_XSI):
+                # Where a schema is, or a type in its stead: ours is the one that judges.
+                del node.attrib[name]
+            elif known is None:
                 near = nearest(name, list(element.attributes))
                 others = ", ".join(element.attributes) or "none"
                 hint = f"did you mean {near!r}?" if near else f"expected {others}"
@@ -100,7 +103,7 @@ class Validation:
                     f"unknown attribute {etree.QName(name).localname!r}; {hint}",
                 )
                 del node.attrib[name]
-            elif known is not None and known.is_ignored:
+            elif known.is_ignored:
                 location = self._document.location(node)
                 self.ignored.append((location, f"{element.name}/@{name}"))
 

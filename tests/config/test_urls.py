@@ -16,9 +16,9 @@ _PASSWORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_si
     ("text", "dialect", "rendered"),
     [
         (
-            "jdbc:postgresql://h:5433/db?user=u&password=p%26w",
+            "jdbc:postgresql://h:5433/db?user=u&password=p%26w;x",
             Dialect.POSTGRESQL,
-            "postgresql+psycopg2://u:p%26w@h:5433/db",
+            "postgresql+psycopg2://u:p%26w%3Bx@h:5433/db",
         ),
         ("jdbc:postgresql:///db", Dialect.POSTGRESQL, "postgresql+psycopg2://localhost:5432/db"),
         (
@@ -35,6 +35,12 @@ _PASSWORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_si
             "jdbc:postgresql://h/db?ssl=true&currentSchema=a, b",
             Dialect.POSTGRESQL,
             "postgresql+psycopg2://h:5432/db?options=-csearch_path%3Da%2Cb&sslmode=verify-full",
+        ),
+        (
+            "jdbc:postgresql://h/db?options=-cx%3D1&currentSchema=a&targetServerType=primary",
+            Dialect.POSTGRESQL,
+            "postgresql+psycopg2://h:5432/db"
+            "?options=-cx%3D1+-csearch_path%3Da&target_session_attrs=read-write",
         ),
         ("postgresql://u:p@h/db", Dialect.POSTGRESQL, "postgresql+psycopg2://u:p@h/db"),
         ("jdbc:mysql://h/db", Dialect.MYSQL, "mysql+pymysql://h:3306/db?charset=utf8mb4"),
