@@ -15,6 +15,7 @@ from database import Database, translate_errors
 from journal.codec import QueueBinding, decode_queue_binding
 from journal.records import UserRecordType
 from journal.tables import bindings_table, messages_table
+from journal.walk import LAST_SEQ, QueueWalk
 
 CHUNK_ROWS = 50_000
 """Rows one statement looks at, so that none comes near the query time-out."""
@@ -42,11 +43,13 @@ def list_queues(database: Database, s: DatabaseStoreSettings) -> list[QueueTotal
     metadata = MetaData()
     messages = messages_table(metadata, s.message_table_name, database.dialect)
     bindings = bindings_table(metadata, s.bindings_table_name, database.dialect)
+    walk = QueueWalk(messages, database.dialect)
     with translate_errors("list the queues"), database.engine.connect() as connection:
+        walk.prepare(connection)
         bound = {queue.queue_id: queue for queue in _bound_queues(connection, bindings)}
         queue_ids = bound.keys() | set(_queue_ids_in_use(connection, messages))
         totals = [
-            _totals(connection, messages, queue_id, bound.get(queue_id)) for queue_id in queue_ids
+            _totals(connection, walk, queue_id, bound.get(queue_id)) for queue_id in queue_ids
         ]
     return sorted(totals, key=lambda t: ("" if t.binding is None else t.binding.name, t.queue_id))
 
@@ -70,12 +73,12 @@ def _queue_ids_in_use(connection: Connection, messages: Table) -> Iterator[int]:
 
 
 def _totals(
-    connection: Connection, messages: Table, queue_id: int, binding: QueueBinding | None
+    connection: Connection, walk: QueueWalk, queue_id: int, binding: QueueBinding | None
 ) -> QueueTotals:
     count = size = after = 0
     oldest: datetime | None = None
     while True:
-        rows, row_bytes, first, last = _chunk(connection, messages, queue_id, after)
+        rows, row_bytes, first, last = _chunk(connection, walk, queue_id, after)
         count += rows
         size += row_bytes
         oldest = oldest or first
@@ -85,21 +88,11 @@ def _totals(
 
 
 def _chunk(
-    connection: Connection, messages: Table, queue_id: int, after: int
+    connection: Connection, walk: QueueWalk, queue_id: int, after: int
 ) -> tuple[int, int, datetime | None, int]:
-    body = messages.alias("body")
-    is_body = (body.c.seq == messages.c.id) & (
-        messages.c.user_record_type == int(UserRecordType.ADD_REF)
-    )
-    size = func.coalesce(func.length(body.c.record), func.length(messages.c.record))
-    chunk = (
-        select(messages.c.seq, messages.c.written_at, size.label("size"))
-        .select_from(messages.outerjoin(body, is_body))
-        .where(messages.c.queue_id == queue_id, messages.c.seq > after)
-        .order_by(messages.c.seq)
-        .limit(CHUNK_ROWS)
-        .subquery()
-    )
+    messages = walk.messages.c
+    rows_of_chunk = select(messages.seq, messages.written_at, walk.payload_size().label("size"))
+    chunk = walk.stretch(rows_of_chunk, queue_id, after, LAST_SEQ).limit(CHUNK_ROWS).subquery()
     columns = chunk.c
     totals = select(
         func.count(), func.sum(columns.size), func.min(columns.written_at), func.max(columns.seq)

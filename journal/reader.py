@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, MetaData, Select, func, select
 
@@ -13,12 +13,11 @@ from config.settings import DatabaseStoreSettings
 from database import Database, StoreUnavailable, TransientStoreError, translate_errors
 from journal.api import Count, Window, stored_message
 from journal.errors import CorruptRecord, JournalError
-from journal.records import UserRecordType
 from journal.retry import pause_seconds
 from journal.tables import messages_table
+from journal.walk import QueueWalk
 
 _Answer = TypeVar("_Answer", Window, Count)
-_Rows = TypeVar("_Rows", bound=Select[Any])
 _Job = Callable[[], None]
 
 
@@ -29,23 +28,19 @@ class WindowQueries:
         metadata = MetaData()
         self._engine = database.engine
         self._rows = messages_table(metadata, s.message_table_name, database.dialect)
-        self._bodies = self._rows.alias("body")
-        is_body = (self._bodies.c.seq == self._rows.c.id) & (
-            self._rows.c.user_record_type == int(UserRecordType.ADD_REF)
-        )
-        self._with_bodies = self._rows.outerjoin(self._bodies, is_body)
+        self._walk = QueueWalk(self._rows, database.dialect)
 
     def sizes(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Select[int, int]:
         """Select seq and payload size of a stretch; no payload is read for it."""
-        size = func.coalesce(func.length(self._bodies.c.record), func.length(self._rows.c.record))
-        statement = select(self._rows.c.seq, size).select_from(self._with_bodies)
-        return self._stretch(statement, queue_id, after_seq, up_to_seq).limit(limit)
+        statement = select(self._rows.c.seq, self._walk.payload_size())
+        return self._walk.stretch(statement, queue_id, after_seq, up_to_seq).limit(limit)
 
     def window(
         self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
     ) -> Window:
         """Read a window; raises StoreError."""
         with translate_errors("read a queue's window"), self._engine.connect() as connection:
+            self._walk.prepare(connection)
             # One more than wanted tells whether anything is left.
             ask = self.sizes(queue_id, after_seq, up_to_seq, max_messages + 1)
             sizes = [(seq, size) for seq, size in connection.execute(ask)]
@@ -59,10 +54,11 @@ class WindowQueries:
 
     def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
         """Count a stretch, up to ``limit``; raises StoreError."""
-        seqs = self._stretch(select(self._rows.c.seq), queue_id, after_seq, up_to_seq)
+        seqs = self._walk.stretch(select(self._rows.c.seq), queue_id, after_seq, up_to_seq)
         chunk = seqs.limit(limit).subquery()
         ask = select(func.count(), func.max(chunk.c.seq))
         with translate_errors("count a queue"), self._engine.connect() as connection:
+            self._walk.prepare(connection)
             messages, last = connection.execute(ask).one()
         exhausted = messages < limit
         return Count(messages, max(after_seq, up_to_seq) if exhausted else last, exhausted)
@@ -77,10 +73,10 @@ class WindowQueries:
             columns.user_record_type,
             columns.epoch,
             columns.record,
-            self._bodies.c.record,
-        ).select_from(self._with_bodies)
+            self._walk.of_body(lambda body: body.c.record),
+        )
         for seq, row_id, kind, epoch, record, body in connection.execute(
-            self._stretch(statement, queue_id, after, last)
+            self._walk.stretch(statement, queue_id, after, last)
         ):
             try:
                 payload = None if body is None else bytes(body)
@@ -89,12 +85,6 @@ class WindowQueries:
                 )
             except CorruptRecord as error:
                 window.corrupt.append(error)
-
-    def _stretch(self, statement: _Rows, queue_id: int, after_seq: int, up_to_seq: int) -> _Rows:
-        columns = self._rows.c
-        return statement.where(
-            columns.queue_id == queue_id, columns.seq > after_seq, columns.seq <= up_to_seq
-        ).order_by(columns.seq)
 
 
 def _taken(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> int:

@@ -1,0 +1,87 @@
+"""Walking a queue in the order of its index, (queue_id, seq), whatever the planner believes.
+
+A broker's tables fill and empty faster than a DBMS gathers statistics. A planner that believes a
+queue to be tiny fetches and sorts all of it for the first hundred rows; one that believes it to
+be nearly everything walks the primary key through all other queues. So it is left no choice.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    Case,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    case,
+    func,
+    select,
+    text,
+    tuple_,
+)
+
+from config.dialects import Dialect
+from journal.records import UserRecordType
+from journal.tables import queue_index_name
+
+LAST_SEQ = 2**63 - 1
+"""An ``up_to_seq`` no row is above."""
+
+_Value = TypeVar("_Value")
+_Rows = TypeVar("_Rows", bound=Select[Any])
+
+
+class QueueWalk:
+    """Builds the statements that walk queues of one MESSAGES table."""
+
+    def __init__(self, messages: Table, dialect: Dialect) -> None:
+        self.messages = messages
+        self._dialect = dialect
+        self._index = queue_index_name(messages.name, dialect)
+
+    def prepare(self, connection: Connection) -> None:
+        """Make ready the transaction in which a walk is to run."""
+        if self._dialect is Dialect.POSTGRESQL:
+            connection.execute(
+                text(
+                    "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off;"
+                    " SET LOCAL enable_sort = off"
+                )
+            )
+
+    def stretch(self, statement: _Rows, queue_id: int, after_seq: int, up_to_seq: int) -> _Rows:
+        """Restrict ``statement`` to a queue's ``after_seq < seq <= up_to_seq``, oldest first."""
+        columns = self.messages.c
+        match self._dialect:
+            case Dialect.POSTGRESQL:
+                # A comparison of rows, unlike one of columns, is a range of this index only.
+                place = tuple_(columns.queue_id, columns.seq)
+                statement = statement.where(
+                    place > tuple_(queue_id, after_seq), place <= tuple_(queue_id, up_to_seq)
+                )
+            case Dialect.MYSQL | Dialect.SQLITE:
+                statement = statement.where(
+                    columns.queue_id == queue_id, columns.seq > after_seq, columns.seq <= up_to_seq
+                )
+                statement = statement.with_hint(
+                    self.messages, f"FORCE INDEX ({self._index})", "mysql"
+                ).with_hint(self.messages, f"INDEXED BY {self._index}", "sqlite")
+        return statement.order_by(columns.queue_id, columns.seq)
+
+    def payload_size(self) -> ColumnElement[int]:
+        """Return the size of a message's payload: of its record, or of the body it refers to."""
+        body_size = self.of_body(lambda body: func.length(body.c.record))
+        return func.coalesce(body_size, func.length(self.messages.c.record))
+
+    def of_body(self, value: Callable[[FromClause], ColumnElement[_Value]]) -> Case[_Value]:
+        """Return ``value`` of a reference's body row; NULL for a row that is no reference.
+
+        A scalar subquery under CASE: every DBMS looks the body up by its key, row by row, and only
+        for references. A join could be planned as a hash of the whole table.
+        """
+        body = self.messages.alias("body")
+        found = select(value(body)).where(body.c.seq == self.messages.c.id)
+        is_reference = self.messages.c.user_record_type == int(UserRecordType.ADD_REF)
+        return case((is_reference, found.correlate(self.messages).scalar_subquery()))

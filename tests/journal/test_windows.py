@@ -1,0 +1,138 @@
+"""Windows over a large backlog: what they cost in memory and which index they walk."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from config.dialects import Dialect
+from journal import Unit
+from journal.inspect import list_queues
+from journal.tables import queue_index_name
+from journal.walk import QueueWalk
+from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+
+_EXPLAIN = {
+    Dialect.POSTGRESQL: "EXPLAIN",
+    Dialect.MYSQL: "EXPLAIN",
+    Dialect.SQLITE: "EXPLAIN QUERY PLAN",
+}
+_STATISTICS = {
+    Dialect.POSTGRESQL: "ANALYZE messages",
+    Dialect.MYSQL: "ANALYZE TABLE MESSAGES",
+    Dialect.SQLITE: "ANALYZE",
+}
+
+WASTEFUL = ["seq scan", "bitmap", "sort key", "scan messages", "filesort", "temp b-tree"]
+"""What plans say that read more of a table than they return."""
+
+
+@contextmanager
+def recorded_reads(store: SqlJournalStore) -> Iterator[list[tuple[str, Any]]]:
+    """Record the SELECTs, with their parameters, that reach the shared engine."""
+    statements: list[tuple[str, Any]] = []
+
+    def record(
+        connection: object,
+        cursor: object,
+        statement: str,
+        parameters: Any,
+        context: object,
+        executemany: bool,
+    ) -> None:
+        if statement.lstrip().startswith("SELECT"):
+            statements.append((statement, parameters))
+
+    event.listen(store.database.engine, "before_cursor_execute", record)
+    yield statements
+    event.remove(store.database.engine, "before_cursor_execute", record)
+
+
+def explain(store: SqlJournalStore, statement: str, parameters: Any) -> str:
+    """Return the plan of a statement, lower case."""
+    with store.database.engine.connect() as connection:
+        QueueWalk(store.messages, store.database.dialect).prepare(connection)
+        rows = connection.exec_driver_sql(
+            f"{_EXPLAIN[store.database.dialect]} {statement}", parameters
+        )
+        return "\n".join(" ".join(map(str, row)) for row in rows).lower()
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+def test_every_read_walks_the_queues_index(sql_store: SqlJournalStore, analysed: bool) -> None:
+    """Windows, counts and listings find a queue by (queue_id, seq), bodies by their key.
+
+    With the statistics of a grown table and with those of an empty one: a planner must not be
+    led to read the whole table, or to sort it.
+    """
+    journal = sql_store.open()
+    unit = Unit()
+    for _ in range(2_000):
+        unit.add_message([QUEUE], payload("x" * 500))
+    for _ in range(50):
+        unit.add_message([QUEUE, OTHER_QUEUE], payload("x" * 500))
+    journal.append_unit(unit)
+    sql_store.settle(journal)
+    if analysed:
+        with sql_store.database.engine.begin() as connection:
+            connection.execute(text(_STATISTICS[sql_store.database.dialect]))
+    with recorded_reads(sql_store) as statements:
+        sql_store.window(journal, QUEUE, after=100, max_messages=100)
+        sql_store.window(journal, OTHER_QUEUE, max_messages=100)
+        sql_store.count(journal, 0, ALWAYS, 1_000)
+        list_queues(sql_store.database, sql_store.settings)
+    index = queue_index_name("MESSAGES", sql_store.database.dialect).lower()
+    walks = [pair for pair in statements if "WHERE" in pair[0] and "ORDER BY" in pair[0]]
+    assert len(walks) >= 7
+    for statement, parameters in walks:
+        plan = explain(sql_store, statement, parameters)
+        assert index in plan, plan
+        for wasteful in (
+            "seq scan",
+            "scan messages",
+            "filesort",
+            "temp b-tree",
+            "sort key",
+            "bitmap",
+            "pkey on messages  ",
+        ):
+            assert wasteful not in plan, plan
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_large_backlog_is_read_in_bounded_memory(sql_store: SqlJournalStore) -> None:
+    """Walking 200,000 messages of 1 KiB holds a window at a time and never the backlog."""
+    journal = sql_store.open()
+    total, window_bytes = 200_000, 1_000_000
+    record = payload("x" * 1_024)
+    with sql_store.database.engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO messages (seq, id, record_type, user_record_type, queue_id, epoch,"
+                " record) SELECT s, s, 11, 31, :queue, 1, :record"
+                " FROM generate_series(1, CAST(:total AS bigint)) AS s"
+            ),
+            {"queue": QUEUE, "record": record, "total": total},
+        )
+    read = after = windows = 0
+    resident_bytes: list[int] = []
+    exhausted = False
+    while not exhausted:
+        window = sql_store.window(journal, after=after, max_messages=5_000, max_bytes=window_bytes)
+        read += len(window.messages)
+        windows += 1
+        after, exhausted = window.next_after_seq, window.exhausted
+        resident_bytes.append(resident())
+    assert read == total
+    assert windows > 200
+    assert max(resident_bytes) - resident_bytes[0] < 16 * window_bytes
+
+
+def resident() -> int:
+    """Return the bytes of memory this process has resident."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
