@@ -1,7 +1,5 @@
 """The root command ``orthia`` and all its commands."""
 
-from importlib.metadata import version
-
 import click
 
 from broker.cli.configuration import check, mask
@@ -22,7 +20,7 @@ from broker.cli.status import status
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=example("orthia pair", "orthia produce --destination /queue/orders --count 1000"),
 )
-@click.version_option(version("orthia"), prog_name="orthia", message="%(prog)s %(version)s")
+@click.version_option(package_name="orthia", prog_name="orthia", message="%(prog)s %(version)s")
 def orthia() -> None:
     """A message broker that stays upright: live and backup on one SQL database."""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.cli.settings_options import PASSWORD_VARIABLE
+from broker.cli.settings_options import PASSWORD_VARIABLE, split_password
 from config.settings import Role
 from config.urls import DatabaseUrl
 
@@ -110,8 +110,7 @@ def children(*nodes: Child) -> Iterator[None]:
 
 def store_arguments(url: DatabaseUrl) -> tuple[list[str], dict[str, str]]:
     """Return the options and the environment with which a child reaches the database at ``url``."""
-    password = url.sqlalchemy_url.password
-    bare = url.sqlalchemy_url.set(password=None).render_as_string(hide_password=False)
+    bare, password = split_password(url)
     return ["--url", bare], {} if password is None else {PASSWORD_VARIABLE: password}
 
 

@@ -9,7 +9,7 @@ import click
 
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
-from broker.cli.settings_options import DATABASE_FILE, URL
+from broker.cli.settings_options import DATABASE_FILE, URL, split_password
 from config import Role, load, mask
 from config.errors import ConfigurationError
 from config.urls import DatabaseUrl
@@ -153,11 +153,10 @@ def _document(instance: _Instance) -> str:
 
 def _store(url: DatabaseUrl) -> str:
     """Return the store's element, the URL's password in an element of its own, masked."""
-    given = url.sqlalchemy_url
-    bare = given.set(password=None).render_as_string(hide_password=False)
+    bare, password = split_password(url)
     lines = [f"<jdbc-connection-url>{escape(bare)}</jdbc-connection-url>"]
-    if given.password is not None:
-        lines.append(f"<jdbc-password>{mask(given.password)}</jdbc-password>")
+    if password is not None:
+        lines.append(f"<jdbc-password>{mask(password)}</jdbc-password>")
     inner = "\n".join(f"        {line}" for line in lines)
     return f"    <store>\n      <database-store>\n{inner}\n      </database-store>\n    </store>"
 

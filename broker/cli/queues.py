@@ -6,7 +6,7 @@ from broker.cli.group import example
 from broker.cli.opening import opened
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
-from journal.inspect import QueueStatus, list_queues
+from journal.inspect import QueueTotals, list_queues
 
 
 @click.group(epilog=example("orthia queue list --config broker.xml"))
@@ -30,13 +30,13 @@ def list_(store: StoreOptions, *, as_json: bool) -> None:
         print_json([as_dict(one) for one in found])
         return
     print_table(
-        ("queue", "address", "type", "messages", "oldest"),
+        ("queue", "address", "type", "messages", "bytes", "oldest"),
         (_row(one) for one in found),
-        right=(3,),
+        right=(3, 4),
     )
 
 
-def as_dict(one: QueueStatus) -> dict[str, object]:
+def as_dict(one: QueueTotals) -> dict[str, object]:
     """Return a queue as its JSON shows it."""
     binding = one.binding
     return {
@@ -46,13 +46,15 @@ def as_dict(one: QueueStatus) -> dict[str, object]:
         "routing_type": binding.routing_type.value if binding else None,
         "durable": binding.durable if binding else None,
         "messages": one.messages,
-        "oldest_age_seconds": one.oldest_age_seconds,
+        "payload_bytes": one.payload_bytes,
+        "oldest_written_at": one.oldest_written_at and one.oldest_written_at.isoformat(),
     }
 
 
-def _row(one: QueueStatus) -> tuple[object, ...]:
-    age = "" if one.oldest_age_seconds is None else f"{one.oldest_age_seconds:.1f} s ago"
+def _row(one: QueueTotals) -> tuple[object, ...]:
+    oldest = f"{one.oldest_written_at:%Y-%m-%d %H:%M:%S}Z" if one.oldest_written_at else ""
+    sizes = (one.messages, one.payload_bytes, oldest)
     if one.binding is None:
-        return f"(no queue has id {one.queue_id})", "", "", one.messages, age
+        return f"(no queue has id {one.queue_id})", "", "", *sizes
     kind = one.binding.routing_type.value.lower()
-    return one.binding.name, one.binding.address, kind, one.messages, age
+    return one.binding.name, one.binding.address, kind, *sizes

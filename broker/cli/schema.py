@@ -36,8 +36,11 @@ def upgrade(store: StoreOptions) -> None:
 def current(store: StoreOptions, *, as_json: bool) -> None:
     """Show the schema's revision; exit code 1 when it is not this version's."""
     settings = store.resolve()
-    with opened(settings, needs_schema=False) as database:
-        revision = migrations.current(database, settings)
+    path = settings.jdbc_connection_url.sqlite_path
+    revision = None
+    if path is None or path.exists():  # opening an SQLite file that is not there would make it
+        with opened(settings, needs_schema=False) as database:
+            revision = migrations.current(database, settings)
     head = migrations.head()
     if as_json:
         print_json({"revision": revision, "known": head, "up_to_date": revision == head})

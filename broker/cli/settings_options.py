@@ -71,6 +71,13 @@ class StoreOptions:
         return unmask(text, codec_key(self.system_properties, os.environ))
 
 
+def split_password(url: DatabaseUrl) -> tuple[str, str | None]:
+    """Return the URL as text without its password, and the password."""
+    # URL.set() takes None for "leave it".
+    bare = url.sqlalchemy_url._replace(password=None).render_as_string(hide_password=False)
+    return bare, url.sqlalchemy_url.password
+
+
 def _elsewhere(base: DatabaseStoreSettings, url: DatabaseUrl) -> DatabaseStoreSettings:
     return replace(base, jdbc_connection_url=url, jdbc_user=None, jdbc_password=None)
 

@@ -1,0 +1,104 @@
+"""What holds for every command: help, examples, exit codes, errors."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from broker.cli import orthia
+from broker.cli.exit_codes import MEANINGS
+from broker.client import BrokerUnreachable
+from config.errors import ConfigurationError, OrthiaError
+from database import StoreUnavailable
+from tests.cli.conftest import Run
+
+
+def all_commands(
+    command: click.Command = orthia, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Return the words of every command, the groups' too."""
+    yield path
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from all_commands(child, (*path, name))
+
+
+@pytest.mark.parametrize("words", list(all_commands()), ids=" ".join)
+def test_the_help_of_every_command_shows_an_example(run: Run, words: tuple[str, ...]) -> None:
+    """Whoever asks a command for help sees it used."""
+    result = run(*words, "--help")
+    assert result.exit_code == 0
+    assert re.search(r"Example:\n\s+orthia " + " ".join(words[:1]), result.output)
+
+
+def test_help_lists_the_exit_codes(run: Run) -> None:
+    """The codes a service manager needs are in the help and in the manual."""
+    listed = run("--help").output.partition("Exit codes:")[2]
+    manual = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    for code, meaning in MEANINGS.items():
+        assert f"{code.value}" in listed.split()
+        assert f"| {code.value} | {meaning} |" in manual
+
+
+def test_the_manual_names_every_command() -> None:
+    """A command that is not in the manual is not there for its reader."""
+    manual = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    for words in all_commands():
+        assert "orthia " + " ".join(words) in manual
+
+
+def test_version(run: Run) -> None:
+    """``--version`` prints name and version."""
+    assert re.fullmatch(r"orthia \d+\.\d+\.\d+\n", run("--version").output)
+
+
+@pytest.mark.parametrize(
+    "words", [["--bogus"], ["bogus"], ["status", "--bogus"], ["status"], ["check"]]
+)
+def test_a_wrong_command_line_exits_with_64(run: Run, words: list[str]) -> None:
+    """A command line that cannot be understood is EX_USAGE."""
+    result = run(*words)
+    assert result.exit_code == 64
+    assert "Error:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("bad\nworse"), 78),
+        (StoreUnavailable("bad\nworse"), 69),
+        (BrokerUnreachable("bad\nworse"), 69),
+        (OrthiaError("bad\nworse"), 70),
+    ],
+)
+def test_an_error_of_ours_is_a_line_and_an_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: OrthiaError, code: int
+) -> None:
+    """A user sees what happened, each problem on a line, and no traceback."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setitem(orthia.commands, "fail", click.Command("fail", callback=fail))
+    result = run("fail")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr == "orthia: bad\northia: worse\n"
+
+
+def test_a_process_exits_with_the_code(tmp_path: Path) -> None:
+    """The real program ends with the code a service manager acts on."""
+    missing = tmp_path / "none.xml"
+    finished = subprocess.run(
+        [sys.executable, "-m", "broker.cli", "run", "--config", str(missing)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert finished.returncode == 78
+    assert str(missing) in finished.stderr
+    assert "Traceback" not in finished.stderr

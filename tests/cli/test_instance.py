@@ -1,0 +1,128 @@
+"""``create`` and ``check``: from nothing to a configuration a node accepts."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from config import Role, load
+from tests.cli.conftest import Run
+
+
+def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: Path) -> None:
+    """The file that ``create`` writes is one that ``run`` accepts, on SQLite by default."""
+    result = run("create", "one")
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    assert result.exit_code == 0
+    assert f"orthia run --config {file}" in result.output
+    settings = load(file)
+    assert (
+        settings.database_store.jdbc_connection_url.sqlite_path == tmp_path / "one/data/orthia.db"
+    )
+    assert (settings.ha_policy.role, settings.acceptors[0].port) == (Role.LIVE, 61_613)
+    assert settings.failover_log_directory == tmp_path / "one" / "data" / "log"
+
+
+def test_a_backup_instance(run: Run, tmp_path: Path) -> None:
+    """``--backup`` makes the other half of a pair."""
+    arguments = ("--backup", "--name", "<b&>", "--port", 7001, "--url", "sqlite:////tmp/shared.db")
+    assert run("create", "two", *arguments).exit_code == 0
+    settings = load(tmp_path / "two" / "etc" / "broker.xml")
+    assert (settings.ha_policy.role, settings.name) == (Role.BACKUP, "<b&>")
+    assert settings.acceptors[0].port == 7_001
+
+
+def test_passwords_are_masked_and_the_file_is_private(run: Run, tmp_path: Path) -> None:
+    """Neither the database's password nor the user's can be read over a shoulder."""
+    url = "postgresql://orthia:hunter2@db/orthia"
+    result = run("create", "one", "--url", url, "--user", "alice", "--password", "wonder")
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    assert result.exit_code == 0, result.output
+    assert not {"hunter2", "wonder"} & set(result.output.split())
+    assert "hunter2" not in file.read_text() + result.output
+    assert "wonder" not in file.read_text() + result.output
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    settings = load(file)
+    assert settings.database_store.jdbc_password is not None
+    assert settings.database_store.jdbc_password.reveal() == "hunter2"
+    assert settings.security_enabled
+    assert settings.users[0].password.reveal() == "wonder"
+
+
+def test_an_existing_instance_is_not_overwritten(run: Run, tmp_path: Path) -> None:
+    """Only ``--force`` overwrites what an operator may have changed."""
+    run("create", "one")
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    file.write_text("mine")
+    result = run("create", "one")
+    assert (result.exit_code, file.read_text()) == (78, "mine")
+    assert "--force" in result.stderr
+    assert run("create", "one", "--force").exit_code == 0
+    assert file.read_text() != "mine"
+
+
+def test_an_open_instance_must_be_meant(run: Run) -> None:
+    """A node for the network needs a user, or the word that it needs none."""
+    result = run("create", "one", "--host", "10.0.0.1")
+    assert result.exit_code == 64
+    assert "--allow-anonymous" in result.stderr
+    assert run("create", "one", "--host", "10.0.0.1", "--allow-anonymous").exit_code == 0
+
+
+def test_check_shows_the_settings_in_effect(run: Run) -> None:
+    """``check`` prints every setting with its unit, and no password."""
+    run("create", "one", "--url", "postgresql://orthia:hunter2@db/orthia")
+    result = run("check", "one/etc/broker.xml")
+    assert result.exit_code == 0
+    assert "hunter2" not in result.output
+    line = next(one for one in result.stdout.splitlines() if "jdbc-lock-expiration" in one)
+    assert line.split() == ["store/database-store/jdbc-lock-expiration", "20000", "ms", "default"]
+
+
+def test_check_as_json(run: Run) -> None:
+    """Programs get the same settings as a list."""
+    run("create", "one")
+    shown = json.loads(run("check", "one/etc/broker.xml", "--json").stdout)
+    assert shown["valid"] is True
+    assert {"path", "value", "unit", "is_default"} == shown["settings"][0].keys()
+
+
+def test_check_of_a_broken_file(run: Run, tmp_path: Path) -> None:
+    """A broken file is exit code 78 with the line of each problem, as text and as JSON."""
+    run("create", "one")
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    file.write_text(file.read_text().replace("<name>", "<nmae>").replace("</name>", "</nmae>"))
+    result = run("check", file)
+    assert (result.exit_code, result.stdout) == (78, "")
+    assert f"{file}:" in result.stderr
+    assert "nmae" in result.stderr
+    shown = json.loads(run("check", file, "--json").stdout)
+    assert shown["valid"] is False
+    assert "nmae" in " ".join(shown["problems"])
+
+
+def test_mask_is_readable_by_the_configuration(run: Run, tmp_path: Path) -> None:
+    """What ``mask`` prints can stand in a broker.xml."""
+    masked = run("mask", "hunter2").stdout.strip()
+    file = tmp_path / "broker.xml"
+    run("create", "one", "--url", "postgresql://orthia:other@db/orthia")
+    text = (tmp_path / "one" / "etc" / "broker.xml").read_text()
+    before, _, rest = text.partition("<jdbc-password>")
+    file.write_text(f"{before}<jdbc-password>{masked}</{rest.partition('</')[2]}")
+    password = load(file).database_store.jdbc_password
+    assert password is not None
+    assert password.reveal() == "hunter2"
+
+
+@pytest.mark.parametrize("name", ["KEY=VALUE", "x"])
+def test_properties_fill_in_the_file(run: Run, tmp_path: Path, name: str) -> None:
+    """-D takes KEY=VALUE and nothing else."""
+    run("create", "one")
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    file.write_text(file.read_text().replace("<name>live</name>", "<name>${KEY:none}</name>"))
+    result = run("check", file, "-D", name)
+    if "=" in name:
+        assert "VALUE" in result.stdout
+    else:
+        assert result.exit_code == 64

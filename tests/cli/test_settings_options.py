@@ -1,0 +1,187 @@
+"""Options made from the settings, and what nodes make of them."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from broker.cli.nodes import backup, live, node_settings
+from broker.cli.settings_options import StoreOptions, policy_options, store_options
+from config.errors import ConfigurationError
+from config.settings import DatabaseStoreSettings, HaPolicy, Role, Settings
+from config.urls import DatabaseUrl
+from tests.cli.conftest import Run
+
+CONFIGURATION = """
+<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+  <name>from-file</name>
+  <store><database-store>
+    <jdbc-connection-url>jdbc:postgresql://db/orthia</jdbc-connection-url>
+    <jdbc-user>filed</jdbc-user>
+    <jdbc-password>secret</jdbc-password>
+    <jdbc-lock-expiration>9000</jdbc-lock-expiration>
+  </database-store></store>
+  <ha-policy><shared-store><backup><allow-failback>false</allow-failback></backup></shared-store>
+  </ha-policy>
+  <acceptors><acceptor name="a">tcp://127.0.0.1:7000</acceptor></acceptors>
+  <security-enabled>false</security-enabled>
+</core></configuration>
+"""
+
+
+def parse(*arguments: str, environment: dict[str, str] | None = None) -> StoreOptions:
+    """Return what a command gets from these options."""
+    got: list[StoreOptions] = []
+
+    @click.command()
+    @store_options
+    def command(store: StoreOptions) -> None:
+        got.append(store)
+
+    result = CliRunner().invoke(command, arguments, env=environment, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return got[0]
+
+
+def settings_of(role: Role, directory: Path, *arguments: str, port: int | None = None) -> Settings:
+    """Return the settings of a node started with these options."""
+    return node_settings(
+        role,
+        store=parse(*arguments),
+        policy={},
+        name=None,
+        host=None,
+        port=port,
+        data_dir=directory,
+        health=None,
+    )
+
+
+@pytest.mark.parametrize("command", [live, backup])
+def test_every_setting_of_the_store_and_the_policy_is_an_option(command: click.Command) -> None:
+    """An element of broker.xml is an option of the same name, without exception."""
+    options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    own_names = {
+        "jdbc_connection_url": "--url",
+        "data_source_properties": "--data-source-property",
+    }
+    for one in fields(DatabaseStoreSettings):
+        assert own_names.get(one.name, f"--{one.name.replace('_', '-')}") in options
+    for policy in fields(HaPolicy):
+        if policy.name != "role":  # the command is the role
+            element = policy.name.replace("_", "-")
+            assert {f"--{element}", f"--no-{element}"} <= options
+
+
+def test_options_win_over_defaults() -> None:
+    """What is given is used, what is not has the default of broker.xml."""
+    store = parse("--url", "sqlite:////tmp/x.db", "--jdbc-lock-renew-period", "500").resolve()
+    assert store.jdbc_lock_renew_period == 500
+    assert store.jdbc_lock_expiration == 20_000
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    """With --config the file is the base and options change it."""
+    file = tmp_path / "broker.xml"
+    file.write_text(CONFIGURATION)
+    store = parse("--config", str(file), "--jdbc-lock-renew-period", "700").resolve()
+    assert (store.jdbc_lock_renew_period, store.jdbc_lock_expiration) == (700, 9_000)
+    assert store.jdbc_user == "filed"
+
+
+def test_another_database_does_not_get_the_files_password(tmp_path: Path) -> None:
+    """--url beside --config names another database; the file's credentials stay at home."""
+    file = tmp_path / "broker.xml"
+    file.write_text(CONFIGURATION)
+    store = parse("--config", str(file), "--url", "postgresql://elsewhere/orthia").resolve()
+    assert (store.jdbc_user, store.jdbc_password) == (None, None)
+    assert store.jdbc_lock_expiration == 9_000
+
+
+def test_the_password_comes_from_the_environment_and_stays_hidden() -> None:
+    """A password need not stand in a command line, and is not shown."""
+    store = parse(
+        "--url", "postgresql://u@h/d", environment={"ORTHIA_JDBC_PASSWORD": "hunter2"}
+    ).resolve()
+    assert store.jdbc_password is not None
+    assert store.jdbc_password.reveal() == "hunter2"
+    assert "hunter2" not in repr(store)
+
+
+def test_a_relative_sqlite_path_starts_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path means the same file whatever the node does with its directory."""
+    monkeypatch.chdir(tmp_path)
+    store = parse("--url", "sqlite:///sub/x.db").resolve()
+    assert store.jdbc_connection_url.sqlite_path == tmp_path / "sub" / "x.db"
+
+
+def test_a_store_must_be_named(run: Run) -> None:
+    """Without --config and --url a reader is told what to give."""
+    result = run("status")
+    assert "--config FILE or --url URL" in result.stderr
+
+
+def test_a_bad_url_does_not_show_its_password(run: Run) -> None:
+    """An error about a URL never quotes it."""
+    result = run("status", "--url", "postgresql://u:hunter2@h:999999/d")
+    assert result.exit_code == 64
+    assert "hunter2" not in result.output
+
+
+def test_a_live_node_needs_no_options(tmp_path: Path) -> None:
+    """Without a file the store is SQLite in the data directory and only this host gets in."""
+    settings = settings_of(Role.LIVE, tmp_path / "new")
+    assert settings.database_store.jdbc_connection_url.sqlite_path == tmp_path / "new/orthia.db"
+    assert [(one.host, one.port) for one in settings.acceptors] == [("127.0.0.1", 61_613)]
+    assert settings.ha_policy.role is Role.LIVE
+    assert settings.warnings == ()
+    assert settings.failover_log_directory == tmp_path / "new" / "log"
+
+
+def test_a_node_from_a_file_takes_its_role_from_the_command(tmp_path: Path) -> None:
+    """``live --config`` runs a backup's file as live, everything else as the file says."""
+    file = tmp_path / "broker.xml"
+    file.write_text(CONFIGURATION)
+    settings = settings_of(Role.LIVE, tmp_path, "--config", str(file))
+    assert (settings.name, settings.ha_policy.role) == ("from-file", Role.LIVE)
+    assert settings.ha_policy.allow_failback is False
+    assert [one.port for one in settings.acceptors] == [7_000]
+    assert settings_of(Role.LIVE, tmp_path, "--config", str(file), port=0).acceptors[0].port == 0
+
+
+def test_wrong_timers_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Options keep the same rules as a file."""
+    with pytest.raises(ConfigurationError, match="jdbc-lock-renew-period"):
+        settings_of(Role.LIVE, tmp_path, "--jdbc-lock-renew-period", "30000")
+
+
+def test_an_open_port_without_security_is_warned_of(tmp_path: Path) -> None:
+    """Listening to the network without a login is possible and is said out loud."""
+    settings = node_settings(
+        Role.LIVE,
+        store=StoreOptions(None, {}, DatabaseUrl.parse("sqlite:////tmp/x.db"), {}),
+        policy={},
+        name=None,
+        host="0.0.0.0",  # noqa: S104 - what the test is about
+        port=None,
+        data_dir=tmp_path,
+        health=None,
+    )
+    assert "security is off" in " ".join(settings.warnings)
+
+
+def test_policy_options_leave_out_what_was_not_given() -> None:
+    """Only what the user said changes the policy of the file."""
+    got: list[object] = []
+
+    @click.command()
+    @policy_options
+    def command(policy: object) -> None:
+        got.append(policy)
+
+    CliRunner().invoke(command, ["--no-allow-failback"], catch_exceptions=False)
+    assert got == [{"allow_failback": False}]

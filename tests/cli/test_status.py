@@ -1,0 +1,160 @@
+"""``status``, ``queue list`` and ``db``: what an operator sees of the store."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.cli.rendering import in_words
+from broker.cli.status import describe
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from database import Database
+from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.sql_store import SqlNodeManagerStore
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def store(sqlite_url: str) -> Iterator[SqlNodeManagerStore]:
+    """Give the node manager's store, to act as a node in it."""
+    settings = DatabaseStoreSettings(DatabaseUrl.parse(sqlite_url))
+    database = Database.from_settings(settings)
+    yield SqlNodeManagerStore(database, settings, database.engine)
+    database.dispose()
+
+
+def test_status_of_a_pair(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
+    """A person sees who is live, until when, under which token, and that a backup waits."""
+    store.create_node_id("6b0c7a31-0000-4000-8000-000000000001")
+    store.try_acquire(Lock.LIVE, "node-a@host:17", 600_000)
+    store.try_acquire(Lock.BACKUP, "node-b@host:18", 600_000)
+    store.write_state(State.LIVE)
+    shown = run("status", "--url", sqlite_url).stdout
+    assert "state     L: a node is live" in shown
+    assert "node id   6b0c7a31-0000-4000-8000-000000000001" in shown
+    assert "backup    waiting to take over" in shown
+    assert re.search(r"^live +node-a@host:17 +1  in (600\.0|59\d\.\d) s$", shown, re.MULTILINE)
+    assert re.search(r"^backup +node-b@host:18 +1  in (600\.0|59\d\.\d) s$", shown, re.MULTILINE)
+
+
+def test_status_of_an_expired_lease(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
+    """An expired lease is said to be so, by the database's clock."""
+    store.try_acquire(Lock.LIVE, "node-a", -5_000)
+    store.write_state(State.LIVE)
+    shown = run("status", "--url", sqlite_url).stdout
+    assert re.search(r"^live +node-a +1  expired \d+\.\d s ago$", shown, re.MULTILINE)
+    assert "the live node is gone and no backup waits" in shown
+
+
+def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
+    """The JSON has these names, which programs rely on."""
+    store.try_acquire(Lock.LIVE, "node-a", 600_000)
+    shown = json.loads(run("status", "--url", sqlite_url, "--json").stdout)
+    assert shown.keys() == {
+        "database_time",
+        "node_id",
+        "state",
+        "state_text",
+        "live",
+        "backup",
+        "backup_waiting",
+        "fence_token",
+    }
+    lock = {"holder_id": None, "held": False, "token": 0, "expires_in_seconds": None}
+    assert shown["backup"] == lock
+    assert shown["live"]["expires_in_seconds"] > 500
+    assert {**shown["live"], "expires_in_seconds": None} == {
+        **lock,
+        "holder_id": "node-a",
+        "held": True,
+        "token": 1,
+    }
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("backup", [True, False])
+def test_every_state_has_its_words(
+    store: SqlNodeManagerStore, state: State, live: bool, backup: bool
+) -> None:
+    """Whatever the table says, a person is told what it means."""
+    if live:
+        store.try_acquire(Lock.LIVE, "a", 600_000)
+    if backup:
+        store.try_acquire(Lock.BACKUP, "b", 600_000)
+    store.write_state(state)
+    found: NodeManagerStatus = store.status()
+    assert describe(found)
+    if state is State.LIVE and not live:
+        assert "gone" in describe(found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(12.34, "in 12.3 s"), (-3.14, "expired 3.1 s ago"), (None, "")]
+)
+def test_an_expiry_in_words(seconds: float | None, text: str) -> None:
+    """Expiries are relative: nobody compares two clocks in the head."""
+    assert in_words(seconds) == text
+    assert LockStatus(Lock.LIVE, "x", 1, seconds).is_held is bool(seconds and seconds > 0)
+
+
+@pytest.mark.parametrize("command", [["status"], ["queue", "list"], ["failover-log"]])
+def test_a_missing_database_file_is_not_created(
+    run: Run, tmp_path: Path, command: list[str]
+) -> None:
+    """Looking at a database that is not there says so, and does not make one."""
+    result = run(*command, "--url", f"sqlite:///{tmp_path}/none.db")
+    assert result.exit_code == 69
+    assert "there is no database" in result.stderr
+    assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize("command", [["status"], ["queue", "list"], ["failover-log"]])
+def test_a_database_without_schema(run: Run, tmp_path: Path, command: list[str]) -> None:
+    """A database without tables is named, with the command that makes them."""
+    (tmp_path / "empty.db").touch()
+    result = run(*command, "--url", f"sqlite:///{tmp_path}/empty.db")
+    assert result.exit_code == 69
+    assert "orthia db upgrade" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["status"], ["queue", "list"], ["failover-log"]])
+def test_an_unreachable_database(run: Run, command: list[str]) -> None:
+    """A server that does not answer is one line and EX_UNAVAILABLE, without the password."""
+    url = "postgresql://orthia:hunter2@127.0.0.1:1/orthia"
+    result = run(*command, "--url", url, "--jdbc-network-timeout", 2000)
+    assert result.exit_code == 69
+    assert "not reachable" in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_an_empty_store_has_no_queues(run: Run, sqlite_url: str) -> None:
+    """No queues are an empty list, not an error."""
+    assert json.loads(run("queue", "list", "--url", sqlite_url, "--json").stdout) == []
+
+
+def test_db_upgrade_and_current(run: Run, tmp_path: Path) -> None:
+    """``current`` is exit code 1 until ``upgrade`` was run, which may be run again."""
+    url = f"sqlite:///{tmp_path}/new.db"
+    before = run("db", "current", "--url", url, "--json")
+    assert before.exit_code == 1
+    assert json.loads(before.stdout)["revision"] is None
+    assert not (tmp_path / "new.db").exists()
+    assert "empty -> revision" in run("db", "upgrade", "--url", url).stdout
+    assert "up to date" in run("db", "upgrade", "--url", url).stdout
+    after = json.loads(run("db", "current", "--url", url, "--json").stdout)
+    assert after == {"revision": after["known"], "known": after["known"], "up_to_date": True}
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_db_ddl_needs_no_server(run: Run, scheme: str) -> None:
+    """A DBA gets the SQL with the configured table names, and nothing is connected to."""
+    result = run(
+        "db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--message-table-name", "MY_MESSAGES"
+    )
+    assert result.exit_code == 0
+    assert "create table my_messages" in result.stdout.lower().replace('"', "").replace("`", "")

@@ -1,0 +1,181 @@
+"""Producing and consuming through lost connections, and what the commands say of it."""
+
+import json
+from collections import deque
+
+import pytest
+
+from broker.client import BrokerAddress, BrokerRefused, BrokerUnreachable, FailoverLink
+from broker.traffic import Consumer, Producer
+from tests.cli.conftest import Run
+from tests.cli.scripted_broker import Script, scripted_broker
+
+
+def link(*addresses: BrokerAddress) -> FailoverLink:
+    """Return a link that gives up soon enough for a test."""
+    return FailoverLink(addresses, patience_seconds=30)
+
+
+def numbered(number: int) -> bytes:
+    """Return a body that tells its number."""
+    return b"m%d" % number
+
+
+def test_every_message_is_sent_once_and_confirmed() -> None:
+    """Without trouble the broker has each message once, in order, and each has its receipt."""
+    script = Script()
+    confirmed: list[int] = []
+    with scripted_broker(script) as address:
+        report = Producer(
+            link(address), "/queue/q", body=numbered, count=500, on_confirmed=confirmed.append
+        ).run()
+    assert script.stored == [numbered(n) for n in range(500)]
+    assert confirmed == list(range(500))
+    assert (report.confirmed, report.repeated, report.complete) == (500, 0, True)
+    assert report.latencies_ms([50]).keys() == {"p50"}
+
+
+def test_what_had_no_receipt_is_sent_again() -> None:
+    """When the connection breaks, messages without a receipt are sent again, and no others."""
+    script = Script(drop_after_sends=deque([40]), receipts_lost=10)
+    with scripted_broker(script) as address:
+        report = Producer(link(address), "/queue/q", body=numbered, count=60, outstanding=20).run()
+    assert set(script.stored) == {numbered(n) for n in range(60)}
+    assert report.confirmed == 60
+    assert report.repeated >= 11  # the ten, the last one, and what was under way
+    assert len(script.stored) >= 60 + 11
+    assert script.connections == 2
+
+
+def test_outstanding_messages_are_bounded() -> None:
+    """A producer that waits for each receipt has nothing to repeat but one message."""
+    script = Script(drop_after_sends=deque([5]))
+    with scripted_broker(script) as address:
+        report = Producer(link(address), "/queue/q", body=numbered, count=9, outstanding=1).run()
+    assert report.repeated == 1
+    assert len(script.stored) == 10
+
+
+def test_the_other_node_is_found() -> None:
+    """A node that does not answer is passed over for the one that does."""
+    script = Script()
+    with scripted_broker(script) as address:
+        dead = BrokerAddress("127.0.0.1", 1)
+        assert Producer(link(dead, address), "/queue/q", body=numbered, count=3).run().complete
+
+
+def test_no_node_at_all() -> None:
+    """When nobody answers in time, the error names every address that was tried."""
+    dead = BrokerAddress("127.0.0.1", 1)
+    patient = FailoverLink([dead], patience_seconds=0.1)
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: .*refused"):
+        Producer(patient, "/queue/q", body=numbered, count=1).run()
+
+
+def test_a_refusal_is_not_retried() -> None:
+    """An ERROR frame ends the work with the broker's own words."""
+    script = Script(refuse="wrong passcode")
+    with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="wrong passcode"):
+        Producer(link(address), "/queue/q", body=numbered, count=1).run()
+    assert script.connections == 1
+
+
+def test_a_consumer_takes_as_many_as_it_wants() -> None:
+    """Beyond the count nothing is acknowledged, so it stays for others."""
+    script = Script(stored=[numbered(n) for n in range(10)])
+    got: list[bytes] = []
+    with scripted_broker(script) as address:
+        report = Consumer(
+            link(address), "/queue/q", count=4, on_message=lambda frame: got.append(frame.body)
+        ).run()
+    assert got == [numbered(n) for n in range(4)]
+    assert (report.confirmed, report.complete) == (4, True)
+    assert script.stored == [numbered(n) for n in range(4, 10)]
+
+
+def test_frames_may_come_in_any_pieces() -> None:
+    """A byte at a time gives the same messages."""
+    script = Script(stored=[b"m0", b"m1"], byte_by_byte=True)
+    with scripted_broker(script) as address:
+        assert Consumer(link(address), "/queue/q", count=2).run().confirmed == 2
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_acknowledgement_lost_with_the_connection_is_resolved(stored: bool) -> None:
+    """Each message counts once, whether the broker had stored the ACK or delivers it again."""
+    script = Script(
+        stored=[numbered(n) for n in range(6)],
+        drop_after_acks=deque([6]),
+        acks_stored_at_drop=stored,
+    )
+    with scripted_broker(script) as address:
+        report = Consumer(link(address), "/queue/q", count=6).run()
+    assert (report.confirmed, report.complete) == (6, True)
+    assert report.repeated == script.acks_undone
+    assert stored is (script.acks_undone == 0)
+    assert script.stored == []
+
+
+def test_a_consumer_stops_when_nothing_comes() -> None:
+    """A silence ends the work; fewer messages than wanted are not complete."""
+    script = Script(stored=[b"m0"])
+    with scripted_broker(script) as address:
+        report = Consumer(link(address), "/queue/q", count=2, idle_timeout_seconds=0.5).run()
+    assert (report.confirmed, report.complete) == (1, False)
+
+
+def test_produce_prints_a_summary(run: Run) -> None:
+    """A person reads how many, how fast, and how long receipts took."""
+    with scripted_broker(Script()) as address:
+        result = run("produce", "--broker", address, "--count", 50)
+    assert result.exit_code == 0
+    assert "sent and confirmed 50 of 50 in" in result.stdout
+    assert "p99" in result.stdout
+
+
+def test_produce_as_json(run: Run) -> None:
+    """The JSON summary has these names, which programs rely on."""
+    script = Script()
+    with scripted_broker(script) as address:
+        result = run("produce", "--broker", address, "--count", 5, "--size", 20, "--json")
+    shown = json.loads(result.stdout)
+    assert shown.keys() == {
+        "wanted",
+        "confirmed",
+        "repeated",
+        "seconds",
+        "messages_per_second",
+        "latency_ms",
+        "complete",
+    }
+    assert (shown["confirmed"], shown["complete"]) == (5, True)
+    assert shown["latency_ms"].keys() == {"p50", "p95", "p99", "p100"}
+    assert script.stored[3] == b"message 3 ".ljust(20, b".")
+
+
+def test_consume_of_too_little_fails(run: Run) -> None:
+    """The smoke test fails by its exit code when messages are missing."""
+    with scripted_broker(Script(stored=[b"m0"])) as address:
+        result = run("consume", "--broker", address, "--count", 2, "--timeout", 0.5, "--print")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("m0\n")
+    assert "not everything was confirmed" in result.stderr
+
+
+def test_an_unreachable_broker_is_unavailable(run: Run) -> None:
+    """No broker is EX_UNAVAILABLE and one clear line."""
+    result = run("produce", "--broker", "127.0.0.1:1", "--reconnect-timeout", 0.1)
+    assert result.exit_code == 69
+    assert "orthia: no broker in 0.1 s" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["localhost", "localhost:", ":1", "h:0", "h:70000", "h:x"])
+def test_a_broken_address_is_a_usage_error(run: Run, text: str) -> None:
+    """An address is HOST:PORT."""
+    assert run("produce", "--broker", text).exit_code == 64
+
+
+def test_an_ipv6_address() -> None:
+    """Brackets keep the colons of an IPv6 address apart from the port's."""
+    address = BrokerAddress.parse("[::1]:61613")
+    assert (address.host, address.port, str(address)) == ("::1", 61_613, "[::1]:61613")
