@@ -15,6 +15,7 @@ class Cut(Enum):
     """Where the connection is cut, relative to a request."""
 
     BEFORE_REQUEST = "before the request reaches the server"
+    CLIENT_ONLY = "before the request reaches the server, which is not told and waits for it"
     AFTER_REQUEST = "after the server has executed the request, before its answer is heard"
 
 
@@ -83,7 +84,8 @@ class CuttingProxy:
             return
         finally:
             _hang_up(client)
-            _hang_up(server)
+            if self._cut is not Cut.CLIENT_ONLY:
+                _hang_up(server)
 
     def _is_cut(self, data: bytes, server: socket.socket) -> bool:
         if self._pattern is None or self._pattern not in data:
@@ -93,7 +95,8 @@ class CuttingProxy:
         if self._cut is Cut.AFTER_REQUEST:
             server.sendall(data)
             server.recv(_CHUNK_BYTES)
-        _hang_up(server)
+        if self._cut is not Cut.CLIENT_ONLY:
+            _hang_up(server)
         self._on_cut()
         return True
 

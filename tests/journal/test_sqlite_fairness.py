@@ -1,0 +1,58 @@
+"""The journal on SQLite, which has one writer at a time, and others who must write too."""
+
+import threading
+from functools import partial
+
+import pytest
+from sqlalchemy import update
+
+from database import Database, write_transaction
+from tests.journal.support import QUEUE, SqlJournalStore, payload
+from tests.support.waiting import wait_until
+
+RENEWALS = 30
+BATCHES_PER_RENEWAL = 25
+"""Generous: a renewal waits for the batch under way and then for its own turn at the file."""
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_renewals_get_in_under_full_load(sql_store: SqlJournalStore) -> None:
+    """While the journal always has a next batch, each renewal waits for a few batches only."""
+    journal = sql_store.open()
+    batches: list[int] = []
+    journal.register_batch_listener(lambda report: batches.append(report.rows))
+    enough = threading.Event()
+
+    def keep_sending() -> None:
+        if not enough.is_set():
+            journal.append_message(QUEUE, payload("x" * 10_000), keep_sending)
+
+    def run_loop() -> None:
+        for _ in range(20):
+            keep_sending()
+        sql_store.loop.run_until(enough.is_set, "the end of the load")
+
+    def more_batches_than(count: int) -> bool:
+        return len(batches) > count
+
+    other_node = Database.from_settings(sql_store.settings)
+    engine = other_node.dedicated_engine("lease", query_timeout_ms=30_000)
+    renewal = update(sql_store.fence).where(sql_store.fence.c.id == 1).values(holder_id="other")
+    waits: list[int] = []
+    loop = threading.Thread(target=run_loop)
+    loop.start()
+    try:
+        for _ in range(RENEWALS):
+            started = len(batches)
+            wait_until(partial(more_batches_than, started + 5), what="the journal is busy")
+            before = len(batches)
+            with other_node.turnstile.urgent(), write_transaction(engine, "renew") as connection:
+                connection.execute(renewal)
+            waits.append(len(batches) - before)
+    finally:
+        enough.set()
+        loop.join(60)
+        other_node.dispose()
+    sql_store.settle(journal)
+    assert max(waits) <= BATCHES_PER_RENEWAL
+    assert not sql_store.failures
