@@ -1,0 +1,23 @@
+"""What can go wrong between a node and its locks."""
+
+from config.errors import OrthiaError
+
+
+class NodeManagerError(OrthiaError):
+    """Root of the node manager's errors."""
+
+
+class LockLost(NodeManagerError):  # noqa: N818 - named for what is the case
+    """The store says that the lock is not held any more under this holder and token."""
+
+
+class LockAcquisitionTimeout(NodeManagerError):  # noqa: N818 - Artemis' name of the time-out
+    """A live node did not get the live lock within ``jdbc-lock-acquisition-timeout``."""
+
+
+class Interrupted(NodeManagerError):  # noqa: N818 - named for what is the case
+    """``interrupt()`` or ``stop()`` ended a wait."""
+
+
+class NotHeld(NodeManagerError):  # noqa: N818 - named for what is the case
+    """What was asked for needs a lock that this node does not hold."""

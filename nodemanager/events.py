@@ -1,0 +1,392 @@
+"""What can happen to a pair: one frozen dataclass for each event of the failover log.
+
+Where Artemis logs the same fact its code is used (ActiveMQServerLogger), so that alerts that match
+on codes go on working; codes beginning with ORT are Orthia's own. ``REGISTRY`` has them all.
+"""
+
+import logging
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
+
+from nodemanager.lease import Lock, State
+
+INFO = logging.INFO
+WARNING = logging.WARNING
+ERROR = logging.ERROR
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened; ``text`` is a format of the fields."""
+
+    code: ClassVar[str] = ""
+    level: ClassVar[int] = INFO
+    text: ClassVar[str] = ""
+    advice: ClassVar[str] = "Nothing."
+
+    @property
+    def message(self) -> str:
+        """The sentence an operator reads."""
+        values = {item.name: _shown(getattr(self, item.name)) for item in fields(self)}
+        return self.text.format(**values)
+
+    def details(self) -> dict[str, object]:
+        """The fields as JSON has them."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def _shown(value: object) -> object:
+    plain = _plain(value)
+    return f"{plain:.1f}" if isinstance(plain, float) else plain
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Lock):
+        return value.name.lower()
+    if isinstance(value, State):
+        return value.value
+    return value
+
+
+@dataclass(frozen=True)
+class NodeStarted(Event):
+    """The node manager runs; no lock is held yet."""
+
+    code: ClassVar[str] = "AMQ221001"
+    text: ClassVar[str] = "Orthia {version} started as {role} on {store}, node id {node_id}"
+    version: str
+    role: str
+    store: str
+    node_id: str
+
+
+@dataclass(frozen=True)
+class NodeStopped(Event):
+    """The node ends; the last event of a process."""
+
+    code: ClassVar[str] = "AMQ221002"
+    text: ClassVar[str] = "node stopped with exit code {exit_code}: {reason}"
+    advice: ClassVar[str] = "With an exit code other than 0 read the events before this one."
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class WaitingForLiveLock(Event):
+    """A live node waits for the live lock."""
+
+    code: ClassVar[str] = "AMQ221034"
+    text: ClassVar[str] = "waiting to obtain the live lock; held by {held_by}"
+    advice: ClassVar[str] = (
+        "Nothing if the holder is a backup that allows failback, or a lease that is about to"
+        " expire. Otherwise another live node runs: stop one of them."
+    )
+    lock: Lock
+    held_by: str
+
+
+@dataclass(frozen=True)
+class LiveLockObtained(Event):
+    """The live lock was taken."""
+
+    code: ClassVar[str] = "AMQ221035"
+    text: ClassVar[str] = "live lock obtained under token {token}"
+    lock: Lock
+    token: int
+
+
+@dataclass(frozen=True)
+class LiveActive(Event):
+    """A live node serves clients."""
+
+    code: ClassVar[str] = "AMQ221007"
+    text: ClassVar[str] = "server is now active under token {token}"
+    token: int
+
+
+@dataclass(frozen=True)
+class WaitingForBackupLock(Event):
+    """A backup waits to be next in line."""
+
+    code: ClassVar[str] = "AMQ221032"
+    text: ClassVar[str] = "waiting to become backup node"
+    lock: Lock
+
+
+@dataclass(frozen=True)
+class BackupLockObtained(Event):
+    """A backup is next in line."""
+
+    code: ClassVar[str] = "AMQ221033"
+    text: ClassVar[str] = "got backup lock under token {token}"
+    lock: Lock
+    token: int
+
+
+@dataclass(frozen=True)
+class BackupStarted(Event):
+    """A backup watches the live node; it opens no acceptor."""
+
+    code: ClassVar[str] = "AMQ221109"
+    text: ClassVar[str] = "backup server started, waiting for the live node to fail"
+
+
+@dataclass(frozen=True)
+class BackupAnnounced(Event):
+    """A backup will take over when the live node fails."""
+
+    code: ClassVar[str] = "AMQ221031"
+    text: ClassVar[str] = "backup announced; live is {live_holder}"
+    live_holder: str
+
+
+@dataclass(frozen=True)
+class BackupActive(Event):
+    """A backup took over and serves clients."""
+
+    code: ClassVar[str] = "AMQ221010"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "backup server is now active under token {token}"
+    advice: ClassVar[str] = "Find out what became of the node that was live, and start it again."
+    token: int
+
+
+@dataclass(frozen=True)
+class CriticalIOError(Event):
+    """The node stops itself, with exit code 74, so that the other one can go on."""
+
+    code: ClassVar[str] = "AMQ222010"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = "critical IO error, shutting down the server: {reason}"
+    advice: ClassVar[str] = (
+        "Look at the database, and at the network to it, at this time. The service manager starts"
+        " the node again."
+    )
+    reason: str
+
+
+@dataclass(frozen=True)
+class StartFailed(Event):
+    """The node could not start or take over."""
+
+    code: ClassVar[str] = "AMQ224097"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = "failed to start server: {reason}"
+    advice: ClassVar[str] = "Mend what the reason names, then start the node again."
+    reason: str
+
+
+@dataclass(frozen=True)
+class LeaseLost(Event):
+    """The live lease ended without the node giving it back."""
+
+    code: ClassVar[str] = "ORT100001"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = "{lock} lease lost under token {token}: {reason}"
+    advice: ClassVar[str] = (
+        "A live node stops with code 74, a waiting backup queues again. Look for a pause of the"
+        " process, a slow database, or a second node with the same role."
+    )
+    lock: Lock
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RenewalFailed(Event):
+    """A renewal got an error or a refusal from the store."""
+
+    code: ClassVar[str] = "ORT100002"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = "renewal of the {lock} lock failed after {duration_ms} ms: {reason}"
+    advice: ClassVar[str] = "Look at the database at this time."
+    lock: Lock
+    token: int
+    duration_ms: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class RenewalSlow(Event):
+    """A renewal succeeded but took longer than its period."""
+
+    code: ClassVar[str] = "ORT100003"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "renewal of the {lock} lock took {duration_ms} ms, period {period_ms} ms"
+    advice: ClassVar[str] = "The database is slow: find out why before a renewal fails."
+    lock: Lock
+    token: int
+    duration_ms: float
+    period_ms: int
+
+
+@dataclass(frozen=True)
+class RenewalGap(Event):
+    """Two renewals were further apart than they should be."""
+
+    code: ClassVar[str] = "ORT100004"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "renewals of the {lock} lock were {gap_ms} ms apart, period {period_ms} ms,"
+        " expiration {expiration_ms} ms"
+    )
+    advice: ClassVar[str] = "The process was paused or starved: look at the host's load and memory."
+    lock: Lock
+    token: int
+    gap_ms: float
+    period_ms: int
+    expiration_ms: int
+
+
+@dataclass(frozen=True)
+class RenewalNotTriggered(Event):
+    """The scheduler did not run a renewal in time; the watchdog asked for it again."""
+
+    code: ClassVar[str] = "ORT100005"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "renewal of the {lock} lock not triggered for {late_ms} ms;"
+        " {remaining_ms} ms of the lease remain"
+    )
+    advice: ClassVar[str] = "The host's clock stepped, or the process is starved."
+    lock: Lock
+    token: int
+    late_ms: float
+    remaining_ms: float
+
+
+@dataclass(frozen=True)
+class FencedWriteRefused(Event):
+    """The journal refused a batch of this node because a newer token is fenced."""
+
+    code: ClassVar[str] = "ORT100006"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = "journal write under token {token} refused: {reason}"
+    advice: ClassVar[str] = "Nothing: this is the fence at work. The node stops with code 74."
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClockDrift(Event):
+    """The node's wall clock and the database's are further apart than allowed."""
+
+    code: ClassVar[str] = "ORT100007"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "clock of this node is {drift_ms} ms off the database's,"
+        " jdbc-allowed-time-diff {allowed_ms} ms; leases are not affected"
+    )
+    advice: ClassVar[str] = "Mend time synchronisation, so that logs can be compared."
+    drift_ms: float
+    allowed_ms: int
+
+
+@dataclass(frozen=True)
+class TakeoverTimings(Event):
+    """How long each part of becoming live took."""
+
+    code: ClassVar[str] = "ORT100008"
+    text: ClassVar[str] = (
+        "serving under token {token}: lock taken {detection_ms} ms after it was free,"
+        " fence {fence_ms} ms, load {load_ms} ms, open {open_ms} ms"
+    )
+    token: int
+    detection_ms: float
+    fence_ms: float
+    load_ms: float
+    open_ms: float
+
+
+@dataclass(frozen=True)
+class StoreUnavailableEvent(Event):
+    """The database does not answer; a waiting node goes on waiting."""
+
+    code: ClassVar[str] = "ORT100009"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "database unavailable: {reason}"
+    advice: ClassVar[str] = "Bring the database back; waiting nodes go on by themselves."
+    reason: str
+
+
+@dataclass(frozen=True)
+class StoreRecovered(Event):
+    """The database answers again."""
+
+    code: ClassVar[str] = "ORT100010"
+    text: ClassVar[str] = "database available again after {outage_ms} ms"
+    outage_ms: float
+
+
+@dataclass(frozen=True)
+class FailbackRequested(Event):
+    """A live node returned and asks this backup to hand over."""
+
+    code: ClassVar[str] = "ORT100011"
+    text: ClassVar[str] = "failback requested: handing over to the returning live node"
+
+
+@dataclass(frozen=True)
+class StateWritten(Event):
+    """The shared state changed."""
+
+    code: ClassVar[str] = "ORT100012"
+    text: ClassVar[str] = "state {state} written"
+    state: State
+
+
+@dataclass(frozen=True)
+class FenceAdvanced(Event):
+    """From here on no older node can write to the journal."""
+
+    code: ClassVar[str] = "ORT100013"
+    text: ClassVar[str] = "journal fenced at token {token} in {duration_ms} ms"
+    token: int
+    duration_ms: float
+
+
+@dataclass(frozen=True)
+class LockReleased(Event):
+    """A lock was given back in good order."""
+
+    code: ClassVar[str] = "ORT100014"
+    text: ClassVar[str] = "{lock} lock released, token {token}"
+    lock: Lock
+    token: int
+
+
+@dataclass(frozen=True)
+class ReleaseFailed(Event):
+    """A lock could not be given back; it expires by itself."""
+
+    code: ClassVar[str] = "ORT100015"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "{lock} lock not released, it will expire by itself: {reason}"
+    lock: Lock
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class StaleFailback(Event):
+    """A live node asked for failback and then never took the lock; the backup takes over."""
+
+    code: ClassVar[str] = "ORT100016"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "state {state} but nobody took the live lock for {waited_ms} ms"
+    advice: ClassVar[str] = "The returning live node died on its way: find out why."
+    state: State
+    waited_ms: float
+
+
+def _all_events() -> dict[str, type[Event]]:
+    registry: dict[str, type[Event]] = {}
+    for kind in Event.__subclasses__():
+        if kind.code in registry:
+            raise ValueError(f"{kind.code} is used by {kind} and {registry[kind.code]}")
+        registry[kind.code] = kind
+    return registry
+
+
+REGISTRY = _all_events()
+"""Every code of the failover log and its event."""

@@ -1,0 +1,115 @@
+"""NODE_MANAGER_STORE in memory: the same promises, for tests and simulations of the protocol."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.store import Acquired, NodeManagerStore
+
+
+@dataclass
+class _LockRow:
+    holder_id: str | None = None
+    expires_seconds: float = 0.0
+    token: int = 0
+
+
+class MemoryNodeManagerStore(NodeManagerStore):
+    """Shared by the node managers of one process; ``clock`` is the store's clock, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._rows = {lock: _LockRow() for lock in Lock}
+        self._state = State.NOT_STARTED
+        self._node_id: str | None = None
+        self.fence_token = 0
+        """Row 4; a journal in memory compares with it."""
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(0, UTC) + timedelta(seconds=self._clock())
+
+    def _matches(self, lock: Lock, holder_id: str, token: int) -> bool:
+        row = self._rows[lock]
+        return row.holder_id == holder_id and row.token == token
+
+    def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
+        """Take the lock if it is free or expired."""
+        with self._mutex:
+            row, now = self._rows[lock], self._clock()
+            if row.holder_id is not None and row.expires_seconds > now:
+                return None
+            row.holder_id = holder_id
+            row.expires_seconds = now + expiration_ms / 1000
+            row.token += 1
+            return Acquired(row.token, self._now())
+
+    def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
+        """Set the expiry anew."""
+        with self._mutex:
+            if not self._matches(lock, holder_id, token):
+                return None
+            self._rows[lock].expires_seconds = self._clock() + expiration_ms / 1000
+            return self._now()
+
+    def release(self, lock: Lock, holder_id: str, token: int) -> bool:
+        """Free the lock."""
+        with self._mutex:
+            if not self._matches(lock, holder_id, token):
+                return False
+            self._rows[lock].holder_id = None
+            return True
+
+    def advance_fence(self, holder_id: str, token: int) -> bool:
+        """Advance the fence."""
+        with self._mutex:
+            held = (
+                self._matches(Lock.LIVE, holder_id, token)
+                and self._rows[Lock.LIVE].expires_seconds > self._clock()
+            )
+            if not held or self.fence_token > token:
+                return False
+            self.fence_token = token
+            return True
+
+    def write_state(self, state: State, *, expected: State | None = None) -> bool:
+        """Write the shared state."""
+        with self._mutex:
+            if expected is not None and self._state is not expected:
+                return False
+            self._state = state
+            return True
+
+    def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
+        """Write the shared state, guarded."""
+        with self._mutex:
+            if not self._matches(Lock.LIVE, holder_id, token):
+                return False
+            self._state = state
+            return True
+
+    def create_node_id(self, candidate: str) -> str:
+        """Create the node id once."""
+        with self._mutex:
+            if self._node_id is None:
+                self._node_id = candidate
+            return self._node_id
+
+    def status(self) -> NodeManagerStatus:
+        """Read everything."""
+        with self._mutex:
+            return NodeManagerStatus(
+                self._state,
+                self._lock_status(Lock.LIVE),
+                self._lock_status(Lock.BACKUP),
+                self._node_id,
+                self.fence_token,
+                self._now(),
+            )
+
+    def _lock_status(self, lock: Lock) -> LockStatus:
+        row = self._rows[lock]
+        left = None if row.holder_id is None else row.expires_seconds - self._clock()
+        return LockStatus(lock, row.holder_id, row.token, left)

@@ -1,0 +1,188 @@
+"""The statements on NODE_MANAGER_STORE; each compares time by the database's clock only."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    MetaData,
+    Row,
+    Select,
+    Update,
+    and_,
+    or_,
+    select,
+    update,
+)
+
+from config.settings import DatabaseStoreSettings
+from database import (
+    Database,
+    db_now,
+    db_now_plus_ms,
+    seconds_until,
+    translate_errors,
+    write_transaction,
+)
+from nodemanager.errors import NodeManagerError
+from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.store import Acquired, NodeManagerStore
+from nodemanager.tables import node_manager_store
+
+_STATE_ROW = 0
+_NODE_ID_ROW = 3
+_FENCE_ROW = 4
+_ROWS = 5
+
+
+class SqlNodeManagerStore(NodeManagerStore):
+    """NODE_MANAGER_STORE through one engine: what must not wait for others gets one of its own."""
+
+    def __init__(self, database: Database, settings: DatabaseStoreSettings, engine: Engine) -> None:
+        self._engine = engine
+        self._urgent = database.turnstile.urgent
+        name = settings.node_manager_store_table_name
+        self._table = node_manager_store(MetaData(), name, database.dialect)
+
+    def _held_by(self, lock: Lock, holder_id: str, token: int) -> Any:
+        c = self._table.c
+        return and_(c.id == int(lock), c.holder_id == holder_id, c.holder_token == token)
+
+    def _update_one(self, connection: Connection, statement: Update) -> bool:
+        return connection.execute(statement).rowcount == 1
+
+    def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
+        """Take the lock if it is free or expired, by one UPDATE."""
+        c = self._table.c
+        free = or_(
+            c.holder_id.is_(None),
+            c.holder_expiration_time.is_(None),
+            c.holder_expiration_time <= db_now(),
+        )
+        take = (
+            update(self._table)
+            .where(c.id == int(lock), free)
+            .values(
+                holder_id=holder_id,
+                holder_expiration_time=db_now_plus_ms(expiration_ms),
+                holder_token=c.holder_token + 1,
+            )
+        )
+        what = f"acquire the {lock.name.lower()} lock"
+        with self._urgent(), write_transaction(self._engine, what) as connection:
+            if not self._update_one(connection, take):
+                return None
+            read = select(c.holder_token, db_now()).where(c.id == int(lock))
+            token, now = connection.execute(read).one()
+            return Acquired(int(token), now)
+
+    def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
+        """Set the expiry anew, by one UPDATE that matches holder and token."""
+        extend = (
+            update(self._table)
+            .where(self._held_by(lock, holder_id, token))
+            .values(holder_expiration_time=db_now_plus_ms(expiration_ms))
+        )
+        what = f"renew the {lock.name.lower()} lock"
+        with self._urgent(), write_transaction(self._engine, what) as connection:
+            if not self._update_one(connection, extend):
+                return None
+            now: datetime = connection.execute(select(db_now())).scalar_one()
+            return now
+
+    def release(self, lock: Lock, holder_id: str, token: int) -> bool:
+        """Free the lock, by one UPDATE that matches holder and token."""
+        free = (
+            update(self._table)
+            .where(self._held_by(lock, holder_id, token))
+            .values(holder_id=None, holder_expiration_time=None)
+        )
+        what = f"release the {lock.name.lower()} lock"
+        with self._urgent(), write_transaction(self._engine, what) as connection:
+            return self._update_one(connection, free)
+
+    def advance_fence(self, holder_id: str, token: int) -> bool:
+        """Write row 4, which waits for journal transactions that share it, then check row 1.
+
+        The check comes second because the wait may outlast the lease.
+        """
+        c = self._table.c
+        advance = (
+            update(self._table)
+            .where(c.id == _FENCE_ROW, c.holder_token <= token)
+            .values(holder_token=token, holder_id=holder_id)
+        )
+        held = select(c.id).where(
+            self._held_by(Lock.LIVE, holder_id, token), c.holder_expiration_time > db_now()
+        )
+        with self._urgent(), write_transaction(self._engine, "advance the fence") as connection:
+            if not self._update_one(connection, advance):
+                return False
+            if connection.execute(held).first() is None:
+                connection.rollback()
+                return False
+            return True
+
+    def write_state(self, state: State, *, expected: State | None = None) -> bool:
+        """Write row 0."""
+        c = self._table.c
+        change = update(self._table).where(c.id == _STATE_ROW).values(state=state.value)
+        if expected is not None:
+            change = change.where(c.state == expected.value)
+        with self._urgent(), write_transaction(self._engine, "write the state") as connection:
+            return self._update_one(connection, change)
+
+    def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
+        """Write row 0 in the transaction that finds row 1 held, and keeps it so until the end."""
+        guard = select(self._table.c.id).where(self._held_by(Lock.LIVE, holder_id, token))
+        c = self._table.c
+        change = update(self._table).where(c.id == _STATE_ROW).values(state=state.value)
+        with self._urgent(), write_transaction(self._engine, "write the state") as connection:
+            if connection.execute(guard.with_for_update(read=True)).first() is None:
+                return False
+            return self._update_one(connection, change)
+
+    def create_node_id(self, candidate: str) -> str:
+        """Create the node id by one UPDATE that only the first node's can match."""
+        c = self._table.c
+        create = (
+            update(self._table)
+            .where(c.id == _NODE_ID_ROW, c.node_id.is_(None))
+            .values(node_id=candidate)
+        )
+        with self._urgent(), write_transaction(self._engine, "create the node id") as connection:
+            connection.execute(create)
+            read = select(c.node_id).where(c.id == _NODE_ID_ROW)
+            return str(connection.execute(read).scalar_one())
+
+    def status(self) -> NodeManagerStatus:
+        """Read all rows in one statement."""
+        with (
+            translate_errors("read the node manager's store"),
+            self._engine.connect() as connection,
+        ):
+            rows = {row.id: row for row in connection.execute(self._select_all())}
+        if len(rows) < _ROWS:
+            raise NodeManagerError(
+                f"table {self._table.name} has {len(rows)} of its {_ROWS} rows: it was emptied or"
+                " not migrated; run `orthia db upgrade`, which puts missing rows back"
+            )
+        return NodeManagerStatus(
+            state=State(rows[_STATE_ROW].state),
+            live=_lock_status(Lock.LIVE, rows[Lock.LIVE]),
+            backup=_lock_status(Lock.BACKUP, rows[Lock.BACKUP]),
+            node_id=rows[_NODE_ID_ROW].node_id,
+            fence_token=int(rows[_FENCE_ROW].holder_token),
+            database_time=rows[_STATE_ROW].now,
+        )
+
+    def _select_all(self) -> Select[Any]:
+        c = self._table.c
+        left = seconds_until(c.holder_expiration_time).label("left")
+        return select(self._table, left, db_now().label("now")).where(c.id < _ROWS)
+
+
+def _lock_status(lock: Lock, row: Row[Any]) -> LockStatus:
+    left = None if row.holder_id is None or row.left is None else float(row.left)
+    return LockStatus(lock, row.holder_id, int(row.holder_token), left)
