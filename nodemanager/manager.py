@@ -1,0 +1,491 @@
+"""The node manager: waits for locks, keeps them, advances the fence, gives them back.
+
+Methods have the names of Artemis' NodeManager in snake case. They block and belong on an activation
+thread; ``is_lease_valid``, ``fencing_token`` and ``interrupt`` may be used from any.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TypeVar
+
+from config.clock import monotonic_seconds
+from config.errors import OrthiaError
+from config.rules import lease_query_timeout
+from config.settings import DatabaseStoreSettings, Role
+from database import Database, StoreError, StoreUnavailable, TransientStoreError
+from nodemanager.activation import BackupWatch, Decision, decide, still_wanted
+from nodemanager.errors import Interrupted, LockAcquisitionTimeout, LockLost, NotHeld
+from nodemanager.events import (
+    BackupAnnounced,
+    BackupLockObtained,
+    BackupStarted,
+    Event,
+    FenceAdvanced,
+    LeaseLost,
+    LiveLockObtained,
+    LockReleased,
+    NodeStarted,
+    ReleaseFailed,
+    StaleFailback,
+    StateWritten,
+    StoreRecovered,
+    StoreUnavailableEvent,
+    WaitingForBackupLock,
+    WaitingForLiveLock,
+)
+from nodemanager.failover_log import FailoverLog, FailoverLogTable
+from nodemanager.judgement import DriftJudge
+from nodemanager.keepalive import KeepAlive
+from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.locker import LeaseDatabaseLocker
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.store import NodeManagerStore
+
+_Result = TypeVar("_Result")
+LockListener = Callable[[str], None]
+
+_MAX_POLL_SECONDS = 0.5
+_MIN_POLL_SECONDS = 0.02
+_LOG_CLOSE_SECONDS = 2.0
+_HOLDER_ID_LENGTH = 128
+
+
+def poll_seconds(renew_period_ms: int) -> float:
+    """Return how often a waiting node looks: a quarter of the renew period, half a second at most.
+
+    An orderly hand-over costs half of it on average.
+    """
+    return min(_MAX_POLL_SECONDS, max(_MIN_POLL_SECONDS, renew_period_ms / 4000))
+
+
+def new_holder_id(name: str) -> str:
+    """Return who holds a lock, for the table: node, host, process and a fresh UUID."""
+    tail = f"@{socket.gethostname()[:40]}:{os.getpid()}:{uuid.uuid4()}"
+    return name[: _HOLDER_ID_LENGTH - len(tail)] + tail
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The store through the connections that must not wait for each other."""
+
+    live: NodeManagerStore
+    backup: NodeManagerStore
+    shared: NodeManagerStore
+    fence: NodeManagerStore
+
+
+class ActivateCallback:
+    """What ``start_live_node`` and ``await_live_node`` return: the lock is held and fenced."""
+
+    def __init__(self, manager: "JdbcNodeManager", *, detection_ms: float, fence_ms: float) -> None:
+        self._manager = manager
+        self.detection_ms = detection_ms
+        """From the lock being free, as far as this node saw, to it being taken."""
+        self.fence_ms = fence_ms
+
+    def activation_complete(self) -> None:
+        """Write state L: clients are served. Raises StoreError, LockLost."""
+        self._manager.write_live_state(State.LIVE)
+
+
+class JdbcNodeManager:
+    """The node manager of a database store."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        settings: DatabaseStoreSettings,
+        *,
+        name: str,
+        log: FailoverLog,
+        holder_id: str,
+        clock: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        self.holder_id = holder_id
+        self.log = log
+        self._stores = stores
+        self._settings = settings
+        self._name = name
+        self._clock = clock
+        self._drift = DriftJudge(settings.jdbc_allowed_time_diff)
+        self._lockers = {
+            lock: LeaseDatabaseLocker(
+                store,
+                lock,
+                holder_id,
+                expiration_ms=settings.jdbc_lock_expiration,
+                clock=clock,
+                on_database_time=self._note_database_time,
+            )
+            for lock, store in ((Lock.LIVE, stores.live), (Lock.BACKUP, stores.backup))
+        }
+        self._kept: dict[Lock, KeepAlive] = {}
+        self._lock_listeners: list[LockListener] = []
+        self._renewal_listener: Callable[[Lock, float], None] = lambda *_: None
+        self._interrupted = threading.Event()
+        self._backup_lost = threading.Event()
+        self._node_id: str | None = None
+        self._outage_since: float | None = None
+
+    @classmethod
+    def from_settings(
+        cls,
+        store: DatabaseStoreSettings,
+        *,
+        name: str,
+        role: Role = Role.LIVE,
+        listener: Callable[[Event], None] | None = None,
+        clock: Callable[[], float] = monotonic_seconds,
+        database: Database | None = None,
+        log_path: Path | None = None,
+    ) -> "JdbcNodeManager":
+        """Make the node manager of this ``database-store``; connects nowhere yet.
+
+        ``listener`` hears every event, on the thread it happens on. ``log_path`` is the failover
+        log's file.
+        """
+        database = database or Database.from_settings(store)
+        timeout_ms = lease_query_timeout(store)
+
+        def open_store(purpose: str, query_timeout_ms: int) -> NodeManagerStore:
+            engine = database.dedicated_engine(purpose, query_timeout_ms=query_timeout_ms)
+            return SqlNodeManagerStore(database, store, engine)
+
+        stores = Stores(
+            live=open_store("live-lock", timeout_ms),
+            backup=open_store("backup-lock", timeout_ms),
+            shared=SqlNodeManagerStore(database, store, database.engine),
+            # The fence waits for the batch in flight, which the server ends in time.
+            fence=open_store("fence", store.jdbc_lock_expiration),
+        )
+        holder_id = new_holder_id(name)
+        log = FailoverLog(
+            node_name=name,
+            holder_id=holder_id,
+            role=role.value,
+            path=log_path,
+            table=FailoverLogTable(database, store),
+            listener=listener,
+        )
+        return cls(stores, store, name=name, log=log, holder_id=holder_id, clock=clock)
+
+    # --- the life of the node manager
+
+    def start(self) -> None:
+        """Create or read the node id; waits while the database is away.
+
+        The schema must exist. Raises Interrupted, StoreError.
+        """
+        candidate = str(uuid.uuid4())
+        node_id = self._patiently(lambda: self._stores.shared.create_node_id(candidate))
+        self._node_id = self.log.node_id = node_id
+        url = self._settings.jdbc_connection_url.display
+        self.log.emit(NodeStarted(metadata.version("orthia"), self.log.role, url, node_id))
+
+    def stop(self) -> None:
+        """Stop every thread and close the log; locks that are held are left to expire."""
+        self.interrupt()
+        for keep_alive in list(self._kept.values()):
+            keep_alive.stop()
+        self.log.close(_LOG_CLOSE_SECONDS)
+
+    def interrupt(self) -> None:
+        """Make every present and later wait raise Interrupted."""
+        self._interrupted.set()
+        self._backup_lost.set()
+
+    def read_node_id(self) -> str:
+        """Return the node id of the pair; raises NotHeld before ``start``."""
+        if self._node_id is None:
+            raise NotHeld("the node id is known after start()")
+        return self._node_id
+
+    def register_lock_listener(self, callback: LockListener) -> None:
+        """Have ``callback`` called with the reason, once, when the live lease is lost.
+
+        It is called on a keep-alive or watchdog thread and must not wait for the store.
+        """
+        self._lock_listeners.append(callback)
+
+    def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
+        """Have ``callback`` called with lock and seconds after each successful renewal."""
+        self._renewal_listener = callback
+
+    # --- what is held
+
+    @property
+    def fencing_token(self) -> int:
+        """The token of the live lease; raises NotHeld."""
+        return self._live().lease.token
+
+    def is_lease_valid(self) -> bool:
+        """Return whether the live lease is certainly held; cheap enough for every delivery."""
+        keep_alive = self._kept.get(Lock.LIVE)
+        return keep_alive is not None and keep_alive.is_valid()
+
+    def lease_seconds_remaining(self) -> float | None:
+        """Return what the stopwatch leaves of the live lease; None if it is not held."""
+        keep_alive = self._kept.get(Lock.LIVE)
+        if keep_alive is None or not keep_alive.is_valid():
+            return None
+        return keep_alive.lease.deadline_seconds - self._clock()
+
+    def status(self) -> NodeManagerStatus:
+        """Read what the store says; raises StoreError."""
+        return self._stores.shared.status()
+
+    def is_awaiting_failback(self) -> bool:
+        """Return whether a live node asks for its place back; raises StoreError."""
+        return self.status().state is State.FAILING_BACK
+
+    def is_backup_live(self) -> bool:
+        """Return whether some backup is next in line, or live already; raises StoreError."""
+        return self.status().backup.is_held
+
+    # --- live
+
+    def start_live_node(self) -> ActivateCallback:
+        """Write state F, wait for the live lock, keep it, advance the fence.
+
+        Raises LockAcquisitionTimeout, LockLost, Interrupted.
+        """
+        self._patiently(lambda: self._stores.shared.write_state(State.FAILING_BACK))
+        self.log.emit(StateWritten(State.FAILING_BACK))
+        started = self._clock()
+        try:
+            lease = self._wait_for_live_lock(started)
+        except (LockAcquisitionTimeout, Interrupted):
+            self._withdraw_failback()
+            raise
+        return self._activate(lease, detection_ms=(self._clock() - started) * 1000)
+
+    def _wait_for_live_lock(self, started: float) -> Lease:
+        timeout_ms = self._settings.jdbc_lock_acquisition_timeout
+        announced = False
+        while True:
+            lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
+            if lease is not None:
+                return lease
+            status = self._patiently(self._lockers[Lock.LIVE].status)
+            if not announced:
+                self.log.emit(WaitingForLiveLock(Lock.LIVE, status.holder_id or "nobody"))
+                announced = True
+            if 0 <= timeout_ms <= (self._clock() - started) * 1000:
+                raise LockAcquisitionTimeout(
+                    f"the live lock was not free within jdbc-lock-acquisition-timeout"
+                    f" {timeout_ms} ms; it is held by {status.holder_id}: another live node runs,"
+                    " or a backup that does not allow failback"
+                )
+            self._pause(self._until_free(status))
+
+    def _withdraw_failback(self) -> None:
+        """Take state F back if somebody serves, so that nobody hands over to a node that left."""
+        with contextlib.suppress(StoreError):
+            if self._stores.shared.status().live.is_held:
+                self._stores.shared.write_state(State.LIVE, expected=State.FAILING_BACK)
+
+    # --- backup
+
+    def start_backup(self) -> None:
+        """Wait for the backup lock, however long, and keep it; raises Interrupted."""
+        self.log.emit(WaitingForBackupLock(Lock.BACKUP))
+        while True:
+            lease = self._patiently(self._lockers[Lock.BACKUP].try_acquire)
+            if lease is not None:
+                break
+            self._pause(self._until_free(self._patiently(self._lockers[Lock.BACKUP].status)))
+        self._backup_lost.clear()
+        self._keep(lease, self._lose_backup_lock)
+        self.log.emit(BackupLockObtained(Lock.BACKUP, lease.token))
+        self.log.emit(BackupStarted())
+        holder = self._patiently(self.status).live.holder_id
+        self.log.emit(BackupAnnounced(holder or "nobody"))
+
+    def await_live_node(self) -> ActivateCallback:
+        """Wait until this node may be live, take the live lock, advance the fence.
+
+        A backup lock lost meanwhile is waited for again. Raises LockLost, Interrupted.
+        """
+        watch = BackupWatch()
+        while True:
+            if self._backup_lost.is_set():
+                self._pause(0)
+                self._forget(Lock.BACKUP)
+                self.start_backup()
+                watch = BackupWatch()
+            status = self._patiently(self.status)
+            expiration_ms = self._settings.jdbc_lock_expiration
+            decision, watch = decide(status, watch, self._clock(), expiration_ms)
+            if decision is Decision.WAIT:
+                self._pause(self._until_free(status.live))
+                continue
+            lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
+            if lease is not None and self._keeps(lease, decision, watch):
+                overdue = -(status.live.expires_in_seconds or 0.0)
+                return self._activate(lease, detection_ms=max(0.0, overdue * 1000))
+
+    def _keeps(self, lease: Lease, decision: Decision, watch: BackupWatch) -> bool:
+        state = self._patiently(self.status).state
+        if not still_wanted(decision, state):
+            self._patiently(lambda: self._lockers[Lock.LIVE].release(lease))
+            return False
+        if decision is Decision.TAKE_STALE:
+            since = watch.unheld_since_seconds or self._clock()
+            self.log.emit(StaleFailback(state, (self._clock() - since) * 1000))
+        return True
+
+    def await_active_status(self) -> None:
+        """Wait until some node serves, however long; raises Interrupted."""
+        while self._patiently(self.status).state is not State.LIVE:
+            self._pause(poll_seconds(self._settings.jdbc_lock_renew_period))
+
+    def release_backup(self) -> None:
+        """Give the backup lock to the next in line, if it is held."""
+        self._release(Lock.BACKUP)
+
+    def stop_backup(self) -> None:
+        """End a backup that never became live."""
+        self._release(Lock.BACKUP)
+
+    # --- the end of being live
+
+    def pause_live_server(self) -> None:
+        """Write state P and release the live lock: backups stay passive."""
+        if self.is_lease_valid():
+            try:
+                self.write_live_state(State.PAUSED)
+            except OrthiaError as error:
+                lease = self._live().lease
+                self.log.emit(ReleaseFailed(lease.lock, lease.token, f"state P: {error}"))
+        self._release(Lock.LIVE)
+
+    def crash_live_server(self) -> None:
+        """Release the live lock and leave the state: a backup takes over at once."""
+        self._release(Lock.LIVE)
+
+    def write_live_state(self, state: State) -> None:
+        """Write the state as the live node; raises StoreError, LockLost, NotHeld."""
+        lease = self._live().lease
+        if not self._stores.shared.write_state_as_live(state, self.holder_id, lease.token):
+            raise LockLost(f"state {state.value} not written: the live lock is not ours any more")
+        self.log.emit(StateWritten(state))
+
+    # --- inside
+
+    def _live(self) -> KeepAlive:
+        keep_alive = self._kept.get(Lock.LIVE)
+        if keep_alive is None:
+            raise NotHeld("this node does not hold the live lock")
+        return keep_alive
+
+    def _activate(self, lease: Lease, *, detection_ms: float) -> ActivateCallback:
+        self._keep(lease, self._lose_live_lock)
+        self.log.emit(LiveLockObtained(Lock.LIVE, lease.token))
+        asked = self._clock()
+        while not self._try_advance_fence(lease):
+            self._pause(poll_seconds(self._settings.jdbc_lock_renew_period))
+        fence_ms = (self._clock() - asked) * 1000
+        self.log.emit(FenceAdvanced(lease.token, fence_ms))
+        return ActivateCallback(self, detection_ms=detection_ms, fence_ms=fence_ms)
+
+    def _try_advance_fence(self, lease: Lease) -> bool:
+        if not self.is_lease_valid():
+            raise LockLost("the live lease was lost before the journal was fenced")
+        try:
+            advanced = self._stores.fence.advance_fence(self.holder_id, lease.token)
+        except (StoreUnavailable, TransientStoreError):
+            return False  # renewals decide whether there is a next attempt
+        if not advanced:
+            raise LockLost("the fence belongs to a newer token: another node became live")
+        return True
+
+    def _keep(self, lease: Lease, on_lost: Callable[[Lease, str], None]) -> None:
+        keep_alive = KeepAlive(
+            self._lockers[lease.lock],
+            lease,
+            period_ms=self._settings.jdbc_lock_renew_period,
+            expiration_ms=self._settings.jdbc_lock_expiration,
+            clock=self._clock,
+            report=self.log.emit,
+            on_lost=lambda reason: on_lost(lease, reason),
+            on_renewed=lambda seconds: self._renewal_listener(lease.lock, seconds),
+        )
+        self._kept[lease.lock] = keep_alive
+        keep_alive.start()
+
+    def _lose_live_lock(self, lease: Lease, reason: str) -> None:
+        self.log.emit(LeaseLost(lease.lock, lease.token, reason))
+        for listener in self._lock_listeners:
+            listener(reason)
+
+    def _lose_backup_lock(self, lease: Lease, reason: str) -> None:
+        self.log.emit(LeaseLost(lease.lock, lease.token, reason))
+        self._backup_lost.set()
+
+    def _forget(self, lock: Lock) -> None:
+        keep_alive = self._kept.pop(lock, None)
+        if keep_alive is not None:
+            keep_alive.stop()
+
+    def _release(self, lock: Lock) -> None:
+        """Give a lock back within one query's time; a lease that is not valid is left alone."""
+        keep_alive = self._kept.get(lock)
+        if keep_alive is None:
+            return
+        valid = keep_alive.is_valid()
+        keep_alive.stop()
+        keep_alive.wait_idle(lease_query_timeout(self._settings) / 1000)
+        lease = keep_alive.lease
+        self._kept.pop(lock, None)
+        if not valid:
+            return
+        try:
+            self._lockers[lock].release(lease)
+        except StoreError as error:
+            self.log.emit(ReleaseFailed(lock, lease.token, str(error)))
+        else:
+            self.log.emit(LockReleased(lock, lease.token))
+
+    def _note_database_time(self, database_time: datetime, asked: float, now: float) -> None:
+        wall = datetime.now(UTC)
+        drift = self._drift.observe(database_time, wall, asked_seconds=asked, now=now)
+        self.log.offset = self._drift.offset
+        if drift is not None:
+            self.log.emit(drift)
+
+    def _until_free(self, status: LockStatus) -> float:
+        """Return how long to wait before looking at a lock again: no longer than it can last."""
+        period = poll_seconds(self._settings.jdbc_lock_renew_period)
+        if status.expires_in_seconds is None:
+            return period
+        return min(period, max(_MIN_POLL_SECONDS, status.expires_in_seconds))
+
+    def _pause(self, seconds: float) -> None:
+        if self._interrupted.wait(seconds):
+            raise Interrupted("the node is being stopped")
+
+    def _patiently(self, ask: Callable[[], _Result]) -> _Result:
+        """Ask the store, again and again while it is away: a waiting node outlives an outage."""
+        while True:
+            self._pause(0)
+            try:
+                answer = ask()
+            except (StoreUnavailable, TransientStoreError) as error:
+                if self._outage_since is None:
+                    self._outage_since = self._clock()
+                    self.log.emit(StoreUnavailableEvent(str(error)))
+            else:
+                if self._outage_since is not None:
+                    outage_ms = (self._clock() - self._outage_since) * 1000
+                    self._outage_since = None
+                    self.log.emit(StoreRecovered(outage_ms))
+                return answer
+            self._pause(_MAX_POLL_SECONDS)

@@ -1,0 +1,82 @@
+"""The failover logs of all nodes as one timeline, from the database and from files."""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import MetaData, select
+
+from config.settings import DatabaseStoreSettings
+from database import Database, translate_errors
+from nodemanager.failover_log import Entry
+from nodemanager.tables import failover_log
+
+LOGGER = logging.getLogger("orthia.failover")
+
+
+def read_table(
+    database: Database,
+    settings: DatabaseStoreSettings,
+    *,
+    after_id: int = 0,
+    since: datetime | None = None,
+) -> tuple[list[Entry], int]:
+    """Read FAILOVER_LOG beyond the row ``after_id``; returns the entries and the last row's id.
+
+    An entry without a database time of its own has the time its row was inserted. Raises
+    StoreError.
+    """
+    name = settings.failover_log_table_name
+    table = failover_log(MetaData(), name, database.dialect)
+    c = table.c
+    query = select(c.id, c.db_time, c.detail).where(c.id > after_id).order_by(c.id)
+    if since is not None:
+        query = query.where(c.db_time >= since)
+    entries: list[Entry] = []
+    last_id = after_id
+    with translate_errors("read the failover log"), database.engine.connect() as connection:
+        for row in connection.execute(query):
+            last_id = row.id
+            entry = _parse(row.detail, f"{name} row {row.id}", row.db_time)
+            if entry is not None:
+                entries.append(entry)
+    return entries, last_id
+
+
+def read_files(paths: Iterable[Path]) -> list[Entry]:
+    """Read failover log files; a line that is none (a torn last one, say) is named and skipped.
+
+    Raises OSError if a file cannot be read.
+    """
+    entries: list[Entry] = []
+    for path in paths:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                entry = _parse(line, f"{path}:{number}", None) if line.strip() else None
+                if entry is not None:
+                    entries.append(entry)
+    return entries
+
+
+def _parse(line: str, where: str, db_time: datetime | None) -> Entry | None:
+    try:
+        entry = Entry.from_json(line)
+    except ValueError as error:
+        LOGGER.warning("%s is not a failover log line (%s): skipped", where, error)
+        return None
+    if entry.db_time is None and db_time is not None:
+        return Entry(**{**vars(entry), "db_time": db_time})
+    return entry
+
+
+def merge(*logs: Iterable[Entry]) -> list[Entry]:
+    """Return all entries in order of time, each event once.
+
+    The order is by the database's clock; a node that did not know it yet is placed by its own.
+    """
+    unique = {(entry.holder_id, entry.event_seq): entry for log in logs for entry in log}
+    return sorted(
+        unique.values(),
+        key=lambda entry: (entry.db_time or entry.node_time, entry.holder_id, entry.event_seq),
+    )
