@@ -2,7 +2,8 @@
 
 Every call and every callback happens on one thread, the event loop's, unless a docstring says
 otherwise. Callbacks come through the ``post`` the journal was opened with, so never from within
-the call they answer, and the ``done`` of stored units come in the order they were appended.
+the call they answer, and the ``done`` of stored units come in the order they were appended. A
+callback does not raise.
 """
 
 from abc import ABC, abstractmethod
@@ -69,6 +70,8 @@ class MessageJournal(ABC):
     """Queues and addresses as they were when the journal was opened."""
     recovery_horizon: int
     """Rows up to this seq may be of earlier epochs; everything appended now is above it."""
+    max_record_bytes: int
+    """The largest encoded message the store takes; RecordTooLarge is raised for larger ones."""
 
     @property
     @abstractmethod

@@ -49,6 +49,7 @@ class Journal(MessageJournal):
     ) -> None:
         self.bindings = recovered.bindings
         self.recovery_horizon = recovered.horizon
+        self.max_record_bytes = store.max_record_bytes
         self._limits = limits
         self._post = post
         self._on_failure = on_failure

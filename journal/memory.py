@@ -93,6 +93,7 @@ class MemoryJournal(MessageJournal):
         limits = limits or JournalLimits()
         self.store = MemoryStore() if store is None else store
         self.auto_commit = auto_commit
+        self.max_record_bytes = max_record_bytes
         self.failure: OrthiaError | None = None
         self.waiting: deque[Appended] = deque()
         self._posted: deque[Callable[[], None]] = deque()

@@ -135,7 +135,9 @@ class Writer:
             except StoreError as error:
                 step = after_failure(error, unresolved=unresolved, lease_valid=self._still_valid())
                 if step is NextStep.GIVE_UP:
-                    raise JournalError(f"{batch.describe()} was not stored: {error}") from error
+                    raise JournalError(
+                        f"{batch.describe()} was given up, and not confirmed to any client: {error}"
+                    ) from error
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
                 self._abandoned.wait(pause_seconds(attempts))
             else:

@@ -1,0 +1,80 @@
+"""What is too large is refused beforehand, and nothing waits without a bound."""
+
+import pytest
+
+from journal import JournalLimits, MemoryJournal, RecordTooLarge, Unit, encode_message
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload, record
+from tests.support.servers import ServerProcess
+
+
+def test_a_record_too_large_harms_nobody_else() -> None:
+    """A message the store cannot take is refused when appended, whole unit and all."""
+    journal = MemoryJournal(max_record_bytes=100)
+    done: list[int] = []
+    journal.append_message(QUEUE, b"x" * 100, lambda: done.append(1))
+    with pytest.raises(RecordTooLarge, match="101 bytes is too large for the journal"):
+        journal.append_message(QUEUE, b"x" * 101, lambda: done.append(2))
+    unit = Unit(lambda: done.append(3))
+    unit.add_message([QUEUE], b"x")
+    unit.add_message([QUEUE], b"x" * 101)
+    with pytest.raises(RecordTooLarge):
+        journal.append_unit(unit)
+    journal.append_message(QUEUE, b"x", lambda: done.append(4))
+    journal.run_posted()
+    assert done == [1, 4]
+    assert len(journal.store.messages) == 2
+
+
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("queues", [[QUEUE], [QUEUE, OTHER_QUEUE]])
+def test_the_largest_record_fits_the_packet(sql_store: SqlJournalStore, queues: list[int]) -> None:
+    """A record of exactly the announced size is stored and read back, alone or among others."""
+    journal = sql_store.open()
+    empty = len(payload(""))
+    largest = encode_message(record("x" * (journal.max_record_bytes - empty)))
+    unit = Unit()
+    unit.add_message([QUEUE], payload("before"))
+    unit.add_message(queues, largest)
+    unit.add_message([QUEUE], payload("after"))
+    journal.append_unit(unit)
+    journal.append_message(QUEUE, largest, None)
+    sql_store.settle(journal)
+    sizes = [len(body) + empty for body in sql_store.bodies(journal)]
+    assert sizes == [
+        len(payload("before")),
+        journal.max_record_bytes,
+        len(payload("after")),
+        journal.max_record_bytes,
+    ]
+    assert not sql_store.failures
+
+
+def test_closing_is_bounded_when_the_server_hangs(private_server: ServerProcess) -> None:
+    """A database that does not answer cannot hold a stop up, nor have anything confirmed."""
+    settings = private_server.settings(private_server.create_database())
+    store = SqlJournalStore(settings)
+    limits = JournalLimits(drain_timeout_ms=300, abandon_timeout_ms=300)
+    journal = store.open(limits=limits)
+    store.append(journal, "stored")
+    done: list[int] = []
+    private_server.pause()
+    try:
+        journal.append_message(QUEUE, payload(), lambda: done.append(1))
+        assert journal.close(drain=True) is False
+    finally:
+        private_server.resume()
+    store.close()
+    store.loop.run_posted()
+    assert done == []
+
+
+def test_closing_does_not_wait_for_a_server_that_is_gone(private_server: ServerProcess) -> None:
+    """An abandoning close ends the retries at once."""
+    store = SqlJournalStore(private_server.settings(private_server.create_database()))
+    journal = store.open()
+    store.append(journal, "stored")
+    private_server.kill()
+    journal.append_message(QUEUE, payload(), None)
+    assert journal.close(drain=False) is False
+    store.close()
+    assert not store.failures
