@@ -35,9 +35,10 @@ COPY_FROM_ROWS = 24
 """Inserted rows from which on a batch goes by COPY."""
 COPY_FROM_BYTES = 65_536
 """Payload from which on a batch goes by COPY, which sends it as it is and not in hex."""
-COPY_CHUNK_BYTES = 65_536
-"""What one message of the COPY protocol carries: large enough to be few, small enough to let the
-server work while the rest is sent; the whole buffer at once took twice as long."""
+COPY_CHUNK_BYTES = 262_144
+"""What one message of the COPY protocol carries. After each the writer must win the interpreter
+back from a busy event loop, so they are few; the server works while the rest is sent, so it is not
+all at once."""
 
 _COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
