@@ -93,9 +93,13 @@ class Journal(MessageJournal):
         """
         limits = limits or JournalLimits()
         engine = _writer_engine(database, s)
-        recovered = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
-        store = _batch_store(database, s, engine, token)
-        store.connect()
+        try:
+            recovered = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
+            store = _batch_store(database, s, engine, token)
+            store.connect()
+        except OrthiaError:
+            engine.dispose()
+            raise
         journal = cls(
             database,
             s,

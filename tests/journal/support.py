@@ -21,7 +21,7 @@ from journal import (
     encode_message,
 )
 from journal.journal import Journal
-from journal.tables import messages_table
+from journal.tables import bindings_table, messages_table
 from nodemanager.tables import node_manager_store
 
 QUEUE = 7
@@ -112,6 +112,10 @@ class JournalStore(ABC):
         """Overwrite the record of a row of MESSAGES."""
 
     @abstractmethod
+    def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
+        """Overwrite the record of a row of BINDINGS."""
+
+    @abstractmethod
     def remove(self, seq: int) -> None:
         """Delete a row of MESSAGES behind the journal's back."""
 
@@ -191,6 +195,11 @@ class MemoryJournalStore(JournalStore):
         row, epoch = self.store.messages[seq]
         self.store.messages[seq] = (row._replace(record=record_bytes), epoch)
 
+    def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
+        """See ``JournalStore``."""
+        row = self.store.bindings[binding_id]
+        self.store.bindings[binding_id] = row._replace(record=record_bytes)
+
     def remove(self, seq: int) -> None:
         """See ``JournalStore``."""
         del self.store.messages[seq]
@@ -207,6 +216,7 @@ class SqlJournalStore(JournalStore):
         metadata = MetaData()
         dialect = self.database.dialect
         self.messages: Table = messages_table(metadata, settings.message_table_name, dialect)
+        self.bindings = bindings_table(metadata, settings.bindings_table_name, dialect)
         self.fence = node_manager_store(metadata, settings.node_manager_store_table_name, dialect)
         self.advance_fence(1)
 
@@ -243,6 +253,12 @@ class SqlJournalStore(JournalStore):
     def spoil(self, seq: int, record_bytes: bytes) -> None:
         """See ``JournalStore``."""
         row = update(self.messages).where(self.messages.c.seq == seq)
+        with self.database.engine.begin() as connection:
+            connection.execute(row.values(record=record_bytes))
+
+    def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
+        """See ``JournalStore``."""
+        row = update(self.bindings).where(self.bindings.c.seq == binding_id)
         with self.database.engine.begin() as connection:
             connection.execute(row.values(record=record_bytes))
 

@@ -9,6 +9,7 @@ from config.settings import RoutingType
 from journal import (
     AddressBinding,
     BatchReport,
+    CorruptRecord,
     Fenced,
     JournalClosed,
     JournalLimits,
@@ -278,6 +279,18 @@ def test_bindings_come_back_when_the_journal_is_opened_again(store: JournalStore
     store.settle(journal)
     journal.close(drain=True)
     assert store.open().bindings == [address, queue]
+
+
+def test_a_binding_that_cannot_be_read_opens_no_journal(store: JournalStore) -> None:
+    """Without the binding a queue and its messages would be missing, so a person must look."""
+    journal = store.open()
+    binding = QueueBinding(journal.next_id(), "q", "q", RoutingType.ANYCAST)
+    journal.add_binding(binding)
+    store.settle(journal)
+    journal.close(drain=True)
+    store.spoil_binding(binding.queue_id, b"?")
+    with pytest.raises(CorruptRecord, match=f"seq {binding.queue_id} is corrupt"):
+        store.open()
 
 
 def test_ids_go_on_above_everything_ever_given_out(store: JournalStore) -> None:
