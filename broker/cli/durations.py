@@ -29,8 +29,8 @@ class Since(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         text = str(value).strip()
-        duration = parse_duration(text)
         try:
+            duration = parse_duration(text)
             if duration is not None:
                 return datetime.now(UTC) - duration
             return datetime.fromisoformat(text).astimezone(UTC)

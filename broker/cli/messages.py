@@ -94,9 +94,10 @@ def produce(
     A message that had no receipt when the connection broke is sent again to the node that serves
     then. Exit code 0 only if every message has its receipt.
     """
+    link = _link(**connection)
     with _progress("sent", count) as advance:
         producer = Producer(
-            _link(**connection),
+            link,
             destination,
             body=_bodies(size, text),
             count=count,
@@ -106,7 +107,7 @@ def produce(
             on_confirmed=lambda _: advance(1),
         )
         trouble = _run(producer)
-    _finish(producer.report, "sent", "sent again", trouble, as_json=as_json)
+    _finish(producer.report, link, "sent", "sent again", trouble, as_json=as_json)
 
 
 @click.command(
@@ -143,6 +144,7 @@ def consume(
 
     Exit code 0 only if --count messages came and their acknowledgements are stored.
     """
+    link = _link(**connection)
     with _progress("received", count) as advance:
 
         def received(frame: ServerFrame) -> None:
@@ -151,7 +153,7 @@ def consume(
                 click.echo(frame.body.decode(errors="replace"))
 
         consumer = Consumer(
-            _link(**connection),
+            link,
             destination,
             count=count,
             idle_timeout_seconds=timeout,
@@ -159,7 +161,7 @@ def consume(
             on_message=received,
         )
         trouble = _run(consumer)
-    _finish(consumer.report, "received", "received again", trouble, as_json=as_json)
+    _finish(consumer.report, link, "received", "received again", trouble, as_json=as_json)
 
 
 def _link(
@@ -218,7 +220,13 @@ def _progress(verb: str, count: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def _finish(
-    report: TrafficReport, verb: str, again: str, trouble: ClientError | None, *, as_json: bool
+    report: TrafficReport,
+    link: FailoverLink,
+    verb: str,
+    again: str,
+    trouble: ClientError | None,
+    *,
+    as_json: bool,
 ) -> None:
     latencies = report.latencies_ms(_PERCENTILES)
     if as_json:
@@ -227,6 +235,8 @@ def _finish(
                 "wanted": report.wanted,
                 "confirmed": report.confirmed,
                 "repeated": report.repeated,
+                "reconnects": link.reconnects,
+                "longest_outage_seconds": round(link.longest_outage_seconds, 3),
                 "seconds": round(report.elapsed_seconds, 3),
                 "messages_per_second": round(report.rate, 1),
                 "latency_ms": {name: round(ms, 3) for name, ms in latencies.items()},

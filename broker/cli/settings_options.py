@@ -36,6 +36,11 @@ class StoreOptions:
     overrides: Mapping[str, object]
     """Fields of DatabaseStoreSettings that were given as options."""
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the command line names a store at all."""
+        return self.config_file is not None or self.url is not None
+
     def load(self) -> Settings | None:
         """Return the settings of ``--config``; None without it. Raises ConfigurationError."""
         if self.config_file is None:

@@ -47,6 +47,19 @@ def test_what_had_no_receipt_is_sent_again() -> None:
     assert script.connections == 2
 
 
+def test_reconnections_are_counted_and_told() -> None:
+    """A person sees where the client went, and how long it was without a node."""
+    script = Script(drop_after_sends=deque([3]))
+    said: list[str] = []
+    with scripted_broker(script) as address:
+        watched = FailoverLink([address], patience_seconds=30, say=said.append)
+        Producer(watched, "/queue/q", body=numbered, count=5).run()
+    assert watched.reconnects == 1
+    assert 0 < watched.longest_outage_seconds < 30
+    assert said[0] == f"connected to {address}"
+    assert said[1].startswith(f"connected to {address} after ")
+
+
 def test_outstanding_messages_are_bounded() -> None:
     """A producer that waits for each receipt has nothing to repeat but one message."""
     script = Script(drop_after_sends=deque([5]))
@@ -143,6 +156,8 @@ def test_produce_as_json(run: Run) -> None:
         "wanted",
         "confirmed",
         "repeated",
+        "reconnects",
+        "longest_outage_seconds",
         "seconds",
         "messages_per_second",
         "latency_ms",
