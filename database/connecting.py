@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+import pymysql
 from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.engine import Dialect as SqlalchemyDialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from config.dialects import Dialect
@@ -21,6 +23,8 @@ from database.network_timeout import TimedConnection
 
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
+
+_MYSQL_UNREACHABLE = (2003, 2005)
 
 _SERVER_SHARE = 0.9
 """The part of the query time-out after which the server itself gives a statement up."""
@@ -67,6 +71,7 @@ def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) ->
             return  # all of it is in the connection's start-up message
         case Dialect.MYSQL:
             prepare: Callable[[Any, SessionLimits], None] = _prepare_mysql
+            event.listen(engine, "do_connect", _connect_mysql)
         case Dialect.SQLITE:
             prepare = _prepare_sqlite
             event.listen(engine, "begin", _begin_sqlite)
@@ -127,6 +132,21 @@ def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -
         # As bytes: PyMySQL would encode text as Latin-1, which not every password is.
         arguments["password"] = str(text).encode()
     return arguments
+
+
+def _connect_mysql(
+    dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
+) -> DBAPIConnection:
+    try:
+        return dialect.connect(*arguments, **options)
+    except pymysql.OperationalError as error:
+        if len(error.args) < 2 or error.args[0] not in _MYSQL_UNREACHABLE:
+            raise
+        # PyMySQL names the host only.
+        code, reason = error.args[:2]
+        raise pymysql.OperationalError(
+            code, f"{reason}, port {options.get('port', 3306)}"
+        ) from error
 
 
 def _prepare_mysql(connection: Any, limits: SessionLimits) -> None:

@@ -151,7 +151,8 @@ def _postgresql(error: psycopg2.Error) -> _Verdict:
     reason = " ".join(str(error).split()) or type(error).__name__
     if code is None:
         return _postgresql_without_code(error, reason), reason
-    reason = f"{reason} (SQLSTATE {code})"
+    # Not the whole text: it quotes the line of the statement, values included.
+    reason = f"{error.diag.message_primary or reason} (SQLSTATE {code})"
     if code in _PG_DUPLICATE:
         return DuplicateKey, reason
     if code in _PG_TRANSIENT:

@@ -120,7 +120,7 @@ class ServerProcess(StoreServer):
 
     def __init__(self, template: "ServerProcess | None" = None) -> None:
         """Prepare a data directory: a copy of a template's, which must not run, or a new one."""
-        self.port = _free_port()
+        self.port = free_port()
         self._account = pwd.getpwnam(self._account_name) if os.geteuid() == 0 else None
         self.directory = Path(tempfile.mkdtemp(prefix="orthia-test-"))
         self.data = self.directory / "data"
@@ -430,7 +430,7 @@ def _new_name() -> str:
     return f"t{os.getpid()}_{next(_database_numbers)}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port nobody listens on, outside of the range outgoing connections take theirs from.
 
     A server that is down must find its port free when it comes back.

@@ -1,0 +1,251 @@
+"""Connections: what every session is set to, whose they are, and where a database may be."""
+
+import os
+import pwd
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from sqlalchemy import Engine, text
+
+from config.errors import ConfigurationError
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from database import Database, Dialect, StoreError, UnknownOutcome, write_transaction
+from tests.support.waiting import wait_until
+
+
+def dedicated(database: Database) -> Engine:
+    """Return an engine with every limit set."""
+    return database.dedicated_engine("test", query_timeout_ms=10_000, idle_in_transaction_ms=3_000)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("transaction_isolation", "read committed"),
+        ("TimeZone", "UTC"),
+        ("application_name", "orthia test"),
+        ("statement_timeout", "9s"),
+        ("idle_in_transaction_session_timeout", "3s"),
+        ("client_encoding", "UTF8"),
+    ],
+)
+def test_a_postgresql_session_is_set_up(database: Database, setting: str, value: str) -> None:
+    """Every PostgreSQL session has its isolation, zone, name and limits from the start."""
+    with dedicated(database).connect() as connection:
+        assert connection.execute(text(f"SHOW {setting}")).scalar() == value
+
+
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("tx_isolation", "READ-COMMITTED"),
+        ("time_zone", "+00:00"),
+        ("innodb_lock_wait_timeout", 9),
+        ("max_statement_time", 9.0),
+        ("idle_transaction_timeout", 3),
+        ("character_set_client", "utf8mb4"),
+    ],
+)
+def test_a_mariadb_session_is_set_up(database: Database, setting: str, value: object) -> None:
+    """Every MariaDB session has its isolation, zone and limits from the start."""
+    with dedicated(database).connect() as connection:
+        assert connection.execute(text(f"SELECT @@SESSION.{setting}")).scalar() == value
+
+
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+def test_mariadb_refuses_what_does_not_fit(database: Database) -> None:
+    """A value too long for its column is an error and not cut, and text may be of any script."""
+    with write_transaction(database.engine, "create") as connection:
+        connection.execute(text("CREATE TABLE t (v VARCHAR(4)) DEFAULT CHARSET utf8mb4"))
+        connection.execute(text("INSERT INTO t VALUES ('日本😀')"))
+    with pytest.raises(StoreError), write_transaction(database.engine, "insert") as connection:
+        connection.execute(text("INSERT INTO t VALUES ('12345')"))
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("pragma", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("busy_timeout", 10_000)]
+)
+def test_an_sqlite_connection_is_set_up(database: Database, pragma: str, value: object) -> None:
+    """Every SQLite connection logs ahead, syncs every commit and waits for its turn."""
+    with dedicated(database).connect() as connection:
+        assert connection.execute(text(f"PRAGMA {pragma}")).scalar() == value
+
+
+def test_a_raw_connection_is_set_up_too(database: Database) -> None:
+    """The driver's own connection, which the journal uses, comes from the same place."""
+    connection = dedicated(database).raw_connection()
+    try:
+        cursor = connection.cursor()
+        if database.dialect is Dialect.SQLITE:
+            cursor.execute("PRAGMA synchronous")
+            assert cursor.fetchone() == (2,)
+        else:
+            cursor.execute(
+                "SELECT current_setting('TimeZone')"
+                if database.dialect is Dialect.POSTGRESQL
+                else "SELECT @@SESSION.time_zone"
+            )
+            assert cursor.fetchone() in [("UTC",), ("+00:00",)]
+        cursor.close()
+    finally:
+        connection.close()
+
+
+def test_an_exhausted_pool_does_not_starve_a_dedicated_engine(database: Database) -> None:
+    """With every shared connection in use, the lease still has its own."""
+    engine = dedicated(database)
+    busy = [database.engine.connect() for _ in range(8)]
+    try:
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT 1")).scalar() == 1
+    finally:
+        for connection in busy:
+            connection.close()
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+def test_a_connection_that_broke_in_the_pool_is_replaced(database: Database) -> None:
+    """A pooled connection the server has closed meanwhile costs no call."""
+    own_id, others, end = (
+        (
+            "SELECT pg_backend_pid()",
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()",
+            "SELECT pg_terminate_backend({})",
+        )
+        if database.dialect is Dialect.POSTGRESQL
+        else (
+            "SELECT CONNECTION_ID()",
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE()",
+            "KILL CONNECTION {}",
+        )
+    )
+    with database.engine.connect() as connection:
+        pooled = connection.execute(text(own_id)).scalar_one()
+    with dedicated(database).connect() as administrator:
+        administrator.execute(text(end.format(pooled)))
+        wait_until(
+            lambda: pooled not in administrator.execute(text(others)).scalars().all(),
+            what="the session's end",
+        )
+    assert database.server_now() is not None
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+def test_the_server_ends_a_transaction_that_stands_still(database: Database) -> None:
+    """A process that froze in a transaction loses its locks, and cannot commit when it wakes."""
+    with write_transaction(database.engine, "create") as connection:
+        connection.execute(text("CREATE TABLE t (n INTEGER PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO t VALUES (1)"))
+    engine = database.dedicated_engine(
+        "frozen", query_timeout_ms=20_000, idle_in_transaction_ms=1_000
+    )
+
+    def freeze() -> None:
+        with write_transaction(engine, "freeze") as frozen:
+            frozen.execute(text("UPDATE t SET n = 2"))
+            with write_transaction(database.engine, "take over") as successor:
+                successor.execute(text("UPDATE t SET n = 3"))
+
+    with pytest.raises(UnknownOutcome):
+        freeze()
+    with database.engine.connect() as connection:
+        assert connection.execute(text("SELECT n FROM t")).scalar() == 3
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_write_transaction_excludes_other_writers_from_its_first_read(
+    database: Database,
+) -> None:
+    """What a write transaction reads on SQLite still holds when it writes."""
+    impatient = database.dedicated_engine("test", query_timeout_ms=100)
+    with write_transaction(database.engine, "first") as connection:
+        connection.execute(text("SELECT 1"))
+        with pytest.raises(StoreError), write_transaction(impatient, "second"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("properties", "size", "overflow"),
+    [
+        ({}, 8, 0),
+        ({"maxTotal": "3"}, 3, 0),
+        ({"maxTotal": "20", "maxIdle": "4"}, 4, 16),
+        ({"maxTotal": "-1"}, 8, -1),
+        ({"maxTotal": "5", "maxIdle": "0"}, 1, 4),
+    ],
+)
+def test_the_pool_is_sized_by_the_pool_properties(
+    tmp_path: Path, properties: dict[str, str], size: int, overflow: int
+) -> None:
+    """The properties of Artemis' JDBC pool mean here what they mean there."""
+    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}/db")
+    database = Database.from_settings(DatabaseStoreSettings(url, data_source_properties=properties))
+    pool = database.engine.pool
+    assert isinstance(pool, sqlalchemy.pool.QueuePool)
+    assert pool.size() == size
+    assert pool._max_overflow == overflow
+
+
+def test_a_pool_property_that_is_no_number_is_named(tmp_path: Path) -> None:
+    """A property that cannot be read is a configuration error that quotes it."""
+    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}/db")
+    settings = DatabaseStoreSettings(url, data_source_properties={"maxTotal": "many"})
+    with pytest.raises(ConfigurationError, match="maxTotal is 'many'"):
+        Database.from_settings(settings)
+
+
+def test_an_sqlite_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The directory to create is in the error."""
+    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}/missing/db")
+    with pytest.raises(ConfigurationError, match=r"missing/db does not exist; create .*missing"):
+        Database.from_settings(DatabaseStoreSettings(url))
+
+
+def test_an_sqlite_path_that_is_a_directory_is_refused(tmp_path: Path) -> None:
+    """A directory in the database's place is told apart from a file."""
+    url = DatabaseUrl.parse(f"jdbc:sqlite:{tmp_path}")
+    with pytest.raises(ConfigurationError, match="is not a file"):
+        Database.from_settings(DatabaseStoreSettings(url))
+
+
+def test_an_sqlite_directory_that_is_not_writable_is_named() -> None:
+    """A directory in which SQLite cannot create its files is told before the first write."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o555)
+        settings = DatabaseStoreSettings(DatabaseUrl.parse(f"jdbc:sqlite:{directory}/db"))
+        assert f"the directory {directory} of the SQLite database is not writable" in as_nobody(
+            lambda: Database.from_settings(settings)
+        )
+
+
+def as_nobody(call: Callable[[], object]) -> str:
+    """Return the error of ``call`` for a user with no rights; the superuser may write anywhere."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(pwd.getpwnam("nobody").pw_uid)
+            call()
+        except ConfigurationError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as text_of_error:
+        return text_of_error.read()
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    """A database no second node could see is no store."""
+    url = DatabaseUrl(Dialect.SQLITE, sqlalchemy.make_url("sqlite://"))
+    with pytest.raises(ConfigurationError, match="in memory"):
+        Database.from_settings(DatabaseStoreSettings(url))

@@ -1,0 +1,288 @@
+"""What a real database's trouble becomes, and what the operator reads."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, text
+
+from config.secrets import Secret
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from database import (
+    Database,
+    DuplicateKey,
+    PermanentStoreError,
+    StoreError,
+    StoreUnavailable,
+    TransientStoreError,
+    UnknownOutcome,
+    classify,
+    translate_errors,
+    write_transaction,
+)
+from tests.support.servers import PASSWORD, ServerProcess, StoreServer, free_port
+
+SERVERS = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+
+
+@pytest.fixture
+def store(database: Database) -> Database:
+    """Give a database with two rows."""
+    create_two_rows(database)
+    return database
+
+
+def create_two_rows(database: Database) -> None:
+    """Create table t with rows 1 and 2."""
+    with write_transaction(database.engine, "set up") as connection:
+        connection.execute(text("CREATE TABLE t (n INTEGER PRIMARY KEY, v INTEGER NOT NULL)"))
+        connection.execute(text("INSERT INTO t VALUES (1, 0), (2, 0)"))
+
+
+def connect_error(settings: DatabaseStoreSettings) -> StoreError:
+    """Return the error of a first use of the database."""
+    database = Database.from_settings(settings)
+    try:
+        with pytest.raises(StoreError) as caught:
+            database.server_now()
+    finally:
+        database.dispose()
+    assert PASSWORD not in str(caught.value)
+    return caught.value
+
+
+def test_a_second_row_with_a_key_is_a_duplicate(store: Database) -> None:
+    """A primary key that exists is DuplicateKey, and the text names what was done."""
+    with (
+        pytest.raises(DuplicateKey, match=r"^store a row: "),
+        write_transaction(store.engine, "store a row") as connection,
+    ):
+        connection.execute(text("INSERT INTO t VALUES (1, 0)"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT * FROM nowhere", "SELEKT 1", "INSERT INTO t VALUES (3, NULL)"],
+    ids=["missing table", "syntax", "null"],
+)
+def test_what_would_fail_again_is_permanent(store: Database, statement: str) -> None:
+    """A statement that is wrong in itself is PermanentStoreError and not a duplicate."""
+    with (
+        pytest.raises(PermanentStoreError) as caught,
+        write_transaction(store.engine, "do") as connection,
+    ):
+        connection.execute(text(statement))
+    assert not isinstance(caught.value, DuplicateKey)
+
+
+@SERVERS
+def test_a_deadlock_is_transient(store: Database) -> None:
+    """Of two transactions that lock two rows crosswise, the loser's error says: repeat."""
+    barrier = threading.Barrier(2)
+    errors: list[StoreError] = []
+
+    def lock(first: int, second: int) -> None:
+        try:
+            with write_transaction(store.engine, "lock") as connection:
+                increment(connection, first)
+                barrier.wait(timeout=60)
+                increment(connection, second)
+        except StoreError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=lock, args=rows) for rows in ((1, 2), (2, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [type(error) for error in errors] == [TransientStoreError]
+
+
+def increment(connection: Connection, row: int) -> None:
+    """Change a row, which locks it."""
+    connection.execute(text("UPDATE t SET v = v + 1 WHERE n = :row"), {"row": row})
+
+
+def test_a_lock_held_for_too_long_is_unavailable(store: Database) -> None:
+    """Waiting for another's lock ends within the query time-out, as StoreUnavailable."""
+    impatient = store.dedicated_engine("test", query_timeout_ms=2_500)
+    with write_transaction(store.engine, "hold") as holder:
+        increment(holder, 1)
+        with (
+            pytest.raises(StoreUnavailable) as caught,
+            write_transaction(impatient, "wait") as connection,
+        ):
+            increment(connection, 1)
+        assert not isinstance(caught.value, UnknownOutcome)
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_read_that_turns_into_a_late_write_is_transient(store: Database) -> None:
+    """SQLite's stale snapshot, which only a new transaction cures, says: repeat."""
+
+    def write_late() -> None:
+        with translate_errors("write late"), store.engine.connect() as reader:
+            reader.execute(text("SELECT * FROM t")).all()
+            with write_transaction(store.engine, "overtake") as connection:
+                increment(connection, 1)
+            increment(reader, 1)
+
+    with pytest.raises(TransientStoreError):
+        write_late()
+
+
+def test_a_server_that_is_killed_is_unavailable(private_server: ServerProcess) -> None:
+    """A session cut in a transaction is StoreUnavailable; so is a server that is not there."""
+    settings = private_server.settings(private_server.create_database())
+    database = Database.from_settings(settings)
+
+    def write() -> None:
+        with write_transaction(database.engine, "write") as connection:
+            increment(connection, 1)
+            private_server.kill()
+            increment(connection, 2)
+
+    try:
+        create_two_rows(database)
+        with pytest.raises(StoreUnavailable) as cut:
+            write()
+        assert not isinstance(cut.value, UnknownOutcome)
+        with pytest.raises(StoreUnavailable, match=r"^read the database's clock: .*refused"):
+            database.server_now()
+        private_server.restart()
+        assert database.server_now() is not None
+    finally:
+        database.dispose()
+
+
+def test_a_server_killed_before_the_commit_leaves_the_outcome_unknown(
+    private_server: ServerProcess,
+) -> None:
+    """A COMMIT to a server that has gone is UnknownOutcome."""
+    database = Database.from_settings(private_server.settings(private_server.create_database()))
+
+    def write() -> None:
+        with write_transaction(database.engine, "write") as connection:
+            increment(connection, 1)
+            private_server.kill()
+
+    try:
+        create_two_rows(database)
+        with pytest.raises(UnknownOutcome, match=r"^write: "):
+            write()
+    finally:
+        database.dispose()
+
+
+@SERVERS
+def test_a_session_the_administrator_ends_is_unavailable(store: Database) -> None:
+    """A session that was terminated from outside is StoreUnavailable."""
+    postgresql = store.engine.dialect.name == "postgresql"
+    own_id = "SELECT pg_backend_pid()" if postgresql else "SELECT CONNECTION_ID()"
+    end = "SELECT pg_terminate_backend({})" if postgresql else "KILL CONNECTION {}"
+
+    def end_and_read() -> None:
+        with (
+            translate_errors("read"),
+            store.engine.connect() as victim,
+            store.engine.connect() as administrator,
+        ):
+            number = int(victim.execute(text(own_id)).scalar_one())
+            administrator.execute(text(end.format(number)))
+            victim.execute(text("SELECT 1"))
+
+    with pytest.raises(StoreUnavailable):
+        end_and_read()
+
+
+@SERVERS
+def test_a_wrong_password_is_permanent_and_not_shown(server: StoreServer) -> None:
+    """A refused login will be refused again; the text names the user and no password."""
+    wrong = "wröng " + PASSWORD
+    error = connect_error(server.settings("nowhere", jdbc_password=Secret(wrong)))
+    assert isinstance(error, PermanentStoreError)
+    assert "orthia" in str(error)
+    assert wrong not in "".join(map(str, chain(error)))
+
+
+def chain(error: BaseException) -> Iterator[str]:
+    """Yield the texts of an error and of all that caused it, as a traceback would show them."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield f"{cause} {cause!r}"
+        cause = cause.__cause__ or cause.__context__
+
+
+@SERVERS
+def test_a_missing_database_is_permanent_and_named(server: StoreServer) -> None:
+    """A database that was never created is told by name."""
+    error = connect_error(server.settings("no_such_database"))
+    assert isinstance(error, PermanentStoreError)
+    assert "no_such_database" in str(error)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
+def test_a_port_nobody_listens_on_is_unavailable_and_named(scheme: str) -> None:
+    """An address that refuses connections is told with host and port, and may be tried again."""
+    port = free_port()
+    url = DatabaseUrl.parse(f"jdbc:{scheme}://127.0.0.1:{port}/db")
+    settings = DatabaseStoreSettings(url, jdbc_user="orthia", jdbc_password=Secret(PASSWORD))
+    error = connect_error(settings)
+    assert isinstance(error, StoreUnavailable)
+    assert str(port) in str(error)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
+def test_a_host_without_an_address_is_unavailable_and_named(scheme: str) -> None:
+    """A host name that cannot be resolved is told by name, and may be tried again."""
+    url = DatabaseUrl.parse(f"jdbc:{scheme}://no-such-host.invalid/db")
+    error = connect_error(DatabaseStoreSettings(url, jdbc_user="orthia"))
+    assert isinstance(error, StoreUnavailable)
+    assert "no-such-host.invalid" in str(error)
+
+
+def test_an_exhausted_pool_is_unavailable(
+    server: StoreServer, store_settings: DatabaseStoreSettings
+) -> None:
+    """When every connection stays busy the error names the property that allows for more."""
+    url = store_settings.jdbc_connection_url
+    small = DatabaseStoreSettings(
+        url,
+        jdbc_user=store_settings.jdbc_user,
+        jdbc_password=store_settings.jdbc_password,
+        data_source_properties={"maxTotal": "1", "maxWaitMillis": "50"},
+    )
+    database = Database.from_settings(small)
+    with database.engine.connect(), pytest.raises(StoreUnavailable, match="maxTotal"):
+        database.server_now()
+    database.dispose()
+
+
+def test_values_are_not_in_the_text(store: Database) -> None:
+    """Parameters of a failed statement, which may be secrets, do not appear in the error."""
+    with pytest.raises(StoreError) as caught, write_transaction(store.engine, "do") as connection:
+        connection.execute(text("SELECT * FROM nowhere WHERE v = :v"), {"v": "s3cret-value"})
+    assert "s3cret-value" not in str(caught.value)
+
+
+def test_other_errors_pass(store: Database) -> None:
+    """An exception that is not the database's leaves a transaction as it is, undone."""
+
+    def fail() -> None:
+        with write_transaction(store.engine, "do") as connection:
+            increment(connection, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with store.engine.connect() as connection:
+        assert connection.execute(text("SELECT v FROM t WHERE n = 1")).scalar() == 0
+
+
+def test_a_typed_error_is_told_once(store: Database) -> None:
+    """A StoreError that crosses a second translation keeps its text."""
+    first = TransientStoreError("told once")
+    with pytest.raises(TransientStoreError, match=r"^told once$"), translate_errors("again"):
+        raise first
+    assert classify(first) is first
