@@ -17,6 +17,9 @@ _READ_BYTES: Final = 262_144
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"))
 _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 _RETRY_SECONDS: Final = 0.1
+_HEART_BEAT_MS: Final = 5_000
+_SILENT_BEATS: Final = 2.5
+"""A node that was silent for so many heart-beats is frozen, or the network to it is gone."""
 
 
 class ClientError(OrthiaError):
@@ -81,10 +84,17 @@ class Connection:
         self.address = address
         self._incoming = bytearray()
         self._outgoing = bytearray()
+        self._silence_allowed_seconds: float | None = None
+        self._last_heard = time.monotonic()
 
     @classmethod
     def open(
-        cls, address: BrokerAddress, login: Login | None = None, *, timeout_seconds: float = 10.0
+        cls,
+        address: BrokerAddress,
+        login: Login | None = None,
+        *,
+        timeout_seconds: float = 10.0,
+        heart_beat_ms: int = _HEART_BEAT_MS,
     ) -> "Connection":
         """Connect and wait for CONNECTED.
 
@@ -98,14 +108,15 @@ class Connection:
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = cls(channel, address)
         try:
-            connection._greet(login, deadline)
+            connection._greet(login, deadline, heart_beat_ms)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _greet(self, login: Login | None, deadline: float) -> None:
-        headers = {"accept-version": "1.2", "host": self.address.host, "heart-beat": "0,0"}
+    def _greet(self, login: Login | None, deadline: float, heart_beat_ms: int) -> None:
+        headers = {"accept-version": "1.2", "host": self.address.host}
+        headers["heart-beat"] = f"0,{heart_beat_ms}"
         if login is not None:
             headers |= {"login": login.user, "passcode": login.passcode}
         # CONNECT is the one frame that 1.2 does not escape; nor does it need to here.
@@ -113,6 +124,10 @@ class Connection:
         while time.monotonic() < deadline:
             for frame in self.exchange(deadline - time.monotonic()):
                 if frame.command == "CONNECTED":
+                    offered_ms = int(frame.headers.get("heart-beat", "0,0").split(",")[0])
+                    if offered_ms:
+                        beat_seconds = max(offered_ms, heart_beat_ms) / 1000
+                        self._silence_allowed_seconds = beat_seconds * _SILENT_BEATS
                     return
                 raise ClientError(f"{self.address}: sent {frame.command} instead of CONNECTED")
         raise ConnectionLost(f"{self.address}: did not answer CONNECT in time")
@@ -142,13 +157,22 @@ class Connection:
             self._flush()
             if ready:
                 self._read()
+                self._last_heard = time.monotonic()
         except OSError as error:
             raise ConnectionLost(f"{self.address}: {error.strerror or error}") from error
+        self._check_silence()
         frames = self._frames()
         for frame in frames:
             if frame.command == "ERROR":
                 raise BrokerRefused(f"{self.address}: {_error_text(frame)}")
         return frames
+
+    def _check_silence(self) -> None:
+        if self._silence_allowed_seconds is None:
+            return
+        silent_seconds = time.monotonic() - self._last_heard
+        if silent_seconds > self._silence_allowed_seconds:
+            raise ConnectionLost(f"{self.address}: silent for {silent_seconds:.1f} s")
 
     def _flush(self) -> None:
         if self._outgoing:
@@ -206,12 +230,14 @@ class FailoverLink:
         login: Login | None = None,
         *,
         patience_seconds: float = 60.0,
+        heart_beat_ms: int = _HEART_BEAT_MS,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Try ``addresses`` in turn for up to ``patience_seconds``; ``say`` tells a person."""
         self._addresses = list(addresses)
         self._login = login
         self._patience_seconds = patience_seconds
+        self._heart_beat_ms = heart_beat_ms
         self._say = say
         self.reconnects = 0
         self.longest_outage_seconds = 0.0
@@ -228,7 +254,9 @@ class FailoverLink:
             reasons: list[str] = []
             for address in self._addresses:
                 try:
-                    connection = Connection.open(address, self._login)
+                    connection = Connection.open(
+                        address, self._login, heart_beat_ms=self._heart_beat_ms
+                    )
                 except ConnectionLost as error:
                     reasons.append(str(error))
                     continue

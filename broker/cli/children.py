@@ -16,6 +16,8 @@ from config.urls import DatabaseUrl
 STOP_SECONDS: Final = 30.0
 """How long a node may take to stop in order before it is killed."""
 
+_LAST_LINES_SECONDS: Final = 5.0
+
 
 @dataclass
 class Child:
@@ -29,6 +31,7 @@ class Child:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables beyond our own: a password, which other users would see in a command line."""
     process: "subprocess.Popen[str] | None" = field(default=None, init=False)
+    _relaying: threading.Thread | None = field(default=None, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -69,18 +72,27 @@ class Child:
             errors="replace",
             start_new_session=True,
         )
-        threading.Thread(target=self._relay_lines, daemon=True).start()
+        self._relaying = threading.Thread(target=self._relay_lines, daemon=True)
+        self._relaying.start()
 
     def _relay_lines(self) -> None:
         stream = self.running.stdout
         if stream is not None:
-            for line in stream:
-                self.relay(self.name, line.rstrip("\n"))
+            with stream:
+                for line in stream:
+                    self.relay(self.name, line.rstrip("\n"))
 
     def kill(self) -> None:
         """End the process as ``kill -9`` does."""
         self.running.kill()
-        self.running.wait()
+        self._wait()
+
+    def _wait(self) -> int:
+        """Wait for the end of the process and for its last lines."""
+        code = self.running.wait()
+        if self._relaying is not None:
+            self._relaying.join(_LAST_LINES_SECONDS)
+        return code
 
     def stop(self) -> int:
         """End the process in order, or by force if it takes too long; return its exit code."""
@@ -91,7 +103,7 @@ class Child:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
-        return process.wait()
+        return self._wait()
 
 
 @contextmanager

@@ -25,6 +25,8 @@ class Script:
     acks_stored_at_drop: bool = True
     acks_undone: int = 0
     """How many ACKs a break has undone so far."""
+    freeze_first: bool = False
+    """Promise heart-beats on the first connection, and then say nothing on it."""
     byte_by_byte: bool = False
     stored: list[bytes] = field(default_factory=list)
     """Bodies of the queue, oldest first; an ACK removes one."""
@@ -46,7 +48,12 @@ class _Handler(socketserver.StreamRequestHandler):
                 if script.refuse is not None:
                     self._write(f"ERROR\nmessage:{script.refuse}\n\n\0".encode())
                     return
-                self._write(b"CONNECTED\nversion:1.2\n\n\0")
+                frozen = script.freeze_first and script.connections == 1
+                beat = b"100,0" if frozen else b"0,0"
+                self._write(b"CONNECTED\nversion:1.2\nheart-beat:" + beat + b"\n\n\0")
+                if frozen:
+                    self.rfile.read()  # until the client goes away
+                    return
             elif command == "SEND":
                 script.stored.append(body)
                 sends_left -= 1

@@ -60,6 +60,15 @@ def test_reconnections_are_counted_and_told() -> None:
     assert said[1].startswith(f"connected to {address} after ")
 
 
+def test_a_frozen_node_is_left() -> None:
+    """A node that keeps its sockets and stops talking is noticed by its missing heart-beats."""
+    script = Script(freeze_first=True)
+    with scripted_broker(script) as address:
+        impatient = FailoverLink([address], patience_seconds=30, heart_beat_ms=100)
+        report = Producer(impatient, "/queue/q", body=numbered, count=5).run()
+    assert (report.confirmed, report.repeated, script.connections) == (5, 5, 2)
+
+
 def test_outstanding_messages_are_bounded() -> None:
     """A producer that waits for each receipt has nothing to repeat but one message."""
     script = Script(drop_after_sends=deque([5]))
