@@ -1,8 +1,88 @@
 """Migrations on real databases."""
 
+import multiprocessing
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import event, text
+
 import migrations
 from config.settings import DatabaseStoreSettings
-from database import Database
+from database import Database, Dialect, PermanentStoreError, fold_table_name, write_transaction
+from journal.tables import bindings_table, messages_table
+from migrations import TableNames
+from nodemanager.tables import failover_log, node_manager_store
+
+ROWS = [(0, None, None, 0, None, "N"), *((n, None, None, 0, None, None) for n in range(1, 5))]
+
+_processes = multiprocessing.get_context("spawn")
+
+
+def declared(s: DatabaseStoreSettings) -> sa.MetaData:
+    """Return the tables as the rooms that use them declare them."""
+    dialect = s.jdbc_connection_url.dialect
+    metadata = sa.MetaData()
+    node_manager_store(metadata, s.node_manager_store_table_name, dialect)
+    failover_log(metadata, s.failover_log_table_name, dialect)
+    messages_table(metadata, s.message_table_name, dialect)
+    bindings_table(metadata, s.bindings_table_name, dialect)
+    return metadata
+
+
+def differences(database: Database, s: DatabaseStoreSettings) -> list[Any]:
+    """Return how the database differs from what is declared."""
+    with database.engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "version_table": TableNames.from_settings(s).version,
+                "compare_type": True,
+                # SQLite and MySQL give an expression back in words of their own.
+                "compare_server_default": database.dialect is Dialect.POSTGRESQL,
+            },
+        )
+        return list(compare_metadata(context, declared(s)))
+
+
+def rows(database: Database, s: DatabaseStoreSettings) -> list[tuple[Any, ...]]:
+    """Return the rows of the node manager's table."""
+    name = TableNames.from_settings(s).node_manager_store
+    table = sa.table(
+        name,
+        *map(
+            sa.column,
+            ["id", "holder_id", "holder_expiration_time", "holder_token", "node_id", "state"],
+        ),
+    )
+    with database.engine.connect() as connection:
+        found = connection.execute(sa.select(table).order_by(table.c.id))
+        return [tuple(row) for row in found]
+
+
+def shape(database: Database) -> dict[str, Any]:
+    """Return what the DBMS itself says of every table: columns, defaults, keys and indexes."""
+    inspector = sa.inspect(database.engine)
+    return {
+        name: (
+            [
+                (column["name"], str(column["type"]), column["nullable"], column["default"])
+                for column in inspector.get_columns(name)
+            ],
+            inspector.get_pk_constraint(name)["constrained_columns"],
+            sorted(
+                (str(index["name"]), index["column_names"], index["unique"])
+                for index in inspector.get_indexes(name)
+            ),
+        )
+        for name in inspector.get_table_names()
+    }
 
 
 def test_an_empty_database_gets_the_newest_revision(
@@ -12,3 +92,187 @@ def test_an_empty_database_gets_the_newest_revision(
     assert migrations.current(database, store_settings) is None
     migrations.upgrade(database, store_settings)
     assert migrations.current(database, store_settings) == migrations.head()
+    assert rows(database, store_settings) == ROWS
+
+
+def test_the_migrated_schema_is_the_declared_one(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """What migrations make is what the node manager and the journal declare."""
+    assert differences(database, migrated_store) == []
+
+
+def test_the_comparison_sees_a_difference(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """An index that is gone is noticed: the comparison above compares."""
+    name = TableNames.from_settings(migrated_store).messages
+    index = fold_table_name(database.dialect, f"{name}_QUEUE_SEQ")
+    with write_transaction(database.engine, "drop") as connection:
+        table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+        sa.Index(index, table.c.queue_id, table.c.seq).drop(connection)
+    assert len(differences(database, migrated_store)) == 1
+
+
+def test_a_second_upgrade_changes_nothing(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """An upgrade of a database in use keeps its rows."""
+    name = TableNames.from_settings(migrated_store).node_manager_store
+    table = sa.table(name, sa.column("id"), sa.column("holder_token"))
+    with write_transaction(database.engine, "use") as connection:
+        connection.execute(sa.update(table).where(table.c.id == 4).values(holder_token=7))
+    migrations.upgrade(database, migrated_store)
+    assert rows(database, migrated_store)[4][3] == 7
+
+
+def test_table_names_come_from_the_configuration(
+    database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """Two clusters with tables of different names share one database."""
+    for prefix in ("First", "Second"):
+        s = replace(
+            store_settings,
+            node_manager_store_table_name=f"{prefix}_NODES",
+            failover_log_table_name=f"{prefix}_EVENTS",
+            message_table_name=f"{prefix}_JOURNAL",
+            bindings_table_name=f"{prefix}_BINDINGS",
+        )
+        migrations.upgrade(database, s)
+        assert migrations.current(database, s) == migrations.head()
+    names = sa.inspect(database.engine).get_table_names()
+    assert len(names) == 10
+    assert fold_table_name(database.dialect, "Second_NODES_VERSION") in names
+
+
+def migrate(s: DatabaseStoreSettings, outcome: Any) -> None:
+    """Migrate as a starting node does, and send what came of it."""
+    database = Database.from_settings(s)
+    outcome.send("ready")
+    outcome.recv()
+    try:
+        migrations.upgrade(database, s)
+        outcome.send("migrated")
+    except Exception as error:  # noqa: BLE001 - told to the test
+        outcome.send(repr(error))
+    finally:
+        database.dispose()
+
+
+def test_ten_nodes_may_start_at_once_on_an_empty_database(
+    database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """Ten processes that migrate at the same moment all succeed, and one schema is there."""
+    pipes, nodes = [], []
+    for _ in range(10):
+        here, there = _processes.Pipe()
+        node = _processes.Process(target=migrate, args=(store_settings, there), daemon=True)
+        node.start()
+        pipes.append(here)
+        nodes.append(node)
+    try:
+        assert [pipe.recv() for pipe in pipes] == ["ready"] * 10
+        for pipe in pipes:
+            pipe.send("go")
+        assert [pipe.recv() for pipe in pipes] == ["migrated"] * 10
+    finally:
+        for node in nodes:
+            node.join(timeout=30)
+            node.kill()
+            node.join()
+            node.close()
+    assert differences(database, store_settings) == []
+    assert rows(database, store_settings) == ROWS
+
+
+class PowerCut(BaseException):
+    """The end of a node in the middle of a migration."""
+
+
+@contextmanager
+def cut_after(statements: int) -> Iterator[None]:
+    """End the session for good after so many changing statements."""
+    executed = 0
+
+    def after(connection: sa.Connection, cursor: object, statement: str, *_: object) -> None:
+        nonlocal executed
+        executed += statement.split()[0] in ("CREATE", "INSERT")
+        if executed > statements:
+            # What a killed process leaves behind: a session that ends without a COMMIT.
+            connection.invalidate()
+            raise PowerCut
+
+    event.listen(sa.Engine, "after_cursor_execute", after)
+    try:
+        yield
+    finally:
+        event.remove(sa.Engine, "after_cursor_execute", after)
+
+
+@pytest.mark.parametrize("statements", range(0, 15, 2))
+def test_a_node_that_dies_in_a_migration_leaves_a_store_that_migrates(
+    database: Database,
+    store_settings: DatabaseStoreSettings,
+    statements: int,
+) -> None:
+    """Wherever the first migration is cut off, the next node completes it."""
+    with cut_after(statements), pytest.raises(PowerCut):
+        migrations.upgrade(database, store_settings)
+    migrations.upgrade(database, store_settings)
+    assert differences(database, store_settings) == []
+    assert rows(database, store_settings) == ROWS
+
+
+def test_a_table_of_another_program_is_refused(
+    database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """A table of the same name with other columns is named and left alone."""
+    name = TableNames.from_settings(store_settings).bindings
+    table = sa.Table(name, sa.MetaData(), sa.Column("somebody", sa.Integer))
+    table.metadata.create_all(database.engine)
+    with pytest.raises(PermanentStoreError, match=f"{name} exists that is not Orthia's: .*somebo"):
+        migrations.upgrade(database, store_settings)
+    assert sa.inspect(database.engine).get_columns(name)[0]["name"] == "somebody"
+
+
+def test_a_newer_schema_is_refused(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """A revision this version does not know stops a node, with what to do."""
+    version = sa.table(TableNames.from_settings(migrated_store).version, sa.column("version_num"))
+    with write_transaction(database.engine, "update") as connection:
+        connection.execute(sa.update(version).values(version_num="9999"))
+    for call in (migrations.check, migrations.upgrade):
+        with pytest.raises(migrations.SchemaTooNew, match=r"9999.*upgrade this node"):
+            call(database, migrated_store)
+
+
+def test_the_printed_ddl_makes_what_an_upgrade_makes(
+    database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """A database that a DBA set up from the printed SQL is the same, and needs no migration."""
+    script = migrations.ddl(store_settings)
+    if database.dialect is Dialect.SQLITE:
+        with closing(sqlite3.connect(str(database.engine.url.database))) as connection:
+            connection.executescript(script)
+    else:
+        statements = [part for part in script.split(";\n") if part.strip()]
+        with database.engine.connect() as session:
+            for statement in statements:
+                session.execute(text(statement.replace(":", r"\:")))
+            session.commit()
+    printed = shape(database)
+    assert differences(database, store_settings) == []
+    assert rows(database, store_settings) == ROWS
+    assert migrations.current(database, store_settings) == migrations.head()
+    for name in printed:
+        sa.Table(name, sa.MetaData(), autoload_with=database.engine).drop(database.engine)
+    migrations.upgrade(database, store_settings)
+    assert shape(database) == printed
+
+
+def test_ddl_connects_nowhere(store_settings: DatabaseStoreSettings) -> None:
+    """The SQL is printed for a database that cannot be reached, under the configured names."""
+    s = replace(store_settings, message_table_name="OTHER_MESSAGES", jdbc_user="nobody")
+    script = migrations.ddl(s)
+    assert fold_table_name(s.jdbc_connection_url.dialect, "OTHER_MESSAGES") in script
