@@ -1,5 +1,6 @@
 """``demo``: a failover in about a minute, unattended, and the proof that nothing was lost."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import click
@@ -57,6 +59,7 @@ def demo(url: DatabaseUrl | None, *, verbose: bool) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="orthia-demo-") as directory:
         story = _Story(Path(directory), url, verbose=verbose)
+        signal.signal(signal.SIGTERM, _interrupt)
         try:
             with children(story.live, story.backup):
                 story.play()
@@ -272,6 +275,11 @@ class _Sending:
     def _raise_trouble(self) -> None:
         if self._trouble is not None:
             raise self._trouble
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """End as Ctrl-C does, so that no node is left behind."""
+    raise KeyboardInterrupt
 
 
 def _free_port() -> int:

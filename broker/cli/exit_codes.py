@@ -5,6 +5,7 @@ from enum import IntEnum
 from broker.client import BrokerUnreachable
 from config.errors import ConfigurationError, OrthiaError
 from database import StoreUnavailable
+from nodemanager import LockAcquisitionTimeout
 
 
 class ExitCode(IntEnum):
@@ -40,6 +41,8 @@ def code_of(error: OrthiaError) -> ExitCode:
     """Return the exit code for an error that ended a command."""
     if isinstance(error, ConfigurationError):
         return ExitCode.CONFIGURATION
+    if isinstance(error, LockAcquisitionTimeout):
+        return ExitCode.LOCK_NOT_ACQUIRED
     if isinstance(error, StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE
     return ExitCode.SOFTWARE

@@ -14,6 +14,7 @@ from broker.cli.exit_codes import MEANINGS
 from broker.client import BrokerUnreachable
 from config.errors import ConfigurationError, OrthiaError
 from database import StoreUnavailable
+from nodemanager import LockAcquisitionTimeout
 from tests.cli.conftest import Run
 
 
@@ -72,6 +73,7 @@ def test_a_wrong_command_line_exits_with_64(run: Run, words: list[str]) -> None:
         (ConfigurationError("bad\nworse"), 78),
         (StoreUnavailable("bad\nworse"), 69),
         (BrokerUnreachable("bad\nworse"), 69),
+        (LockAcquisitionTimeout("bad\nworse"), 75),
         (OrthiaError("bad\nworse"), 70),
     ],
 )
