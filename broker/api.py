@@ -1,0 +1,153 @@
+"""What a client's session and the broker's core ask of each other; one thread, nothing blocks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from config.errors import OrthiaError
+from journal.codec import MessageRecord
+from journal.unit import MessageLocation
+
+Done = Callable[[], None]
+
+
+class BrokerError(OrthiaError):
+    """What a client asked for is refused; the text goes into its ERROR frame."""
+
+
+class AuthenticationFailed(BrokerError):  # noqa: N818 - named for what is the case
+    """Login or passcode is wrong; which of them is not said."""
+
+
+class NotAuthorized(BrokerError):  # noqa: N818 - named for what is the case
+    """The user has no role with the permission needed."""
+
+
+class DestinationRefused(BrokerError):  # noqa: N818 - named for what is the case
+    """The destination's name is not valid, or it is of the other kind, or may not be created."""
+
+
+class LimitExceeded(BrokerError):  # noqa: N818 - named for what is the case
+    """A client asked the broker to hold more than it may."""
+
+
+class NotLive(BrokerError):  # noqa: N818 - named for what is the case
+    """This node is stopping, or is live no more."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who a connection acts for."""
+
+    name: str
+    roles: frozenset[str]
+    unrestricted: bool = False
+    """True when security is off: every permission is granted."""
+
+
+class OutgoingMessage(NamedTuple):
+    """A SEND as the core takes it."""
+
+    headers: bytes
+    """The sender's own headers, STOMP 1.2-escaped ``key:value\\n`` lines."""
+    body: bytes
+    persistent: bool
+    expires_ms: int
+    priority: int
+
+
+class MessageReference:
+    """A message in a queue: what is delivered, acknowledged or given back."""
+
+    __slots__ = ("attempts", "location", "record", "redelivered", "seq", "size")
+
+    def __init__(
+        self,
+        seq: int,
+        record: MessageRecord,
+        location: MessageLocation | None,
+        size: int,
+        *,
+        redelivered: bool,
+    ) -> None:
+        self.seq = seq
+        """Its place in the order of the queue; also its message id."""
+        self.record = record
+        self.location = location
+        """Where the journal keeps it; None for a message that is in memory only."""
+        self.size = size
+        """Bytes it counts for in memory."""
+        self.redelivered = redelivered
+        """True if it may have been delivered before."""
+        self.attempts = 0
+        """How often its delivery failed, as far as this node knows."""
+
+
+class Consumer(Protocol):
+    """A subscription's end in the session."""
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the socket is behind; ``Subscription.resume`` follows when it is not."""
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Hand a message to the client."""
+
+    def fail(self, reason: str) -> None:
+        """End the connection: the client cannot keep up."""
+
+
+class Subscription(Protocol):
+    """A subscription's end in the core."""
+
+    def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Delete delivered messages; ``done`` follows the commit."""
+
+    def reject(self, references: Sequence[MessageReference]) -> None:
+        """Give delivered messages back after a failed attempt."""
+
+    def resume(self) -> None:
+        """Go on delivering: the consumer is writable again."""
+
+    def close(self, *, failed: bool) -> None:
+        """End the subscription; what was delivered and not acknowledged goes back in its place.
+
+        With ``failed`` that counts as an attempt, as in Artemis.
+        """
+
+
+@dataclass
+class TransactionWork:
+    """What a client's transaction holds until its COMMIT."""
+
+    sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
+    acknowledgements: list[tuple[Subscription, list[MessageReference]]] = field(
+        default_factory=list
+    )
+    rejections: list[tuple[Subscription, list[MessageReference]]] = field(default_factory=list)
+    size: int = 0
+    """Bytes it counts for in memory."""
+
+
+class BrokerCore(Protocol):
+    """What a session needs; each method raises BrokerError when it refuses."""
+
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal:
+        """Return who this is; raises AuthenticationFailed."""
+
+    def send(
+        self,
+        principal: Principal,
+        destination: str,
+        message: OutgoingMessage,
+        on_stored: Done | None,
+    ) -> None:
+        """Route a message; ``on_stored`` follows the commit of a persistent one."""
+
+    def subscribe(
+        self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
+    ) -> Subscription:
+        """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded."""
+
+    def commit(self, principal: Principal, work: TransactionWork, done: Done) -> None:
+        """Do all of ``work`` or nothing; ``done`` follows the commit."""

@@ -1,0 +1,105 @@
+"""STOMP frames as bytes: versions, escaping, and what a server sends.
+
+Escapes by version (STOMP specification, "Value Encoding"): 1.0 has none; 1.1 has ``\\n``, ``\\c``
+and ``\\\\``; 1.2 adds ``\\r``. CONNECT and CONNECTED are never escaped.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+
+from config.errors import OrthiaError
+
+
+class ProtocolError(OrthiaError):
+    """What a client sent is not STOMP, or not allowed; the text goes into its ERROR frame."""
+
+
+class Version(Enum):
+    """The versions of STOMP, lowest first."""
+
+    V1_0 = "1.0"
+    V1_1 = "1.1"
+    V1_2 = "1.2"
+
+
+_UNESCAPES = {b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\", b"\\r": b"\r"}
+_ESCAPE_SEQUENCE = re.compile(rb"\\.?", re.DOTALL)
+_ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"}
+_ESCAPED = re.compile(rb"[\\\n:\r]")
+
+
+def unescape(value: bytes, version: Version) -> bytes:
+    """Return the bytes a header's key or value stands for; raises ProtocolError."""
+    if version is Version.V1_0 or b"\\" not in value:
+        return value
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        sequence = match.group()
+        if sequence not in _UNESCAPES or (sequence == b"\\r" and version is Version.V1_1):
+            shown = sequence.decode("utf-8", "replace")
+            raise ProtocolError(
+                f"header has the undefined escape sequence {shown!r} of STOMP {version.value}"
+            )
+        return _UNESCAPES[sequence]
+
+    return _ESCAPE_SEQUENCE.sub(replace, value)
+
+
+def escape(value: bytes, version: Version) -> bytes:
+    """Return a header's key or value as it is sent.
+
+    What a version cannot express is replaced by a space, so that no frame is broken by it.
+    """
+    if version is Version.V1_2:
+        return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], value)
+    if version is Version.V1_1:
+        plain = value.replace(b"\r", b" ")
+        return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], plain)
+    return value.replace(b"\n", b" ")
+
+
+def canonical(value: bytes, version: Version) -> bytes:
+    """Return a raw key or value of a frame of ``version`` as STOMP 1.2 escapes it."""
+    if version is Version.V1_2 or not _ESCAPED.search(value):
+        return value
+    return escape(unescape(value, version), Version.V1_2)
+
+
+def block_for(version: Version, block: bytes) -> bytes:
+    """Return 1.2-escaped header lines as ``version`` writes them."""
+    if version is Version.V1_2 or b"\\" not in block:
+        return block
+    lines = (line.partition(b":") for line in block.split(b"\n") if line)
+    return b"".join(
+        escape(unescape(key, Version.V1_2), version)
+        + b":"
+        + escape(unescape(value, Version.V1_2), version)
+        + b"\n"
+        for key, _, value in lines
+    )
+
+
+def server_frame(
+    command: str, headers: Iterable[tuple[str, str]], body: bytes, version: Version
+) -> bytes:
+    """Return a frame; only MESSAGE, which is made for every delivery, is written otherwise."""
+    plain = command == "CONNECTED"
+    lines = [command.encode()]
+    for key, value in headers:
+        raw_key, raw_value = key.encode(), value.encode()
+        if not plain:
+            raw_key, raw_value = escape(raw_key, version), escape(raw_value, version)
+        lines.append(raw_key + b":" + raw_value)
+    return b"\n".join(lines) + b"\n\n" + body + b"\0"
+
+
+def error_frame(message: str, receipt_id: str | None, version: Version) -> bytes:
+    """Return an ERROR frame: the short message as a header, the same with a line end as body."""
+    body = message.encode() + b"\n"
+    short = message.splitlines()[0][:200] if message else "error"
+    headers = [("message", short)]
+    if receipt_id is not None:
+        headers.append(("receipt-id", receipt_id))
+    headers += [("content-type", "text/plain"), ("content-length", str(len(body)))]
+    return server_frame("ERROR", headers, body, version)

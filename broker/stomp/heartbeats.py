@@ -1,0 +1,52 @@
+"""Heart-beats of one connection, both ways (STOMP 1.1 and 1.2, "Heart-beating")."""
+
+from broker.stomp.frames import ProtocolError
+
+MIN_INTERVAL_MS = 500
+"""The most often the broker beats, or asks a client to."""
+SILENCE_FACTOR = 2.0
+"""A client counts as gone when it was silent for so many of its intervals: networks are late."""
+_SEND_FACTOR = 0.5
+
+
+def negotiate(header: str | None) -> tuple[int, int]:
+    """Return the broker's ``heart-beat`` header for the client's: how often it sends, and expects.
+
+    Each is what the client asked for, never below MIN_INTERVAL_MS; 0 is never. Raises
+    ProtocolError.
+    """
+    if header is None:
+        return 0, 0
+    parts = header.split(",")
+    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        raise ProtocolError(f"heart-beat {header!r} is not two numbers of milliseconds: 'cx,cy'")
+    sends, wants = (min(int(part), 2**31) for part in parts)
+    return (
+        max(wants, MIN_INTERVAL_MS) if wants else 0,
+        max(sends, MIN_INTERVAL_MS) if sends else 0,
+    )
+
+
+class HeartBeats:
+    """When to beat and when the client is gone; the clock is in seconds."""
+
+    def __init__(self, sends_ms: int, expects_ms: int, now: float) -> None:
+        self._send_after = sends_ms / 1000 * _SEND_FACTOR
+        self._gone_after = expects_ms / 1000 * SILENCE_FACTOR
+        self._last_written = now
+        self._last_read = now
+
+    def read(self, now: float) -> None:
+        """Note that something came."""
+        self._last_read = now
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to send a beat now, and note that it is sent."""
+        if not self._send_after or now - self._last_written < self._send_after:
+            return False
+        self._last_written = now
+        return True
+
+    def is_gone(self, now: float) -> bool:
+        """Return whether the client was silent for too long."""
+        return bool(self._gone_after) and now - self._last_read > self._gone_after

@@ -1,0 +1,192 @@
+"""Bytes to STOMP frames, in whatever pieces they come.
+
+A frame is ``COMMAND EOL (key:value EOL)* EOL body NUL EOL*``. With a content-length the body may
+have NULs; without, it ends at the first. Lines may end in CR LF, which STOMP 1.2 allows and nobody
+minds in the others. Between frames any number of line ends is skipped: heart-beats.
+"""
+
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from broker.stomp.frames import ProtocolError, Version, canonical, unescape
+from config.settings import StompLimits
+
+
+class Frame:
+    """A frame as it came: raw keys and values, the first of repeated headers."""
+
+    __slots__ = ("body", "command", "raw", "version")
+
+    def __init__(
+        self, command: str, raw: dict[bytes, bytes], body: bytes, version: Version
+    ) -> None:
+        self.command = command
+        self.raw = raw
+        self.body = body
+        self.version = version
+
+    def get(self, name: bytes) -> str | None:
+        """Return a header's value, unescaped; None if it is absent. Raises ProtocolError."""
+        value = self.raw.get(name)
+        if value is None:
+            return None
+        return (value if b"\\" not in value else unescape(value, self.version)).decode()
+
+    def user_headers(self, without: frozenset[bytes]) -> bytes:
+        """Return the headers not in ``without`` as 1.2-escaped lines."""
+        version = self.version
+        if version is Version.V1_2:
+            return b"".join(
+                [
+                    key + b":" + value + b"\n"
+                    for key, value in self.raw.items()
+                    if key not in without
+                ]
+            )
+        return b"".join(
+            canonical(key, version) + b":" + canonical(value, version) + b"\n"
+            for key, value in self.raw.items()
+            if key not in without
+        )
+
+
+class _Waiting(Enum):
+    HEAD = auto()
+    LENGTH = auto()
+    NUL = auto()
+
+
+class FrameParser:
+    """Incremental; holds at most one frame that is not yet whole, bounded by the limits."""
+
+    def __init__(self, limits: StompLimits) -> None:
+        self.version = Version.V1_2
+        """Whose escapes headers have; the session sets it when it is negotiated."""
+        self._limits = limits
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._waiting = _Waiting.HEAD
+        self._needed = 0
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether no part of a frame is held."""
+        return not self._chunks
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Take what came and yield each frame that is whole now; raises ProtocolError.
+
+        To be exhausted before the next call.
+        """
+        if self._chunks:
+            self._chunks.append(data)
+            self._held += len(data)
+            if not self._may_be_whole(data):
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        position = 0
+        size = len(data)
+        while True:
+            while position < size and data[position] in b"\n\r":
+                position += 1
+            if position == size:
+                return
+            end = self._head_end(data, position)
+            if end is None:
+                self._hold(data[position:], _Waiting.HEAD, 0)
+                return
+            head_end, body_start = end
+            command, raw = self._head(data[position:head_end])
+            body_end = self._body_end(raw, data, position, body_start)
+            if body_end is None:
+                return
+            yield Frame(command, raw, data[body_start:body_end], self.version)
+            position = body_end + 1
+
+    def _hold(self, rest: bytes, waiting: _Waiting, needed: int) -> None:
+        self._chunks.append(rest)
+        self._held = len(rest)
+        self._waiting = waiting
+        self._needed = needed
+
+    def _may_be_whole(self, newest: bytes) -> bool:
+        if self._waiting is _Waiting.LENGTH:
+            return self._held >= self._needed
+        if self._waiting is _Waiting.NUL and b"\0" not in newest:
+            self._check_body(self._held - self._limits.max_header_bytes)
+            return False
+        return True
+
+    def _head_end(self, data: bytes, position: int) -> tuple[int, int] | None:
+        """Return where the head ends and the body begins; None if that has not come yet."""
+        limit = position + self._limits.max_header_bytes
+        plain = data.find(b"\n\n", position, limit)
+        with_return = data.find(b"\n\r\n", position, limit if plain < 0 else plain + 2)
+        if with_return >= 0:
+            return with_return, with_return + 3
+        if plain >= 0:
+            return plain, plain + 2
+        if len(data) >= limit:
+            raise ProtocolError(
+                f"frame header is longer than max-header-bytes {self._limits.max_header_bytes}"
+            )
+        return None
+
+    def _head(self, head: bytes) -> tuple[str, dict[bytes, bytes]]:
+        try:
+            head.decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"frame header is not UTF-8: {error}") from None
+        if b"\r" in head:
+            head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        command, *lines = head.split(b"\n")
+        if len(lines) > self._limits.max_headers:
+            raise ProtocolError(
+                f"frame has {len(lines)} headers, more than max-headers {self._limits.max_headers}"
+            )
+        raw: dict[bytes, bytes] = {}
+        for line in lines:
+            key, colon, value = line.partition(b":")
+            if not colon:
+                raise ProtocolError(f"header line {line[:80].decode()!r} has no colon")
+            if key not in raw:
+                raw[key] = value
+        if b"\\" in head and command not in (b"CONNECT", b"STOMP"):
+            for key, value in raw.items():
+                unescape(key, self.version)
+                unescape(value, self.version)
+        return command.decode(), raw
+
+    def _body_end(
+        self, raw: dict[bytes, bytes], data: bytes, start: int, body_start: int
+    ) -> int | None:
+        """Return where the body ends; None, with the frame held, if that has not come yet."""
+        declared = raw.get(b"content-length")
+        if declared is None:
+            limit = body_start + self._limits.max_body_bytes + 1
+            end = data.find(b"\0", body_start, limit)
+            if end < 0:
+                self._check_body(len(data) - body_start)
+                self._hold(data[start:], _Waiting.NUL, 0)
+                return None
+            return end
+        length = declared.strip()
+        if not (length.isascii() and length.isdigit() and len(length) < 16):
+            raise ProtocolError(f"content-length {declared.decode()!r} is not a number of bytes")
+        end = body_start + int(length)
+        self._check_body(int(length))
+        if len(data) <= end:
+            self._hold(data[start:], _Waiting.LENGTH, end + 1 - start)
+            return None
+        if data[end]:
+            raise ProtocolError(
+                f"the body of content-length {int(length)} is not followed by a NUL byte"
+            )
+        return end
+
+    def _check_body(self, size: int) -> None:
+        if size > self._limits.max_body_bytes:
+            raise ProtocolError(
+                f"frame body is longer than max-body-bytes {self._limits.max_body_bytes}"
+            )

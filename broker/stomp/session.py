@@ -1,0 +1,447 @@
+"""One client's connection as a state machine: frames in, calls to the core, frames out.
+
+| state      | frame                         | then                                            |
+|------------|-------------------------------|-------------------------------------------------|
+| CONNECTING | CONNECT, STOMP                | CONNECTED is sent: CONNECTED; or ERROR: CLOSED  |
+| CONNECTING | any other, or none in time    | ERROR: CLOSED                                   |
+| CONNECTED  | SEND, SUBSCRIBE, ACK ...      | CONNECTED; RECEIPT when asked for, once stored  |
+| CONNECTED  | anything refused or malformed | ERROR: CLOSED                                   |
+| CONNECTED  | DISCONNECT                    | DISCONNECTING: its RECEIPT waits for all before |
+| any        | connection lost               | CLOSED                                          |
+
+After an ERROR the connection is closed, as the specification demands. A CONNECT without ``host`` is
+accepted in 1.1 and 1.2 too: ordinary clients leave it out, and there is one virtual host.
+"""
+
+import uuid
+from collections.abc import Callable
+from enum import Enum, auto
+from importlib import metadata
+
+from broker.api import BrokerCore, BrokerError, OutgoingMessage, Principal, TransactionWork
+from broker.stomp.frames import ProtocolError, Version, error_frame, server_frame
+from broker.stomp.heartbeats import HeartBeats, negotiate
+from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.subscriptions import AckMode, ClientSubscription
+from config.settings import StompLimits
+
+SERVER = f"orthia/{metadata.version('orthia')}"
+_MESSAGE_COST = 512
+"""What a message of a transaction counts for beside its headers and body."""
+# Named by the server, or addressed to it: never passed on from a sender to a receiver.
+_NOT_PASSED_ON = frozenset(
+    (
+        b"destination", b"content-length", b"receipt", b"transaction", b"message-id",
+        b"subscription", b"ack", b"redelivered", b"timestamp",
+    )
+)  # fmt: skip
+
+
+class _State(Enum):
+    CONNECTING = auto()
+    CONNECTED = auto()
+    DISCONNECTING = auto()
+    CLOSED = auto()
+
+
+class StompSession:
+    """The session of one connection; whoever owns the socket calls it on the loop's thread."""
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        limits: StompLimits,
+        *,
+        write: Callable[[bytes], None],
+        close: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin a session.
+
+        ``write`` takes bytes for the client and must not raise; ``close`` ends the connection once
+        they are sent.
+        """
+        self._core = core
+        self._limits = limits
+        self._write = write
+        self._close = close
+        self._clock = clock
+        self._parser = FrameParser(limits)
+        self._state = _State.CONNECTING
+        self._version = Version.V1_2
+        self._principal = Principal("", frozenset())
+        self._subscriptions: dict[str, ClientSubscription] = {}
+        self._by_number: dict[int, ClientSubscription] = {}
+        self._numbers = 0
+        self._transactions: dict[str, TransactionWork] = {}
+        self._outstanding = 0
+        self._disconnect_receipt: str | None = None
+        self._connect_by = clock() + limits.connect_timeout / 1000
+        self._beats = HeartBeats(0, 0, clock())
+        self._is_writable = True
+        self._handlers: dict[str, Callable[[Frame], None]] = {
+            "SEND": self._send,
+            "SUBSCRIBE": self._subscribe,
+            "UNSUBSCRIBE": self._unsubscribe,
+            "ACK": self._ack,
+            "NACK": self._nack,
+            "BEGIN": self._begin,
+            "COMMIT": self._commit,
+            "ABORT": self._abort,
+            "DISCONNECT": self._disconnect,
+        }
+
+    # --- what the socket's owner calls
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session is over."""
+        return self._state is _State.CLOSED
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        if self._is_ending():
+            return
+        self._beats.read(self._clock())
+        frame: Frame | None = None
+        try:
+            for frame in self._parser.feed(data):
+                self._handle(frame)
+                if self._is_ending():
+                    return
+                frame = None
+        except (ProtocolError, BrokerError) as error:
+            self._refuse(str(error), frame)
+
+    def tick(self, now: float) -> None:
+        """Send a heart-beat if one is due; end a client that is silent, or never connects."""
+        if self._state is _State.CONNECTING and now > self._connect_by:
+            self._refuse(f"no CONNECT frame within {self._limits.connect_timeout} ms", None)
+        elif self._state is _State.CONNECTED:
+            if self._beats.is_gone(now):
+                self._refuse("no heart-beat from the client within its time", None)
+            elif self._beats.is_due(now):
+                self._write(b"\n")
+
+    def set_writable(self, *, writable: bool) -> None:
+        """Say whether the socket takes more; deliveries stop while it does not."""
+        self._is_writable = writable
+        if writable:
+            for subscription in list(self._by_number.values()):
+                if subscription.core is not None:
+                    subscription.core.resume()
+
+    def connection_lost(self) -> None:
+        """End the session: what was delivered and not acknowledged goes back."""
+        self._end(failed=True)
+
+    def shut_down(self, reason: str) -> None:
+        """End the session from the broker's side, saying why."""
+        self._refuse(reason, None)
+
+    def _is_ending(self) -> bool:
+        return self._state in (_State.CLOSED, _State.DISCONNECTING)
+
+    # --- connecting
+
+    def _handle(self, frame: Frame) -> None:
+        if self._state is _State.CONNECTING:
+            if frame.command not in ("CONNECT", "STOMP"):
+                shown = frame.command[:40]
+                raise ProtocolError(f"the first frame is {shown!r}; expected CONNECT or STOMP")
+            self._connect(frame)
+            return
+        handler = self._handlers.get(frame.command)
+        if handler is None:
+            known = ", ".join(self._handlers)
+            raise ProtocolError(f"unknown command {frame.command[:40]!r}; expected one of {known}")
+        handler(frame)
+
+    def _connect(self, frame: Frame) -> None:
+        frame.version = Version.V1_0  # CONNECT is never escaped
+        accepted = (frame.get(b"accept-version") or "1.0").replace(" ", "").split(",")
+        common = [version for version in Version if version.value in accepted]
+        if not common:
+            supported = ", ".join(version.value for version in Version)
+            raise ProtocolError(
+                f"accept-version {','.join(accepted)!r} has none of the supported {supported}"
+            )
+        self._version = self._parser.version = common[-1]
+        sends_ms, expects_ms = negotiate(frame.get(b"heart-beat"))
+        self._principal = self._core.authenticate(frame.get(b"login"), frame.get(b"passcode"))
+        headers = [
+            ("version", self._version.value),
+            ("session", str(uuid.uuid4())),
+            ("server", SERVER),
+            ("heart-beat", f"{sends_ms},{expects_ms}"),
+        ]
+        self._beats = HeartBeats(sends_ms, expects_ms, self._clock())
+        self._state = _State.CONNECTED
+        self._write(server_frame("CONNECTED", headers, b"", self._version))
+
+    # --- sending
+
+    def _send(self, frame: Frame) -> None:
+        raw = frame.raw
+        destination = self._required(frame, b"destination")
+        headers = frame.user_headers(_NOT_PASSED_ON)
+        expires_ms = self._number(frame, b"expires", 0) if b"expires" in raw else 0
+        priority = min(self._number(frame, b"priority", 4), 9) if b"priority" in raw else 4
+        message = OutgoingMessage(
+            headers, frame.body, raw.get(b"persistent") != b"false", expires_ms, priority
+        )
+        if b"transaction" in raw:
+            work = self._transaction(frame)
+            self._grow(work, len(headers) + len(frame.body) + _MESSAGE_COST)
+            work.sends.append((destination, message))
+            self._receipt_now(frame)
+        else:
+            self._core.send(self._principal, destination, message, self._receipt_later(frame))
+
+    # --- subscriptions
+
+    def _subscribe(self, frame: Frame) -> None:
+        destination = self._required(frame, b"destination")
+        subscription_id = frame.get(b"id")
+        if subscription_id is None and self._version is not Version.V1_0:
+            raise ProtocolError("SUBSCRIBE has no id header, which STOMP 1.1 and 1.2 require")
+        key = self._subscription_key(subscription_id, destination)
+        if key in self._subscriptions:
+            raise ProtocolError(f"this connection has a subscription {key!r} already")
+        if len(self._subscriptions) >= self._limits.max_subscriptions:
+            limit = self._limits.max_subscriptions
+            raise ProtocolError(f"this connection has max-subscriptions {limit} already")
+        self._numbers += 1
+        subscription = ClientSubscription(
+            subscription_id,
+            self._numbers,
+            destination,
+            self._ack_mode(frame),
+            version=self._version,
+            write=self._write_message,
+            is_writable=lambda: self._is_writable and self._state is _State.CONNECTED,
+            fail=lambda reason: self._refuse(reason, None),
+        )
+        prefetch = 0 if subscription.mode is AckMode.AUTO else self._prefetch(frame)
+        subscription.core = self._core.subscribe(
+            self._principal, destination, subscription, prefetch=prefetch
+        )
+        self._subscriptions[key] = subscription
+        self._by_number[self._numbers] = subscription
+        self._receipt_now(frame)
+        subscription.core.resume()
+
+    def _unsubscribe(self, frame: Frame) -> None:
+        subscription_id, destination = frame.get(b"id"), frame.get(b"destination")
+        if subscription_id is None and (self._version is not Version.V1_0 or destination is None):
+            raise ProtocolError("UNSUBSCRIBE has no id header")
+        key = self._subscription_key(subscription_id, destination or "")
+        subscription = self._subscriptions.pop(key, None)
+        if subscription is None:
+            raise ProtocolError(f"this connection has no subscription {key!r}")
+        for number, one in list(self._by_number.items()):
+            if one is subscription:
+                del self._by_number[number]
+        if subscription.core is not None:
+            subscription.core.close(failed=False)
+        self._receipt_now(frame)
+
+    def _subscription_key(self, subscription_id: str | None, destination: str) -> str:
+        return destination if subscription_id is None else subscription_id
+
+    def _ack_mode(self, frame: Frame) -> AckMode:
+        text = frame.get(b"ack") or "auto"
+        try:
+            return AckMode(text)
+        except ValueError:
+            expected = ", ".join(mode.value for mode in AckMode)
+            raise ProtocolError(f"ack {text!r} is unknown; expected one of {expected}") from None
+
+    def _prefetch(self, frame: Frame) -> int:
+        for name in (b"prefetch-count", b"activemq.prefetchSize"):
+            if name in frame.raw:
+                asked = self._number(frame, name, 0)
+                return max(1, min(asked, 10_000)) if asked else self._limits.prefetch_count
+        return self._limits.prefetch_count
+
+    # --- acknowledging
+
+    def _ack(self, frame: Frame) -> None:
+        self._acknowledge(frame, nack=False)
+
+    def _nack(self, frame: Frame) -> None:
+        if self._version is Version.V1_0:
+            raise ProtocolError("STOMP 1.0 has no NACK")
+        self._acknowledge(frame, nack=True)
+
+    def _acknowledge(self, frame: Frame, *, nack: bool) -> None:
+        subscription, seq = self._named(frame)
+        work = self._transaction(frame) if b"transaction" in frame.raw else None
+        references = subscription.take(seq)
+        core = subscription.core
+        if core is None:
+            raise ProtocolError("the subscription is closed")
+        if work is not None:
+            self._grow(work, 64 * len(references))
+            kept = work.rejections if nack else work.acknowledgements
+            kept.append((core, references))
+            self._receipt_now(frame)
+        elif nack:
+            core.reject(references)
+            self._receipt_now(frame)
+        else:
+            core.acknowledge(references, self._receipt_later(frame))
+
+    def _named(self, frame: Frame) -> tuple[ClientSubscription, int]:
+        """Return the subscription and the message an ACK or NACK names, by version."""
+        if self._version is Version.V1_2:
+            text = self._required(frame, b"id")
+            number, dash, seq = text.partition("-")
+            if not (dash and number.isdecimal() and seq.isdecimal()):
+                raise ProtocolError(f"ack id {text!r} is not one this broker gave")
+            subscription = self._by_number.get(int(number))
+            if subscription is None:
+                raise ProtocolError(f"the subscription of ack id {text!r} is closed")
+            return subscription, int(seq)
+        seq = self._required(frame, b"message-id")
+        if not seq.isdecimal():
+            raise ProtocolError(f"message-id {seq!r} is not one this broker gave")
+        if self._version is Version.V1_1:
+            subscription_id = self._required(frame, b"subscription")
+            found = self._subscriptions.get(subscription_id)
+            if found is None:
+                raise ProtocolError(f"this connection has no subscription {subscription_id!r}")
+            return found, int(seq)
+        for candidate in self._subscriptions.values():
+            if int(seq) in candidate.unacknowledged:
+                return candidate, int(seq)
+        raise ProtocolError(f"message {seq} is not waiting for an acknowledgement")
+
+    # --- transactions
+
+    def _begin(self, frame: Frame) -> None:
+        name = self._required(frame, b"transaction")
+        if name in self._transactions:
+            raise ProtocolError(f"transaction {name!r} has begun already")
+        if len(self._transactions) >= self._limits.max_transactions:
+            limit = self._limits.max_transactions
+            raise ProtocolError(f"this connection has max-transactions {limit} open already")
+        self._transactions[name] = TransactionWork()
+        self._receipt_now(frame)
+
+    def _commit(self, frame: Frame) -> None:
+        work = self._transaction(frame)
+        receipt = self._receipt_later(frame)
+        self._core.commit(self._principal, work, receipt or (lambda: None))
+        del self._transactions[self._required(frame, b"transaction")]
+
+    def _abort(self, frame: Frame) -> None:
+        work = self._transaction(frame)
+        del self._transactions[self._required(frame, b"transaction")]
+        for core, references in (*work.acknowledgements, *work.rejections):
+            for subscription in self._subscriptions.values():
+                if subscription.core is core:
+                    subscription.put_back(references)
+        self._receipt_now(frame)
+
+    def _transaction(self, frame: Frame) -> TransactionWork:
+        name = self._required(frame, b"transaction")
+        work = self._transactions.get(name)
+        if work is None:
+            raise ProtocolError(f"transaction {name!r} has not begun")
+        return work
+
+    def _grow(self, work: TransactionWork, size: int) -> None:
+        held = sum(one.size for one in self._transactions.values())
+        if held + size > self._limits.max_transaction_bytes:
+            limit = self._limits.max_transaction_bytes
+            raise ProtocolError(f"open transactions hold more than max-transaction-bytes {limit}")
+        work.size += size
+
+    # --- receipts and the end
+
+    def _receipt_now(self, frame: Frame) -> None:
+        receipt = frame.get(b"receipt")
+        if receipt is not None:
+            self._write_receipt(receipt)
+
+    def _receipt_later(self, frame: Frame) -> Callable[[], None] | None:
+        """Return what sends the RECEIPT of a frame once it is stored."""
+        if b"receipt" not in frame.raw:
+            self._outstanding += 1
+            return self._stored
+        receipt = frame.get(b"receipt") or ""
+        self._outstanding += 1
+
+        def stored() -> None:
+            if self._state is not _State.CLOSED:
+                self._write_receipt(receipt)
+            self._stored()
+
+        return stored
+
+    def _stored(self) -> None:
+        self._outstanding -= 1
+        if self._state is _State.DISCONNECTING and not self._outstanding:
+            self._finish_disconnect()
+
+    def _write_receipt(self, receipt: str) -> None:
+        self._write(server_frame("RECEIPT", [("receipt-id", receipt)], b"", self._version))
+
+    def _write_message(self, data: bytes) -> None:
+        if self._state is _State.CONNECTED:
+            self._write(data)
+
+    def _disconnect(self, frame: Frame) -> None:
+        self._disconnect_receipt = frame.get(b"receipt")
+        self._state = _State.DISCONNECTING
+        self._close_subscriptions(failed=False)
+        if not self._outstanding:
+            self._finish_disconnect()
+
+    def _finish_disconnect(self) -> None:
+        if self._disconnect_receipt is not None:
+            self._write_receipt(self._disconnect_receipt)
+        self._state = _State.CLOSED
+        self._close()
+
+    def _refuse(self, reason: str, frame: Frame | None) -> None:
+        if self._state is _State.CLOSED:
+            return
+        receipt = None
+        if frame is not None and b"receipt" in frame.raw:
+            receipt = frame.raw[b"receipt"].decode()
+        self._write(error_frame(reason, receipt, self._version))
+        self._end(failed=True)
+        self._close()
+
+    def _end(self, *, failed: bool) -> None:
+        if self._state is _State.CLOSED:
+            return
+        self._state = _State.CLOSED
+        self._transactions.clear()
+        self._close_subscriptions(failed=failed)
+
+    def _close_subscriptions(self, *, failed: bool) -> None:
+        subscriptions = list(self._by_number.values())
+        self._subscriptions.clear()
+        self._by_number.clear()
+        for subscription in subscriptions:
+            if subscription.core is not None:
+                subscription.core.close(failed=failed)
+
+    # --- headers
+
+    def _required(self, frame: Frame, name: bytes) -> str:
+        value = frame.get(name)
+        if not value:
+            raise ProtocolError(f"{frame.command} has no {name.decode()} header")
+        return value
+
+    def _number(self, frame: Frame, name: bytes, default: int) -> int:
+        text = frame.get(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise ProtocolError(f"header {name.decode()} is {text!r}; expected a whole number")
+        return int(text)

@@ -1,0 +1,109 @@
+"""The subscriptions of one session: what was delivered, and what an ACK means."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from broker.api import MessageReference, Subscription
+from broker.stomp.frames import ProtocolError, Version, block_for, escape
+
+
+class AckMode(Enum):
+    """The ``ack`` header of SUBSCRIBE."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    CLIENT_INDIVIDUAL = "client-individual"
+
+
+class ClientSubscription:
+    """One SUBSCRIBE; the core's consumer."""
+
+    def __init__(
+        self,
+        subscription_id: str | None,
+        number: int,
+        destination: str,
+        mode: AckMode,
+        *,
+        version: Version,
+        write: Callable[[bytes], None],
+        is_writable: Callable[[], bool],
+        fail: Callable[[str], None],
+    ) -> None:
+        self.id = subscription_id
+        self.destination = destination
+        self.mode = mode
+        self.core: Subscription | None = None
+        self.unacknowledged: dict[int, MessageReference] = {}
+        """By seq, in the order they were delivered."""
+        self._number = number
+        self._version = version
+        self._write = write
+        self._is_writable = is_writable
+        self._fail = fail
+        head = b"MESSAGE\ndestination:" + escape(destination.encode(), version)
+        if subscription_id is not None:
+            head += b"\nsubscription:" + escape(subscription_id.encode(), version)
+        self._head = head + b"\nmessage-id:"
+        self._with_ack = version is Version.V1_2 and mode is not AckMode.AUTO
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the socket takes more."""
+        return self._is_writable()
+
+    def fail(self, reason: str) -> None:
+        """End the connection."""
+        self._fail(reason)
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Write the MESSAGE; in ``auto`` mode that acknowledges it."""
+        self._write(self._message(reference))
+        if self.mode is AckMode.AUTO:
+            self._subscription().acknowledge((reference,), None)
+        else:
+            self.unacknowledged[reference.seq] = reference
+
+    def _message(self, reference: MessageReference) -> bytes:
+        record = reference.record
+        ack = b"\nack:%d-%d" % (self._number, reference.seq) if self._with_ack else b""
+        return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b\0" % (
+            self._head,
+            reference.seq,
+            ack,
+            b"true" if reference.redelivered else b"false",
+            record.timestamp_ms,
+            block_for(self._version, record.headers),
+            len(record.body),
+            record.body,
+        )
+
+    def _subscription(self) -> Subscription:
+        if self.core is None:
+            raise ProtocolError("the subscription is not attached")
+        return self.core
+
+    def take(self, seq: int) -> list[MessageReference]:
+        """Take the messages an ACK or NACK of ``seq`` means out of the unacknowledged.
+
+        In ``client`` mode it means all that were delivered up to it. Raises ProtocolError.
+        """
+        if seq not in self.unacknowledged:
+            raise ProtocolError(
+                f"message {seq} is not waiting for an acknowledgement on subscription"
+                f" {self.id or self.destination!r}: it was acknowledged before, never delivered"
+                " here, or the subscription's ack mode is auto"
+            )
+        if self.mode is AckMode.CLIENT_INDIVIDUAL:
+            return [self.unacknowledged.pop(seq)]
+        taken = []
+        for delivered in list(self.unacknowledged):
+            taken.append(self.unacknowledged.pop(delivered))
+            if delivered == seq:
+                break
+        return taken
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Undo ``take``: the transaction that took them was aborted."""
+        merged = {**self.unacknowledged, **{one.seq: one for one in references}}
+        self.unacknowledged = dict(sorted(merged.items()))
