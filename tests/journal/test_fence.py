@@ -132,3 +132,17 @@ def test_a_batch_that_deletes_what_it_inserts_leaves_nothing(sql_store: SqlJourn
     journal._writer._store.store(batch)
     assert sql_store.rows() == {}
     assert batch.marker() is None
+
+
+def test_a_reserved_id_limit_never_goes_back(sql_store: SqlJournalStore) -> None:
+    """A reservation that is carried out late, after a higher one, does not lower the limit."""
+    journal = sql_store.open()
+    assert isinstance(journal, Journal)
+    for limit in (5_000_000, 4_000_000):
+        reservation = AppendedUnit(None, 0)
+        reservation.id_limit = limit
+        batch = Batch()
+        batch.add(reservation)
+        journal._writer._store.store(batch)
+    journal.close(drain=True)
+    assert sql_store.open().recovery_horizon == 5_000_000

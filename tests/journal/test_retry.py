@@ -211,6 +211,26 @@ class SlowStore(ScriptedStore):
         assert self.go_on.wait(30)
 
 
+def test_a_batch_that_is_stored_after_an_abandoning_stop_is_not_confirmed() -> None:
+    """A commit under way when the node stops for an IO error completes nobody."""
+    store = SlowStore()
+    called: list[object] = []
+    writer = Writer(
+        store,
+        JournalLimits(),
+        still_valid=lambda: True,
+        stored=lambda *_: called.append(1),
+        failed=called.append,
+    )
+    writer.start()
+    writer.submit(AppendedMessage(1, 7, b"", None))
+    wait_until(lambda: store.sizes, what="the batch is under way")
+    writer.abandon()
+    store.go_on.set()
+    assert writer.join(30)
+    assert (called, writer.drained) == ([], False)
+
+
 def batch_sizes(limits: JournalLimits, payloads: list[bytes]) -> list[tuple[int, int]]:
     """Return rows and bytes of the batches that messages go in which gathered behind a slow one."""
     store = SlowStore()
