@@ -18,6 +18,7 @@ _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"))
 _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 _RETRY_SECONDS: Final = 0.1
 _HEART_BEAT_MS: Final = 5_000
+_MAX_FRUITLESS_ENDS: Final = 5
 _SILENT_BEATS: Final = 2.5
 """A node that was silent for so many heart-beats is frozen, or the network to it is gone."""
 
@@ -36,6 +37,10 @@ class BrokerUnreachable(ClientError):  # noqa: N818 - named for what is the case
 
 class ConnectionLost(ClientError):  # noqa: N818 - named for what is the case
     """The connection broke; another node may have taken over."""
+
+
+class EndedByBroker(ConnectionLost):
+    """The broker sent an ERROR frame that answers nothing we sent: it stops, or fails."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Connection:
         self._outgoing = bytearray()
         self._silence_allowed_seconds: float | None = None
         self._last_heard = time.monotonic()
+        self._is_greeted = False
 
     @classmethod
     def open(
@@ -128,6 +134,7 @@ class Connection:
                     if offered_ms:
                         beat_seconds = max(offered_ms, heart_beat_ms) / 1000
                         self._silence_allowed_seconds = beat_seconds * _SILENT_BEATS
+                    self._is_greeted = True
                     return
                 raise ClientError(f"{self.address}: sent {frame.command} instead of CONNECTED")
         raise ConnectionLost(f"{self.address}: did not answer CONNECT in time")
@@ -148,7 +155,7 @@ class Connection:
     def exchange(self, timeout_seconds: float) -> list[ServerFrame]:
         """Write what waits, and wait up to ``timeout_seconds`` until something can be read.
 
-        Raises ConnectionLost, or BrokerRefused when the broker sends an ERROR frame.
+        Raises ConnectionLost, EndedByBroker, or BrokerRefused when the broker answers with ERROR.
         """
         try:
             self._flush()
@@ -164,7 +171,10 @@ class Connection:
         frames = self._frames()
         for frame in frames:
             if frame.command == "ERROR":
-                raise BrokerRefused(f"{self.address}: {_error_text(frame)}")
+                text = f"{self.address}: {_error_text(frame)}"
+                if self._is_greeted and "receipt-id" not in frame.headers:
+                    raise EndedByBroker(text)
+                raise BrokerRefused(text)
         return frames
 
     def _check_silence(self) -> None:
@@ -242,6 +252,23 @@ class FailoverLink:
         self.reconnects = 0
         self.longest_outage_seconds = 0.0
         self._first = True
+        self._fruitless_ends = 0
+        self._progress = 0
+
+    def lost(self, error: ConnectionLost, progress: int) -> None:
+        """Note why a connection was lost, with a count that grows as long as work gets done.
+
+        Raises BrokerRefused when the broker has ended several in a row without any progress: then
+        it is not stopping, it cannot bear what it is sent.
+        """
+        self._say(f"lost the connection: {error}")
+        if progress > self._progress or not isinstance(error, EndedByBroker):
+            self._fruitless_ends = 0
+        self._progress = progress
+        if isinstance(error, EndedByBroker):
+            self._fruitless_ends += 1
+            if self._fruitless_ends >= _MAX_FRUITLESS_ENDS:
+                raise BrokerRefused(str(error)) from error
 
     def connect(self) -> Connection:
         """Return a connection to a node that serves.

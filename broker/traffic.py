@@ -107,8 +107,8 @@ class Producer:
                 try:
                     self._send_all(connection, started)
                     _say_goodbye(connection)
-                except ConnectionLost:
-                    continue  # the link finds the node that serves now
+                except ConnectionLost as error:
+                    self._link.lost(error, self.report.confirmed)
                 finally:
                     connection.close()
         finally:
@@ -208,8 +208,8 @@ class Consumer:
                 try:
                     self._receive_all(connection)
                     break
-                except ConnectionLost:
-                    continue  # the link finds the node that serves now
+                except ConnectionLost as error:
+                    self._link.lost(error, self.report.confirmed)
                 finally:
                     connection.close()
         finally:
@@ -232,9 +232,9 @@ class Consumer:
         """Receive until there is enough or nothing comes any more."""
         self._awaited |= self._unconfirmed.keys()
         self._unconfirmed.clear()
-        connection.send(
-            "SUBSCRIBE", {"id": "0", "destination": self._destination, "ack": self._ack}
-        )
+        subscription = {"id": "0", "destination": self._destination, "ack": self._ack}
+        # With a receipt a refusal can be told from a broker that stops.
+        connection.send("SUBSCRIBE", {**subscription, "receipt": "0"})
         last_news = time.monotonic()
         while not self._finished:
             frames = connection.exchange(_POLL_SECONDS)

@@ -1,5 +1,6 @@
 """A broker that keeps to a script: what the client must bear, at the moment the test wants it."""
 
+import socket
 import socketserver
 import threading
 from collections import deque
@@ -25,6 +26,8 @@ class Script:
     acks_stored_at_drop: bool = True
     acks_undone: int = 0
     """How many ACKs a break has undone so far."""
+    error_at_send: deque[str] = field(default_factory=deque)
+    """For each connection in turn: answer its first SEND with this ERROR."""
     freeze_first: bool = False
     """Promise heart-beats on the first connection, and then say nothing on it."""
     byte_by_byte: bool = False
@@ -55,6 +58,9 @@ class _Handler(socketserver.StreamRequestHandler):
                     self.rfile.read()  # until the client goes away
                     return
             elif command == "SEND":
+                if script.error_at_send:
+                    self._end_with_error(script.error_at_send.popleft())
+                    return
                 script.stored.append(body)
                 sends_left -= 1
                 if sends_left == 0:
@@ -80,6 +86,12 @@ class _Handler(socketserver.StreamRequestHandler):
             name = body.decode()
             head = f"MESSAGE\nmessage-id:{name}\nack:{name}\ncontent-length:{len(body)}\n\n"
             self._write(head.encode() + body + b"\0\n")
+
+    def _end_with_error(self, headers: str) -> None:
+        """Send ERROR and wait for the client to go: closing over unread bytes would lose it."""
+        self._write(f"ERROR\n{headers}\n\n\0".encode())
+        self.connection.shutdown(socket.SHUT_WR)
+        self.rfile.read()
 
     def _remove(self, acked: list[str]) -> None:
         for name in acked:

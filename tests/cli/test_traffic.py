@@ -57,7 +57,8 @@ def test_reconnections_are_counted_and_told() -> None:
     assert watched.reconnects == 1
     assert 0 < watched.longest_outage_seconds < 30
     assert said[0] == f"connected to {address}"
-    assert said[1].startswith(f"connected to {address} after ")
+    assert said[1].startswith("lost the connection: ")
+    assert said[2].startswith(f"connected to {address} after ")
 
 
 def test_a_frozen_node_is_left() -> None:
@@ -100,6 +101,30 @@ def test_a_refusal_is_not_retried() -> None:
     with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="wrong passcode"):
         Producer(link(address), "/queue/q", body=numbered, count=1).run()
     assert script.connections == 1
+
+
+def test_a_broker_that_stops_is_not_a_refusal() -> None:
+    """An ERROR that answers nothing is a node on its way out: the work goes on elsewhere."""
+    script = Script(error_at_send=deque(["message:stopping"]))
+    with scripted_broker(script) as address:
+        report = Producer(link(address), "/queue/q", body=numbered, count=5).run()
+    assert (report.confirmed, script.connections) == (5, 2)
+
+
+def test_a_refused_message_ends_the_work() -> None:
+    """An ERROR that answers a SEND is final."""
+    script = Script(error_at_send=deque(["message:no such address\nreceipt-id:0"]))
+    with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="no such address"):
+        Producer(link(address), "/queue/q", body=numbered, count=5).run()
+    assert script.connections == 1
+
+
+def test_a_broker_that_cannot_bear_the_work_is_given_up() -> None:
+    """A broker that ends every connection without progress is not tried for ever."""
+    script = Script(error_at_send=deque(["message:frame too large"] * 100))
+    with scripted_broker(script) as address, pytest.raises(BrokerRefused, match="frame too large"):
+        Producer(link(address), "/queue/q", body=numbered, count=5).run()
+    assert script.connections == 5
 
 
 def test_a_consumer_takes_as_many_as_it_wants() -> None:
