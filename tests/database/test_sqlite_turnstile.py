@@ -57,7 +57,7 @@ def hammer(path: Path, *, polite: bool, ready: Connection) -> None:
         if polite:
             database.turnstile.give_way()
         cursor.execute("BEGIN IMMEDIATE")
-        rows = ((seq, b"x") for seq in range(first, first + BATCH_ROWS))
+        rows = [(seq, b"x") for seq in range(first, first + BATCH_ROWS)]
         cursor.executemany("INSERT INTO messages VALUES (?, ?)", rows)
         cursor.execute("DELETE FROM messages WHERE seq < ?", (first - BATCH_ROWS,))
         cursor.execute("COMMIT")
