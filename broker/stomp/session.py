@@ -113,8 +113,13 @@ class StompSession:
         except (ProtocolError, BrokerError) as error:
             self._refuse(str(error), frame)
 
-    def tick(self, now: float) -> None:
-        """Send a heart-beat if one is due; end a client that is silent, or never connects."""
+    def tick(self, now: float, *, is_read: bool = True) -> None:
+        """Send a heart-beat if one is due; end a client that is silent, or never connects.
+
+        A client that is not read from at the moment is not silent.
+        """
+        if not is_read:
+            self._beats.read(now)
         if self._state is _State.CONNECTING and now > self._connect_by:
             self._refuse(f"no CONNECT frame within {self._limits.connect_timeout} ms", None)
         elif self._state is _State.CONNECTED:

@@ -1,0 +1,1 @@
+"""Addresses, queues and topics: where messages wait and who gets them."""

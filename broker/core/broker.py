@@ -1,0 +1,526 @@
+"""The core of a live node: routes messages to queues and topics, through the journal.
+
+All on the event loop's thread. Whatever a client is told is done is committed first; whatever is
+delivered is delivered under a valid lease.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from broker.api import (
+    BrokerError,
+    Consumer,
+    DestinationRefused,
+    Done,
+    LimitExceeded,
+    MessageReference,
+    NotLive,
+    OutgoingMessage,
+    Principal,
+    Subscription,
+    TransactionWork,
+)
+from broker.core.destinations import Destination, parse
+from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
+from broker.core.queue import Queue, QueueSubscription
+from broker.core.security import Security
+from broker.core.topic import TopicSubscription
+from config.addresses import ResolvedAddressSettings, resolve
+from config.settings import RoutingType, Settings
+from journal.api import MessageJournal
+from journal.codec import MessageRecord, QueueBinding, encode_message
+from journal.errors import JournalClosed, RecordTooLarge
+from journal.unit import MessageLocation, Unit
+
+LOGGER = logging.getLogger("orthia.broker")
+
+
+class _Address:
+    """An address of this node: its queues, and the topic subscribers that are there."""
+
+    __slots__ = ("next_anycast", "queues", "settings", "subscribers", "types")
+
+    def __init__(self, settings: ResolvedAddressSettings) -> None:
+        self.settings = settings
+        self.queues: list[Queue] = []
+        self.subscribers: list[TopicSubscription] = []
+        self.types: set[RoutingType] = set()
+        self.next_anycast = 0
+
+    def anycast(self) -> Queue | None:
+        """Return the queue whose turn it is."""
+        queues = [one for one in self.queues if one.routing_type is RoutingType.ANYCAST]
+        if not queues:
+            return None
+        self.next_anycast += 1
+        return queues[self.next_anycast % len(queues)]
+
+    def multicast(self) -> list[Queue]:
+        """Return the queues that each get a copy."""
+        return [one for one in self.queues if one.routing_type is RoutingType.MULTICAST]
+
+
+class _QueueEnd:
+    """A session's end of a queue subscription: what it acknowledges is deleted in the journal."""
+
+    __slots__ = ("_broker", "inner")
+
+    def __init__(self, broker: "Broker", inner: QueueSubscription) -> None:
+        self._broker = broker
+        self.inner = inner
+
+    def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        self._broker.acknowledge(self.inner, references, done)
+
+    def reject(self, references: Sequence[MessageReference]) -> None:
+        self.inner.queue.give_back(self.inner.take(references), failed=True)
+        self.inner.queue.dispatch()
+
+    def resume(self) -> None:
+        self.inner.queue.resume()
+
+    def close(self, *, failed: bool) -> None:
+        if not self.inner.is_closed:
+            self.inner.give_back_all(failed=failed)
+
+
+class Broker:
+    """A live node's addresses; made when the journal is open, gone when it is closed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: MessageJournal,
+        *,
+        lease_valid: Callable[[], bool],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        """Open the queues that the journal's bindings and the configuration name.
+
+        ``lease_valid`` is asked before each delivery; ``call_later`` takes seconds.
+        """
+        self._settings = settings
+        self._journal = journal
+        self._lease_valid = lease_valid
+        self._call_later = call_later
+        self._security = Security(settings)
+        self._budget = MemoryBudget(settings.global_max_size)
+        self._addresses: dict[str, _Address] = {}
+        self._queues: dict[str, Queue] = {}
+        self._in_flight: dict[int, int] = {}
+        self._running = True
+        for binding in journal.bindings:
+            if isinstance(binding, QueueBinding):
+                self._open_queue(binding, unread_up_to=journal.recovery_horizon)
+        self._create_configured()
+
+    # --- the life of the core
+
+    def stop(self) -> None:
+        """Deliver nothing and accept nothing any more."""
+        self._running = False
+
+    def count_backlogs(self) -> None:
+        """Count, in the background and queue by queue, what earlier epochs left."""
+        queues = iter(list(self._queues.values()))
+
+        def count_next() -> None:
+            queue = next(queues, None)
+            if queue is not None and self._running:
+                queue.count_backlog(count_next)
+
+        count_next()
+
+    def queues(self) -> Mapping[str, Queue]:
+        """Return the queues by name."""
+        return self._queues
+
+    def depths(self) -> dict[str, int]:
+        """Return how many messages each queue has, as far as counted."""
+        return {name: queue.depth for name, queue in self._queues.items()}
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """What messages in memory count for against ``global-max-size``."""
+        return self._budget.used
+
+    def may_deliver(self) -> bool:
+        """Return whether a delivery is allowed at this moment."""
+        return self._running and self._lease_valid()
+
+    def wall_ms(self) -> int:
+        """Return the wall clock, for timestamps and ``expires`` only."""
+        return time.time_ns() // 1_000_000
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Call back on the loop, unless the core was stopped by then."""
+        self._call_later(delay_ms / 1000, lambda: callback() if self._running else None)
+
+    # --- what sessions call
+
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal:
+        """Return who this is; raises AuthenticationFailed."""
+        return self._security.authenticate(login, passcode)
+
+    def send(
+        self,
+        principal: Principal,
+        destination: str,
+        message: OutgoingMessage,
+        on_stored: Done | None,
+    ) -> None:
+        """Route a message; ``on_stored`` follows its commit, or at once if none is needed."""
+        self._refuse_if_stopped()
+        address, queues, topic = self._route(principal, destination)
+        record = self._record(address, message)
+        if topic:
+            self._publish(topic, record)
+        if not queues:
+            if on_stored is not None:
+                on_stored()
+            return
+        if len(queues) == 1:
+            self._send_to_one(queues[0], record, message, on_stored)
+            return
+        unit = Unit()
+        unit.add_message([queue.id for queue in queues], self._encoded(record))
+        self._append(unit, [(queues, record)], on_stored)
+
+    def subscribe(
+        self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
+    ) -> Subscription:
+        """Attach a consumer to a queue or a topic; creates it where that is allowed."""
+        self._refuse_if_stopped()
+        where = parse(destination)
+        self._security.check(principal, "consume", where.address)
+        routing_type = self._routing_type(where)
+        address = self._address_for(principal, where, routing_type)
+        if routing_type is RoutingType.ANYCAST:
+            queue = self._queue_of(principal, where.address, address)
+            return _QueueEnd(self, queue.attach(consumer, prefetch))
+        subscription = TopicSubscription(
+            consumer,
+            prefetch,
+            may_deliver=self.may_deliver,
+            closed=lambda one: address.subscribers.remove(one),
+        )
+        address.subscribers.append(subscription)
+        return subscription
+
+    def commit(self, principal: Principal, work: TransactionWork, done: Done) -> None:
+        """Do all sends and acknowledgements of a transaction in one unit of the journal."""
+        self._refuse_if_stopped()
+        routed = [
+            (*self._route(principal, destination), message) for destination, message in work.sends
+        ]
+        unit = Unit()
+        stored: list[tuple[list[Queue], MessageRecord]] = []
+        published: list[tuple[list[TopicSubscription], MessageRecord]] = []
+        for address, queues, topic, message in routed:
+            record = self._record(address, message)
+            if queues:
+                unit.add_message([queue.id for queue in queues], self._encoded(record))
+                stored.append((queues, record))
+            if topic:
+                published.append((topic, record))
+        for end, references in work.acknowledgements:
+            self._acknowledge_in(unit, end, references)
+
+        def committed() -> None:
+            for topic, record in published:
+                self._publish(topic, record)
+            done()
+
+        self._append(unit, stored, committed)
+        for end, references in work.rejections:
+            end.reject(references)
+
+    def acknowledge(
+        self,
+        subscription: QueueSubscription,
+        references: Sequence[MessageReference],
+        done: Done | None,
+    ) -> None:
+        """Delete delivered messages; ``done`` follows the commit."""
+        taken = subscription.take(references)
+        subscription.queue.acknowledged(taken)
+        locations = [one.location for one in taken if one.location is not None]
+        if self._running and (locations or done):
+            try:
+                self._journal.delete(locations, done)
+            except JournalClosed as error:
+                raise NotLive(str(error)) from None
+        subscription.queue.dispatch()
+
+    # --- storing
+
+    def _send_to_one(
+        self, queue: Queue, record: MessageRecord, message: OutgoingMessage, done: Done | None
+    ) -> None:
+        size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+        in_flight = self._in_flight
+        # What is not persistent is stored all the same where memory has no room for it, or where
+        # it would overtake a message before it that is on its way to the store.
+        if not message.persistent and queue.id not in in_flight and queue.takes_in_memory(size):
+            seq = self._journal.next_id()
+            queue.add(MessageReference(seq, record, None, size, redelivered=False))
+            if done is not None:
+                done()
+            return
+        in_flight[queue.id] = in_flight.get(queue.id, 0) + 1
+        payload = self._encoded(record)
+        seq = 0
+
+        def stored() -> None:
+            self._landed(queue)
+            location = MessageLocation(seq)
+            queue.add(MessageReference(seq, record, location, size, redelivered=False))
+            if done is not None:
+                done()
+
+        try:
+            seq = self._journal.append_message(queue.id, payload, stored)
+        except (RecordTooLarge, JournalClosed) as error:
+            self._landed(queue)
+            raise _refusal(error) from None
+
+    def _landed(self, queue: Queue) -> None:
+        left = self._in_flight[queue.id] - 1
+        if left:
+            self._in_flight[queue.id] = left
+        else:
+            del self._in_flight[queue.id]
+
+    def _append(
+        self, unit: Unit, messages: list[tuple[list[Queue], MessageRecord]], done: Done | None
+    ) -> None:
+        """Append ``unit``; once it is stored, its messages go into their queues in order."""
+        placed: list[tuple[Queue, MessageRecord, MessageLocation]] = []
+
+        def stored() -> None:
+            for queue, record, location in placed:
+                self._landed(queue)
+                size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+                queue.add(MessageReference(location.seq, record, location, size, redelivered=False))
+            if done is not None:
+                done()
+
+        unit.done = stored
+        try:
+            locations = iter(self._journal.append_unit(unit))
+        except (RecordTooLarge, JournalClosed) as error:
+            raise _refusal(error) from None
+        for queues, record in messages:
+            for queue in queues:
+                self._in_flight[queue.id] = self._in_flight.get(queue.id, 0) + 1
+                placed.append((queue, record, next(locations)))
+
+    def _acknowledge_in(
+        self, unit: Unit, end: Subscription, references: Sequence[MessageReference]
+    ) -> None:
+        if not isinstance(end, _QueueEnd):
+            end.acknowledge(references, None)
+            return
+        taken = end.inner.take(references)
+        end.inner.queue.acknowledged(taken)
+        for reference in taken:
+            if reference.location is not None:
+                unit.delete(reference.location)
+
+    def _record(self, address: str, message: OutgoingMessage) -> MessageRecord:
+        return MessageRecord(
+            address,
+            message.headers,
+            message.body,
+            self.wall_ms(),
+            message.expires_ms,
+            message.priority,
+        )
+
+    def _encoded(self, record: MessageRecord) -> bytes:
+        try:
+            return encode_message(record)
+        except ValueError as error:
+            raise LimitExceeded(str(error)) from None
+
+    def _publish(self, topic: Iterable[TopicSubscription], record: MessageRecord) -> None:
+        size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+        seq = self._journal.next_id()
+        for subscription in list(topic):
+            subscription.add(MessageReference(seq, record, None, size, redelivered=False))
+
+    # --- what cannot be delivered
+
+    def expire(self, queue: Queue, reference: MessageReference) -> None:
+        """Move an expired message to the expiry address, or drop it."""
+        self._move(queue, reference, queue.settings.expiry_address, "expired")
+
+    def bury(self, queue: Queue, reference: MessageReference) -> None:
+        """Move a message that was delivered too often to the dead-letter address, or drop it."""
+        self._move(queue, reference, queue.settings.dead_letter_address, "dead-lettered")
+
+    def _move(
+        self, queue: Queue, reference: MessageReference, target: str | None, what: str
+    ) -> None:
+        if not self._running:
+            return  # its row stays, and the next live node decides anew
+        unit = Unit()
+        if reference.location is not None:
+            unit.delete(reference.location)
+        messages: list[tuple[list[Queue], MessageRecord]] = []
+        if target is None:
+            LOGGER.warning(
+                "message %d of queue %s is %s and dropped: no address is configured for such",
+                reference.seq,
+                queue.name,
+                what,
+            )
+        else:
+            destination = self._ensure_queue(target)
+            record = self._moved_record(queue, reference.record, target)
+            unit.add_message([destination.id], self._encoded(record))
+            messages.append(([destination], record))
+        self._append(unit, messages, None)
+
+    def _moved_record(self, queue: Queue, record: MessageRecord, target: str) -> MessageRecord:
+        origin = b"_AMQ_ORIG_ADDRESS:%b\n_AMQ_ORIG_QUEUE:%b\n" % (
+            _escaped(record.address),
+            _escaped(queue.name),
+        )
+        kept = b"".join(
+            line + b"\n"
+            for line in record.headers.split(b"\n")
+            if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
+        )
+        return record._replace(address=target, headers=kept + origin, expires_ms=0)
+
+    # --- addresses
+
+    def _route(
+        self, principal: Principal, destination: str
+    ) -> tuple[str, list[Queue], list[TopicSubscription]]:
+        where = parse(destination)
+        self._security.check(principal, "send", where.address)
+        routing_type = self._routing_type(where)
+        address = self._address_for(principal, where, routing_type)
+        if routing_type is RoutingType.MULTICAST:
+            return where.address, address.multicast(), address.subscribers
+        queue = address.anycast() or self._queue_of(principal, where.address, address)
+        return where.address, [queue], []
+
+    def _routing_type(self, where: Destination) -> RoutingType:
+        if where.routing_type is not None:
+            return where.routing_type
+        address = self._addresses.get(where.address)
+        if address is not None and len(address.types) == 1:
+            return next(iter(address.types))
+        settings = address.settings if address else resolve(self._settings, where.address)
+        return settings.default_address_routing_type
+
+    def _address_for(
+        self, principal: Principal, where: Destination, routing_type: RoutingType
+    ) -> _Address:
+        address = self._addresses.get(where.address)
+        if address is not None and routing_type in address.types:
+            return address
+        if address is None:
+            settings = resolve(self._settings, where.address)
+            if not settings.auto_create_addresses:
+                raise DestinationRefused(
+                    f"address {where.address!r} does not exist and auto-create-addresses is false"
+                )
+            self._security.check(principal, "createAddress", where.address)
+            address = self._addresses[where.address] = _Address(settings)
+        elif address.types:
+            has = ", ".join(sorted(one.value for one in address.types))
+            raise DestinationRefused(
+                f"address {where.address!r} is {has}; {routing_type.value} was asked for"
+                " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
+            )
+        address.types.add(routing_type)
+        return address
+
+    def _queue_of(self, principal: Principal, name: str, address: _Address) -> Queue:
+        named = self._queues.get(name)
+        if named is not None and named in address.queues:
+            return named
+        queue = address.anycast()
+        if queue is not None:
+            return queue
+        if not address.settings.auto_create_queues:
+            raise DestinationRefused(
+                f"queue {name!r} does not exist and auto-create-queues is false"
+            )
+        self._security.check(principal, "createDurableQueue", name)
+        return self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
+
+    def _ensure_queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is not None:
+            return queue
+        address = self._addresses.get(name)
+        existing = address.anycast() if address is not None else None
+        return existing or self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
+
+    def _create_configured(self) -> None:
+        for configured in self._settings.addresses:
+            address = self._addresses.get(configured.name)
+            if address is None:
+                address = _Address(resolve(self._settings, configured.name))
+                self._addresses[configured.name] = address
+            address.types |= configured.routing_types
+            for queue in configured.queues:
+                if queue.name not in self._queues:
+                    self._create_queue(
+                        queue.name, configured.name, queue.routing_type, auto_created=False
+                    )
+
+    def _create_queue(
+        self, name: str, address: str, routing_type: RoutingType, *, auto_created: bool
+    ) -> Queue:
+        """Create a durable queue; its binding is stored before any message for it can be."""
+        binding = QueueBinding(
+            self._journal.next_id(), name, address, routing_type, auto_created=auto_created
+        )
+        try:
+            self._journal.add_binding(binding)
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        return self._open_queue(binding, unread_up_to=0)
+
+    def _open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
+        address = self._addresses.get(binding.address)
+        if address is None:
+            address = _Address(resolve(self._settings, binding.address))
+            self._addresses[binding.address] = address
+        queue = Queue(
+            binding.queue_id,
+            binding.name,
+            binding.address,
+            binding.routing_type,
+            durable=binding.durable,
+            settings=address.settings,
+            journal=self._journal,
+            budget=self._budget,
+            disposal=self,
+            timers=self,
+            may_deliver=self.may_deliver,
+            unread_up_to=unread_up_to,
+        )
+        address.types.add(binding.routing_type)
+        address.queues.append(queue)
+        self._queues[binding.name] = queue
+        return queue
+
+    def _refuse_if_stopped(self) -> None:
+        if not self._running:
+            raise NotLive("this node is stopping or is live no more; connect to the other node")
+
+
+def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:
+    return LimitExceeded(str(error)) if isinstance(error, RecordTooLarge) else NotLive(str(error))
+
+
+def _escaped(name: str) -> bytes:
+    return name.encode().replace(b"\\", b"\\\\").replace(b":", b"\\c")

@@ -1,0 +1,35 @@
+"""What a client's ``destination`` names."""
+
+from typing import NamedTuple
+
+from broker.api import DestinationRefused
+from config.settings import RoutingType
+
+MAX_NAME_LENGTH = 255
+
+
+class Destination(NamedTuple):
+    """An address, and how it is to be routed; None leaves that to the address."""
+
+    address: str
+    routing_type: RoutingType | None
+
+
+_PREFIXES = {"/queue/": RoutingType.ANYCAST, "/topic/": RoutingType.MULTICAST}
+
+
+def parse(text: str) -> Destination:
+    """Read ``/queue/NAME``, ``/topic/NAME`` or a plain name; raises DestinationRefused."""
+    for prefix, routing_type in _PREFIXES.items():
+        if text.startswith(prefix):
+            return Destination(_checked(text[len(prefix) :], text), routing_type)
+    return Destination(_checked(text, text), None)
+
+
+def _checked(name: str, text: str) -> str:
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
+        raise DestinationRefused(
+            f"destination {text[:300]!r} is not valid; expected /queue/NAME, /topic/NAME or NAME,"
+            f" of 1 to {MAX_NAME_LENGTH} printable characters"
+        )
+    return name

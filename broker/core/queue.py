@@ -1,0 +1,382 @@
+"""A queue: a bounded window in memory on messages that may all be in the table, and its consumers.
+
+The order of a queue is the order of ``seq``. Three places hold its messages:
+
+- ``_ready``: in memory, not delivered; in order;
+- the consumers: delivered, not acknowledged; given back, they go to ``_returned``, a heap whose
+  head is always before ``_ready``'s messages of a higher seq;
+- the table only: everything with ``_read_seq < seq <= _tail_seq``. While there is such a stretch
+  the queue is *paged*: what comes new only moves ``_tail_seq``, and the window reads on from
+  ``_read_seq``. Since it never reads beyond ``_tail_seq``, nothing is met twice.
+
+A queue of an earlier epoch starts with everything unread up to the recovery horizon, so that
+taking over costs nothing for its backlog.
+"""
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.api import Consumer, Done, MessageReference
+from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
+from config.addresses import ResolvedAddressSettings
+from config.errors import OrthiaError
+from config.settings import RoutingType
+from journal.api import Count, MessageJournal, StoredMessage, Window
+
+LOGGER = logging.getLogger("orthia.broker")
+WINDOW_MESSAGES = 1_000
+"""Messages one read of the table brings at most."""
+MIN_WINDOW_BYTES = 65_536
+"""What a queue may always read, however full the memory is: it must be able to go on."""
+MAX_WINDOW_BYTES = 4 * 1024 * 1024
+COUNT_STEP = 20_000
+
+
+@dataclass
+class QueueCounters:
+    """What happened to a queue's messages on this node."""
+
+    added: int = 0
+    acknowledged: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    redelivered: int = 0
+
+
+class Disposal(Protocol):
+    """What becomes of a message its queue cannot deliver."""
+
+    def expire(self, queue: "Queue", reference: MessageReference) -> None:
+        """Move it to the expiry address, or drop it."""
+
+    def bury(self, queue: "Queue", reference: MessageReference) -> None:
+        """Move it to the dead-letter address, or drop it."""
+
+
+class Timers(Protocol):
+    """The loop's clock and timers."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 UTC, for ``expires`` headers only."""
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Call back on the loop."""
+
+
+class Queue:
+    """One queue; all calls on the loop's thread."""
+
+    def __init__(
+        self,
+        queue_id: int,
+        name: str,
+        address: str,
+        routing_type: RoutingType,
+        *,
+        durable: bool,
+        settings: ResolvedAddressSettings,
+        journal: MessageJournal,
+        budget: MemoryBudget,
+        disposal: Disposal,
+        timers: Timers,
+        may_deliver: Callable[[], bool],
+        unread_up_to: int = 0,
+    ) -> None:
+        """Open a queue; its messages up to the seq ``unread_up_to`` are in the table only."""
+        self.id = queue_id
+        self.name = name
+        self.address = address
+        self.routing_type = routing_type
+        self.durable = durable
+        self.settings = settings
+        self.counters = QueueCounters()
+        self.bytes_in_memory = 0
+        self._journal = journal
+        self._budget = budget
+        self._disposal = disposal
+        self._timers = timers
+        self._may_deliver = may_deliver
+        self._ready: deque[MessageReference] = deque()
+        self._returned: list[tuple[int, MessageReference]] = []
+        self._delivered = 0
+        self._delayed = 0
+        self._subscriptions: deque[QueueSubscription] = deque()
+        self._read_seq = 0
+        self._tail_seq = unread_up_to
+        self._counted_to = 0
+        self._unread = 0
+        self._old_tail = unread_up_to
+        self._reading = False
+        self._dispatching = False
+
+    # --- what others see
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers are attached."""
+        return len(self._subscriptions)
+
+    @property
+    def in_memory(self) -> int:
+        """How many messages are in memory, delivered ones included."""
+        return len(self._ready) + len(self._returned) + self._delivered + self._delayed
+
+    @property
+    def depth(self) -> int:
+        """How many messages the queue has, as far as they are counted yet."""
+        return self.in_memory + self._unread
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether some of its messages are in the table only."""
+        return self._read_seq < self._tail_seq
+
+    def takes_in_memory(self, size: int) -> bool:
+        """Return whether a new message of ``size`` bytes would be kept in memory."""
+        return not self.is_paged and self._has_room(size)
+
+    def _has_room(self, size: int) -> bool:
+        limits = self.settings
+        return (
+            (limits.max_size_bytes < 0 or self.bytes_in_memory + size <= limits.max_size_bytes)
+            and (limits.max_size_messages < 0 or self.in_memory < limits.max_size_messages)
+            and self._budget.has_room(size)
+        )
+
+    # --- coming in
+
+    def add(self, reference: MessageReference) -> None:
+        """Take a message that is stored, or that is in memory only; in the order of seq."""
+        self.counters.added += 1
+        if reference.location is not None and not self.takes_in_memory(reference.size):
+            if not self.is_paged:
+                # Whatever lies before is in memory: only from here on is there something to read.
+                self._read_seq = max(self._read_seq, reference.seq - 1)
+            self._tail_seq = reference.seq
+            self._unread += 1
+            self._refill()
+            return
+        self._keep(reference)
+        self._ready.append(reference)
+        self.dispatch()
+
+    def _keep(self, reference: MessageReference) -> None:
+        self.bytes_in_memory += reference.size
+        self._budget.used += reference.size
+
+    def _let_go(self, reference: MessageReference) -> None:
+        self.bytes_in_memory -= reference.size
+        self._budget.used -= reference.size
+
+    # --- reading on from the table
+
+    def _refill(self) -> None:
+        if self._reading or not self.is_paged or not self._subscriptions:
+            return
+        if len(self._ready) > WINDOW_MESSAGES // 4:
+            return
+        limit = self.settings.max_size_bytes
+        room = self._budget.limit - self._budget.used if self._budget.limit >= 0 else 1 << 40
+        if limit >= 0:
+            room = min(room, limit - self.bytes_in_memory)
+        if room < MIN_WINDOW_BYTES and self._ready:
+            return  # there is something to deliver; reading on can wait for that to be gone
+        self._reading = True
+        self._journal.read_window(
+            self.id,
+            self._read_seq,
+            min(self._tail_seq, self._journal.last_committed_seq),
+            WINDOW_MESSAGES,
+            min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, room)),
+            self._window_read,
+        )
+
+    def _window_read(self, window: Window | OrthiaError) -> None:
+        self._reading = False
+        if isinstance(window, OrthiaError):
+            LOGGER.error("queue %s cannot be read on: %s", self.name, window)
+            return
+        for corrupt in window.corrupt:
+            LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
+        for message in window.messages:
+            self._ready.append(self._loaded(message))
+        self._read_seq = max(self._read_seq, window.next_after_seq)
+        if self._counted_to < self._read_seq:
+            self._counted_to = self._read_seq
+        self.dispatch()
+
+    def _loaded(self, message: StoredMessage) -> MessageReference:
+        old = message.seq <= self._old_tail
+        if not old or message.seq <= self._counted_to:
+            self._unread -= 1
+        record = message.record
+        size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+        reference = MessageReference(message.seq, record, message.location, size, redelivered=old)
+        self._keep(reference)
+        return reference
+
+    def count_backlog(self, done: Done) -> None:
+        """Count what earlier epochs left, in steps that do not hold readers up; then ``done``."""
+        after = max(self._counted_to, self._read_seq)
+        if after >= self._old_tail:
+            done()
+        elif self._reading:
+            self._timers.call_later(50, lambda: self.count_backlog(done))
+        else:
+            self._reading = True
+            self._journal.count(
+                self.id, after, self._old_tail, COUNT_STEP, lambda count: self._counted(count, done)
+            )
+
+    def _counted(self, count: Count | OrthiaError, done: Done) -> None:
+        self._reading = False
+        if isinstance(count, OrthiaError):
+            LOGGER.warning("queue %s is not counted: %s", self.name, count)
+            done()
+            return
+        self._unread += count.messages
+        self._counted_to = self._old_tail if count.exhausted else count.next_after_seq
+        self._refill()
+        self.count_backlog(done)
+
+    # --- going out
+
+    def attach(self, consumer: Consumer, prefetch: int) -> "QueueSubscription":
+        """Add a consumer; deliveries begin with its ``resume``."""
+        subscription = QueueSubscription(self, consumer, prefetch)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def detach(self, subscription: "QueueSubscription") -> None:
+        """Remove a consumer that was closed."""
+        self._subscriptions.remove(subscription)
+
+    def dispatch(self) -> None:
+        """Deliver while there is a message, a consumer that takes it, and a valid lease."""
+        if self._dispatching:
+            return
+        self._dispatching = True
+        try:
+            while (self._ready or self._returned) and self._may_deliver():
+                subscription = self._next_consumer()
+                if subscription is None:
+                    break
+                reference = self._pop()
+                expires = reference.record.expires_ms
+                if expires and expires <= self._timers.wall_ms():
+                    self.counters.expired += 1
+                    self._let_go(reference)
+                    self._disposal.expire(self, reference)
+                    continue
+                self._delivered += 1
+                subscription.deliver(reference)
+        finally:
+            self._dispatching = False
+        if self.is_paged:
+            self._refill()
+
+    def _next_consumer(self) -> "QueueSubscription | None":
+        subscriptions = self._subscriptions
+        for _ in range(len(subscriptions)):
+            candidate = subscriptions[0]
+            subscriptions.rotate(-1)
+            if candidate.wants_more:
+                return candidate
+        return None
+
+    def _pop(self) -> MessageReference:
+        ready, returned = self._ready, self._returned
+        if returned and (not ready or returned[0][0] < ready[0].seq):
+            return heapq.heappop(returned)[1]
+        return ready.popleft()
+
+    # --- coming back
+
+    def acknowledged(self, references: Sequence[MessageReference]) -> None:
+        """Forget delivered messages; their rows are deleted by the caller."""
+        self._delivered -= len(references)
+        self.counters.acknowledged += len(references)
+        for reference in references:
+            self._let_go(reference)
+
+    def give_back(self, references: Sequence[MessageReference], *, failed: bool) -> None:
+        """Take delivered messages back in their place; ``failed`` counts as an attempt."""
+        self._delivered -= len(references)
+        again: list[MessageReference] = []
+        for reference in references:
+            reference.redelivered = True
+            if failed:
+                reference.attempts += 1
+                if 0 < self.settings.max_delivery_attempts <= reference.attempts:
+                    self.counters.dead_lettered += 1
+                    self._let_go(reference)
+                    self._disposal.bury(self, reference)
+                    continue
+            self.counters.redelivered += 1
+            again.append(reference)
+        if failed and self.settings.redelivery_delay > 0 and again:
+            self._delayed += len(again)
+            delay = self.settings.redelivery_delay
+            self._timers.call_later(delay, lambda: self._after_delay(again))
+        else:
+            self._put_back(again)
+
+    def _after_delay(self, references: list[MessageReference]) -> None:
+        self._delayed -= len(references)
+        self._put_back(references)
+        self.dispatch()
+
+    def _put_back(self, references: list[MessageReference]) -> None:
+        for reference in references:
+            heapq.heappush(self._returned, (reference.seq, reference))
+
+    def resume(self) -> None:
+        """Go on reading and delivering."""
+        self._refill()
+        self.dispatch()
+
+
+class QueueSubscription:
+    """A consumer of a queue, with its credit."""
+
+    __slots__ = ("_consumer", "_delivered", "_prefetch", "is_closed", "queue")
+
+    def __init__(self, queue: Queue, consumer: Consumer, prefetch: int) -> None:
+        self.queue = queue
+        self.is_closed = False
+        self._consumer = consumer
+        self._prefetch = prefetch
+        self._delivered: dict[int, MessageReference] = {}
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the consumer has credit and its socket takes more."""
+        has_credit = not self._prefetch or len(self._delivered) < self._prefetch
+        return has_credit and self._consumer.is_writable
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Hand over a message."""
+        self._delivered[reference.seq] = reference
+        self._consumer.deliver(reference)
+
+    def take(self, references: Sequence[MessageReference]) -> list[MessageReference]:
+        """Take those of ``references`` that are still delivered here."""
+        delivered = self._delivered
+        return [one for one in references if delivered.pop(one.seq, None) is not None]
+
+    def give_back_all(self, *, failed: bool) -> None:
+        """End the subscription and return what is not acknowledged."""
+        self.is_closed = True
+        self.queue.detach(self)
+        references = list(self._delivered.values())
+        self._delivered.clear()
+        self.queue.give_back(references, failed=failed)
+        self.queue.dispatch()
+
+    def fail(self, reason: str) -> None:
+        """End the consumer's connection."""
+        self._consumer.fail(reason)

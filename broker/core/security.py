@@ -1,0 +1,53 @@
+"""Who may connect, and who may do what: ``users`` and ``security-settings``."""
+
+import hmac
+
+from broker.api import AuthenticationFailed, NotAuthorized, Principal
+from config.addresses import most_specific_first
+from config.settings import Settings
+
+
+class Security:
+    """Answers from the settings; decisions about addresses are remembered."""
+
+    MAX_REMEMBERED = 10_000
+
+    def __init__(self, settings: Settings) -> None:
+        self._enabled = settings.security_enabled
+        self._users = {user.name: user for user in settings.users}
+        self._settings = settings.security_settings
+        self._remembered: dict[tuple[str, str], frozenset[str]] = {}
+
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal:
+        """Return who this is; raises AuthenticationFailed."""
+        if not self._enabled:
+            return Principal(login or "anonymous", frozenset(), unrestricted=True)
+        user = self._users.get(login or "")
+        expected = user.password.reveal() if user is not None else ""
+        # Compared even for an unknown user, so that the time taken does not tell names.
+        matches = hmac.compare_digest(expected.encode(), (passcode or "").encode())
+        if user is None or not matches:
+            raise AuthenticationFailed("login or passcode is wrong")
+        return Principal(user.name, user.roles)
+
+    def check(self, principal: Principal, permission: str, address: str) -> None:
+        """Raise NotAuthorized unless ``principal`` has Artemis' ``permission`` on ``address``."""
+        if principal.unrestricted:
+            return
+        key = (permission, address)
+        roles = self._remembered.get(key)
+        if roles is None:
+            roles = self._roles(permission, address)
+            if len(self._remembered) >= self.MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = roles
+        if not roles & principal.roles:
+            raise NotAuthorized(
+                f"user {principal.name!r} has no role with permission {permission!r} on address"
+                f" {address!r}"
+            )
+
+    def _roles(self, permission: str, address: str) -> frozenset[str]:
+        for setting in most_specific_first(self._settings, address):
+            return setting.permissions.get(permission, frozenset())
+        return frozenset()

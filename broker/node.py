@@ -1,0 +1,447 @@
+"""A node from its start to its exit code: activation, service, failback, shutdown.
+
+The activation thread lives the life of the node in order and may block; the event loop, in the
+main thread, has the sockets and the queues. Each calls the other in one way: ``_on_loop`` runs a
+coroutine there and waits, ``_stop_requested`` and ``_failure`` are read here.
+"""
+
+import asyncio
+import contextlib
+import enum
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import uvloop
+from prometheus_client import CollectorRegistry
+
+import migrations
+from broker.core.broker import Broker
+from broker.health import HealthServer, Verdict
+from broker.metrics import NodeMetrics
+from broker.server import StompServer
+from config.clock import monotonic_seconds
+from config.errors import ConfigurationError, OrthiaError
+from config.settings import Role, Settings
+from database import Database, StoreUnavailable
+from journal.errors import Fenced
+from journal.journal import Journal
+from nodemanager import (
+    ActivateCallback,
+    Interrupted,
+    JdbcNodeManager,
+    Lock,
+    LockAcquisitionTimeout,
+)
+from nodemanager.events import (
+    BackupActive,
+    CriticalIOError,
+    FailbackRequested,
+    FencedWriteRefused,
+    LiveActive,
+    NodeStopped,
+    StartFailed,
+    TakeoverTimings,
+)
+
+LOGGER = logging.getLogger("orthia.broker")
+_Result = TypeVar("_Result")
+
+EXIT_STOPPED = 0
+EXIT_SOFTWARE = 70
+EXIT_IO_ERROR = 74
+EXIT_NOT_ACQUIRED = 75
+EXIT_CONFIGURATION = 78
+
+_LOOP_CALL_SECONDS = 30.0
+_IO_ERROR_GRACE_SECONDS = 3.0
+"""How long an IO-error shutdown may take to log and close before the process ends regardless."""
+_RETRY_SECONDS = 1.0
+_SWITCH_INTERVAL_SECONDS = 0.0005
+"""How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
+would be a large part of a commit."""
+
+
+class Phase(enum.Enum):
+    """What a node is at the moment, for probes, metrics and logs."""
+
+    STARTING = "starting"
+    WAITING_LIVE = "waiting-live"
+    BACKUP = "backup"
+    LIVE = "live"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class BrokerNode:
+    """One node of a pair; ``run`` blocks until it is over."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._store = settings.database_store
+        self._role = settings.ha_policy.role
+        self._phase = Phase.STARTING
+        self._metrics = NodeMetrics(phase.value for phase in Phase)
+        self._metrics.role_is(self._phase.value)
+        self._stop_requested = threading.Event()
+        self._failure: str | None = None
+        self._failure_lock = threading.Lock()
+        self._wake = threading.Event()
+        self._finished: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._database: Database | None = None
+        self._manager: JdbcNodeManager | None = None
+        self._journal: Journal | None = None
+        self._broker: Broker | None = None
+        self._server: StompServer | None = None
+        self._exit_code = EXIT_STOPPED
+        self._exit_reason = "stopped"
+
+    # --- what the process calls
+
+    def run(self) -> int:
+        """Run the node in the main thread and return its exit code."""
+        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        for warning in self._settings.warnings:
+            LOGGER.warning("%s", warning)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._main())
+        logging.shutdown()
+        if self._failure is not None:
+            # Threads may hang in a database call for ever; nothing is left to be done for them.
+            sys.stdout.flush()
+            os._exit(self._exit_code)
+        return self._exit_code
+
+    def request_stop(self) -> None:
+        """Stop in good order; may be called on any thread."""
+        self._stop_requested.set()
+        self._wake.set()
+        if self._manager is not None:
+            self._manager.interrupt()
+
+    async def _main(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._finished = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.request_stop)
+        self._metrics.watch(
+            lease_seconds_remaining=self._lease_seconds_remaining,
+            queue_depths=lambda: self._broker.depths() if self._broker else {},
+            connections=lambda: self._server.connections if self._server else 0,
+        )
+        health = HealthServer(self._settings.health, self) if self._settings.health else None
+        if health is not None:
+            await health.start()
+        thread = threading.Thread(target=self._activate, name="orthia-activation", daemon=True)
+        thread.start()
+        await self._finished.wait()
+        if health is not None:
+            await health.close()
+
+    # --- what probes ask
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The node's metrics."""
+        return self._metrics.registry
+
+    def liveness(self) -> Verdict:
+        """A node that runs is live, whatever its role; one that failed is about to exit."""
+        return Verdict(self._phase is not Phase.FAILED, self._failure or self._phase.value)
+
+    def readiness(self) -> Verdict:
+        """Only a live node whose lease is valid serves clients."""
+        if self._phase is not Phase.LIVE:
+            return Verdict(ok=False, reason=f"{self._phase.value}: no clients are served here")
+        valid = self._manager is not None and self._manager.is_lease_valid()
+        return Verdict(valid, "live" if valid else "the lease is not valid")
+
+    def describe_role(self) -> Mapping[str, object]:
+        """Return name, role and token."""
+        manager = self._manager
+        return {
+            "name": self._settings.name,
+            "role": self._phase.value,
+            "token": manager.fencing_token if manager and self._phase is Phase.LIVE else None,
+            "lease_seconds_remaining": self._lease_seconds_remaining(),
+            "holder_id": manager.holder_id if manager else None,
+        }
+
+    def _lease_seconds_remaining(self) -> float | None:
+        return self._manager.lease_seconds_remaining() if self._manager else None
+
+    # --- the activation thread
+
+    def _activate(self) -> None:
+        try:
+            self._live_on()
+        except Interrupted:
+            if self._failure is None:
+                self._leave(EXIT_STOPPED, "stopped while waiting")
+        except LockAcquisitionTimeout as error:
+            self._leave(EXIT_NOT_ACQUIRED, str(error), failed=True)
+        except ConfigurationError as error:
+            self._leave(EXIT_CONFIGURATION, str(error), failed=True)
+        except OrthiaError as error:
+            self._fail(str(error))
+        except Exception as error:
+            LOGGER.exception("unexpected error")
+            self._leave(EXIT_SOFTWARE, f"{type(error).__name__}: {error}", failed=True)
+        if self._failure is None:
+            self._end()
+
+    def _live_on(self) -> None:
+        """The life of a node, in order; a backup that handed over begins it again."""
+        database = self._database = Database.from_settings(self._store)
+        self._migrate(database)
+        log_directory = self._settings.failover_log_directory
+        manager = self._manager = JdbcNodeManager.from_settings(
+            self._store,
+            name=self._settings.name,
+            role=self._role,
+            database=database,
+            log_path=log_directory / "failover.jsonl" if log_directory else None,
+        )
+        manager.register_lock_listener(self._fail)
+        manager.register_renewal_listener(self._renewed)
+        if self._stop_requested.is_set():
+            manager.interrupt()
+        manager.start()
+        while True:
+            callback = self._wait_for_activation(manager)
+            journal = self._open(database, manager, callback)
+            if not self._serve(manager):
+                break
+            self._hand_back(manager, journal)
+        if self._failure is None:
+            self._stop(manager, journal)
+
+    def _migrate(self, database: Database) -> None:
+        """Bring the schema up to date; a database that is away is waited for."""
+        said = False
+        while True:
+            try:
+                migrations.upgrade(database, self._store)
+            except StoreUnavailable as error:
+                if not said:
+                    LOGGER.warning("database unavailable, waiting for it: %s", error)
+                    said = True
+                if self._stop_requested.wait(_RETRY_SECONDS):
+                    raise Interrupted("stopped while the database was away") from None
+            else:
+                return
+
+    def _wait_for_activation(self, manager: JdbcNodeManager) -> ActivateCallback:
+        manager.log.role = self._role.value
+        if self._role is Role.LIVE:
+            self._become(Phase.WAITING_LIVE)
+            return manager.start_live_node()
+        self._become(Phase.BACKUP)
+        manager.start_backup()
+        return manager.await_live_node()
+
+    def _open(
+        self, database: Database, manager: JdbcNodeManager, callback: ActivateCallback
+    ) -> Journal:
+        """Load the journal, open the acceptors, say so: from here on clients are served."""
+        began = monotonic_seconds()
+        loop = self._running_loop()
+        journal = self._journal = Journal.open(
+            database,
+            self._store,
+            token=manager.fencing_token,
+            still_valid=manager.is_lease_valid,
+            post=lambda callable_: _post(loop, callable_),
+            on_failure=self._journal_failed,
+        )
+        journal.register_batch_listener(
+            lambda report: self._metrics.batch_committed(
+                report.rows + report.deletes, report.commit_seconds, report.attempts
+            )
+        )
+        loaded = monotonic_seconds()
+        self._on_loop(self._open_service(manager, journal))
+        opened = monotonic_seconds()
+        manager.log.role = "live"
+        token = manager.fencing_token
+        if self._role is Role.LIVE:
+            manager.log.emit(LiveActive(token))
+        else:
+            manager.log.emit(BackupActive(token))
+        callback.activation_complete()
+        if self._role is Role.BACKUP:
+            manager.release_backup()
+        self._become(Phase.LIVE)
+        self._metrics.became_live(token, callback.fence_ms / 1000 + opened - began)
+        manager.log.emit(
+            TakeoverTimings(
+                token,
+                callback.detection_ms,
+                callback.fence_ms,
+                (loaded - began) * 1000,
+                (opened - loaded) * 1000,
+            )
+        )
+        return journal
+
+    def _serve(self, manager: JdbcNodeManager) -> bool:
+        """Serve until a stop or a failure, or until a failback is asked for: then return True."""
+        yields = self._role is Role.BACKUP and self._settings.ha_policy.allow_failback
+        period = self._store.jdbc_lock_renew_period / 1000 if yields else None
+        while not self._wake.wait(period):
+            with contextlib.suppress(StoreUnavailable):
+                if manager.is_awaiting_failback():
+                    manager.log.emit(FailbackRequested())
+                    return True
+        return False
+
+    def _stop(self, manager: JdbcNodeManager, journal: Journal) -> None:
+        """Stop in good order; the policy says whether the backup is to take over."""
+        self._become(Phase.STOPPING)
+        self._close_service(journal, "the broker is being stopped; connect to the other node")
+        if self._settings.ha_policy.failover_on_shutdown:
+            manager.crash_live_server()
+        else:
+            manager.pause_live_server()
+
+    def _hand_back(self, manager: JdbcNodeManager, journal: Journal) -> None:
+        """Give the live lock to the returning live node, and be a backup again."""
+        self._become(Phase.STOPPING)
+        self._close_service(journal, "the live node is back; connect to it")
+        manager.crash_live_server()
+        if not self._settings.ha_policy.restart_backup:
+            raise Interrupted("handed back, and restart-backup is false")
+
+    def _close_service(self, journal: Journal, reason: str) -> None:
+        """Close the acceptors, store what waits, send the last receipts, close the sockets."""
+        self._on_loop(self._stop_accepting())
+        if not journal.close(drain=True):
+            LOGGER.warning("not everything was stored in time; its senders got no receipt")
+        self._on_loop(self._stop_service(reason))
+        self._journal = None
+
+    # --- on the loop
+
+    async def _open_service(self, manager: JdbcNodeManager, journal: Journal) -> None:
+        loop = self._running_loop()
+        broker = self._broker = Broker(
+            self._settings,
+            journal,
+            lease_valid=manager.is_lease_valid,
+            call_later=lambda seconds, callback: loop.call_later(seconds, callback),
+        )
+        server = self._server = StompServer(broker, journal, self._settings.stomp_limits)
+        await server.start(
+            self._settings.acceptors,
+            lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
+        )
+        broker.count_backlogs()
+
+    async def _stop_accepting(self) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+
+    async def _stop_service(self, reason: str | None) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+        if self._server is not None:
+            await self._server.stop(reason)
+        self._broker = None
+        self._server = None
+
+    # --- failure and the end
+
+    def _journal_failed(self, error: OrthiaError) -> None:
+        if isinstance(error, Fenced) and self._manager is not None:
+            token = self._manager.fencing_token
+            self._manager.log.emit(FencedWriteRefused(token, str(error)))
+        self._fail(f"journal: {error}")
+
+    def _fail(self, reason: str) -> None:
+        """Stop because of an IO error: at once, from any thread, without touching the store."""
+        with self._failure_lock:
+            if self._failure is not None or self._phase is Phase.STOPPING:
+                return
+            self._failure = reason
+        self._exit_code, self._exit_reason = EXIT_IO_ERROR, reason
+        threading.Thread(target=self._fail_now, name="orthia-io-error", daemon=True).start()
+
+    def _fail_now(self) -> None:
+        give_up = threading.Timer(_IO_ERROR_GRACE_SECONDS, os._exit, (EXIT_IO_ERROR,))
+        give_up.daemon = True
+        give_up.start()
+        self._become(Phase.FAILED)
+        loop = self._running_loop()
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._cut_off)
+        if self._journal is not None:
+            self._journal.close(drain=False)
+        if self._manager is not None:
+            self._manager.log.emit(CriticalIOError(self._exit_reason))
+        else:
+            LOGGER.error("critical IO error: %s", self._exit_reason)
+        self._wake.set()
+        self._end()
+
+    def _cut_off(self) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+        if self._server is not None:
+            self._cutting = asyncio.ensure_future(self._server.stop(None))
+
+    def _leave(self, exit_code: int, reason: str, *, failed: bool = False) -> None:
+        self._exit_code, self._exit_reason = exit_code, reason
+        if not failed:
+            return
+        if self._manager is not None:
+            self._manager.log.emit(StartFailed(reason))
+        else:
+            LOGGER.error("failed to start server: %s", reason)
+
+    def _end(self) -> None:
+        """Close what the activation thread opened, and let the main thread go."""
+        manager = self._manager
+        if manager is not None:
+            if self._failure is None:
+                manager.stop_backup()
+            manager.log.emit(NodeStopped(self._exit_code, self._exit_reason))
+            manager.stop()
+        if self._failure is None and self._database is not None:
+            self._database.dispose()
+        finished = self._finished
+        if finished is not None:
+            with contextlib.suppress(RuntimeError):
+                self._running_loop().call_soon_threadsafe(finished.set)
+
+    # --- helpers
+
+    def _become(self, phase: Phase) -> None:
+        self._phase = phase
+        self._metrics.role_is(phase.value)
+
+    def _renewed(self, lock: Lock, seconds: float) -> None:
+        metrics = self._metrics
+        histogram = (
+            metrics.live_renewal_seconds if lock is Lock.LIVE else metrics.backup_renewal_seconds
+        )
+        histogram.observe(seconds)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise RuntimeError("the node is not running")
+        return self._loop
+
+    def _on_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        return future.result(_LOOP_CALL_SECONDS)
+
+
+def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Run ``callback`` on the loop; a loop that is closed has nobody left to be told."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)
