@@ -18,6 +18,7 @@ from tests.support.servers import (
     ServerProcess,
     SqliteServer,
     StoreServer,
+    url_with_password,
 )
 from tests.support.waiting import wait_until
 
@@ -96,12 +97,7 @@ def store_settings(server: StoreServer) -> Iterator[DatabaseStoreSettings]:
 @pytest.fixture
 def store_url(store_settings: DatabaseStoreSettings) -> str:
     """Give the URL of an empty database, user and password included."""
-    url = store_settings.jdbc_connection_url.sqlalchemy_url
-    if store_settings.jdbc_password is not None:
-        url = url.set(
-            username=store_settings.jdbc_user, password=store_settings.jdbc_password.reveal()
-        )
-    return url.render_as_string(hide_password=False)
+    return url_with_password(store_settings)
 
 
 @pytest.fixture

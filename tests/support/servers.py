@@ -44,6 +44,14 @@ _database_numbers = itertools.count(1)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def url_with_password(settings: DatabaseStoreSettings) -> str:
+    """Return the SQLAlchemy URL of ``settings``, user and password included."""
+    url = settings.jdbc_connection_url.sqlalchemy_url
+    if settings.jdbc_password is not None:
+        url = url.set(username=settings.jdbc_user, password=settings.jdbc_password.reveal())
+    return url.render_as_string(hide_password=False)
+
+
 class StoreServer(ABC):
     """Something that databases can be created in."""
 

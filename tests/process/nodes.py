@@ -1,0 +1,207 @@
+"""Orthia nodes as real processes, started from the CLI as a user starts them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from config.settings import Role
+from tests.support.waiting import wait_until
+
+RENEW_PERIOD_MS = 300
+EXPIRATION_MS = 3_000
+
+Option = str | int | bool
+
+
+def free_port() -> int:
+    """Return a port nothing listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def accepts(port: int) -> bool:
+    """Return whether something accepts connections on ``port``."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@dataclass
+class NodeProcess:
+    """One node: ``orthia live`` or ``orthia backup`` with its own data directory and port."""
+
+    role: Role
+    url: str
+    directory: Path
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """Where its output goes."""
+        return self.directory / f"{self.name}.log"
+
+    @property
+    def log(self) -> str:
+        """What the node printed so far."""
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def start(self) -> "NodeProcess":
+        """Start the process and return at once."""
+        command = [sys.executable, "-m", "broker.cli", self.role.value]
+        command += ["--url", self.url, "--port", str(self.port), "--name", self.name]
+        command += ["--data-dir", str(self.directory / self.name)]
+        timers = {
+            "jdbc-lock-renew-period": RENEW_PERIOD_MS,
+            "jdbc-lock-expiration": EXPIRATION_MS,
+            "jdbc-network-timeout": 2_000,
+        }
+        for option, value in {**timers, **self.options}.items():
+            if isinstance(value, bool):
+                command.append(f"--{option}" if value else f"--no-{option}")
+            else:
+                command += [f"--{option}", str(value)]
+        with self.log_path.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        return self
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None, f"{self.name} was not started"
+        return self.process
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the process a signal."""
+        os.kill(self._running().pid, number)
+
+    def kill(self) -> None:
+        """Kill the process as ``kill -9`` does and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self._running().wait(30)
+
+    def terminate(self) -> int:
+        """Stop the process as an operator does and return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.exit_code()
+
+    def exit_code(self, timeout_seconds: float = 60) -> int:
+        """Wait until the process ends and return its exit code."""
+        try:
+            return self._running().wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} goes on running; its log:\n{self.log}") from None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    def wait_serving(self, timeout_seconds: float = 60) -> "NodeProcess":
+        """Wait until clients can connect."""
+        self._wait(lambda: accepts(self.port), timeout_seconds, "serves clients")
+        return self
+
+    def wait_log(self, text: str, timeout_seconds: float = 60) -> "NodeProcess":
+        """Wait until the node has printed ``text``."""
+        self._wait(lambda: text in self.log, timeout_seconds, f"prints {text!r}")
+        return self
+
+    def _wait(self, condition: object, timeout_seconds: float, what: str) -> None:
+        assert callable(condition)
+
+        def met_or_ended() -> bool:
+            return bool(condition()) or not self.is_running
+
+        try:
+            wait_until(met_or_ended, timeout_seconds=timeout_seconds, what=f"{self.name} {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its log:\n{self.log}") from None
+        assert condition(), f"{self.name} ended before it {what}; its log:\n{self.log}"
+
+    def end(self) -> None:
+        """End the process, whatever it is doing."""
+        if self.is_running:
+            self.signal(signal.SIGCONT)
+            self.kill()
+
+
+@dataclass
+class Cluster:
+    """The nodes of one test, on one store."""
+
+    url: str
+    directory: Path
+    nodes: list[NodeProcess] = field(default_factory=list)
+
+    def node(self, role: Role, name: str, **options: Option) -> NodeProcess:
+        """Make a node; options are the CLI's, with underscores."""
+        named = {option.replace("_", "-"): value for option, value in options.items()}
+        node = NodeProcess(role, self.url, self.directory, name, named)
+        self.nodes.append(node)
+        return node
+
+    def live(self, name: str = "live", **options: Option) -> NodeProcess:
+        """Start a live node."""
+        return self.node(Role.LIVE, name, **options).start()
+
+    def backup(self, name: str = "backup", **options: Option) -> NodeProcess:
+        """Start a backup node."""
+        return self.node(Role.BACKUP, name, **options).start()
+
+    def pair(self, **options: Option) -> tuple[NodeProcess, NodeProcess]:
+        """Start a live node that serves and a backup that is announced."""
+        live = self.node(Role.LIVE, "live", **options).start().wait_serving()
+        backup = self.node(Role.BACKUP, "backup", **options).start().wait_log("AMQ221031")
+        return live, backup
+
+    def events(self) -> list[dict[str, object]]:
+        """Return the merged failover log of all nodes, as the CLI prints it from the database."""
+        result = subprocess.run(
+            [sys.executable, "-m", "broker.cli", "failover-log", "--url", self.url, "--json"],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        return [json.loads(line) for line in result.stdout.splitlines() if line.strip()]
+
+    def codes(self) -> list[str]:
+        """Return the codes of the merged failover log, in order."""
+        return [str(event["code"]) for event in self.events()]
+
+    def end(self) -> None:
+        """End every node."""
+        for node in self.nodes:
+            node.end()
+
+
+@contextmanager
+def cluster(url: str, directory: Path) -> Iterator[Cluster]:
+    """Give a cluster whose processes are ended with the block."""
+    nodes = Cluster(url, directory)
+    try:
+        yield nodes
+    finally:
+        nodes.end()
+
+
+def wait_any_serving(nodes: Iterable[NodeProcess], timeout_seconds: float = 60) -> NodeProcess:
+    """Wait until one of ``nodes`` serves clients and return it."""
+    candidates = list(nodes)
+    wait_until(
+        lambda: any(accepts(node.port) for node in candidates),
+        timeout_seconds=timeout_seconds,
+        what="a node serves clients",
+    )
+    return next(node for node in candidates if accepts(node.port))

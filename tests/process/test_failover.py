@@ -1,0 +1,283 @@
+"""A pair of real processes on a real database, and what becomes of its clients' messages."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.settings import DatabaseStoreSettings
+from database import Database
+from nodemanager import State
+from nodemanager.sql_store import SqlNodeManagerStore
+from tests.process.clients import Consumer, Producer, receive_all
+from tests.process.nodes import Cluster, NodeProcess, accepts, cluster, wait_any_serving
+from tests.support.servers import ServerProcess, url_with_password
+from tests.support.waiting import wait_until
+
+QUEUE = "/queue/orders"
+
+
+@pytest.fixture
+def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster on a fresh database of each DBMS."""
+    with cluster(store_url, tmp_path) as nodes:
+        yield nodes
+
+
+def test_kill_9_under_load_loses_nothing_acknowledged(pair_on: Cluster) -> None:
+    """After kill -9 of the live node the backup delivers every message that had a receipt."""
+    live, backup = pair_on.pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(300)
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(300)
+        receipted = producer.finish()
+    received = receive_all(backup.port, QUEUE, receipted)
+    first_copies = list(dict.fromkeys(received.order))
+    assert first_copies == sorted(first_copies), "the order of the one producer is not kept"
+    assert "AMQ221010" in pair_on.codes()
+
+
+def test_messages_from_before_the_takeover_are_flagged_redelivered(pair_on: Cluster) -> None:
+    """A message the old node may have delivered is flagged; one sent after the takeover is not."""
+    live, backup = pair_on.pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        before = producer.finish()
+    unacknowledging = Consumer(live.port, QUEUE, acknowledge=False)
+    unacknowledging.wait_for(lambda c: before <= c.received.keys(), "all are received once")
+    live.kill()
+    backup.wait_serving()
+    received = receive_all(backup.port, QUEUE, before)
+    assert before <= received.redelivered
+    with Producer([backup.port], "/queue/after") as producer:
+        producer.wait_receipts(5)
+        after = producer.finish()
+    assert receive_all(backup.port, "/queue/after", after).redelivered == set()
+
+
+def test_acknowledged_messages_do_not_come_back(pair_on: Cluster) -> None:
+    """What a consumer acknowledged, with the disconnect's receipt, is not delivered again."""
+    live, backup = pair_on.pair()
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        sent = producer.finish()
+    receive_all(live.port, QUEUE, sent)
+    live.kill()
+    backup.wait_serving()
+    with Producer([backup.port], QUEUE) as producer:
+        producer.wait_receipts(1)
+        marker = producer.finish()
+    received = Consumer(backup.port, QUEUE)
+    received.wait_for(lambda c: len(c.order) >= len(marker), "the new message is received")
+    received.close()
+    assert set(received.received) <= marker
+
+
+def test_graceful_stop_with_failover_hands_over(pair_on: Cluster) -> None:
+    """SIGTERM with failover-on-shutdown exits 0 and the backup serves at once."""
+    live, backup = pair_on.pair(failover_on_shutdown=True)
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(100)
+        assert live.terminate() == 0
+        backup.wait_serving()
+        producer.wait_receipts(100)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+def test_graceful_stop_without_failover_keeps_the_backup_passive(
+    pair_on: Cluster, database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """SIGTERM without failover-on-shutdown pauses the pair; the restarted live node serves on."""
+    live, backup = pair_on.pair(failover_on_shutdown=False)
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    assert live.terminate() == 0
+    store = SqlNodeManagerStore(database, store_settings, database.engine)
+    assert store.status().state is State.PAUSED
+    live.start().wait_serving()
+    assert not accepts(backup.port)
+    receive_all(live.port, QUEUE, receipted)
+
+
+def freeze_with_sends_in_its_sockets(live: NodeProcess, count: int) -> list[socket.socket]:
+    """Connect clients, freeze the node, then put SENDs with receipts into its sockets."""
+    clients = []
+    for number in range(count):
+        client = socket.create_connection(("127.0.0.1", live.port), timeout=30)
+        client.sendall(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0")
+        assert b"CONNECTED" in client.recv(4096), f"client {number} is not connected"
+        clients.append(client)
+    live.signal(signal.SIGSTOP)
+    for number, client in enumerate(clients):
+        client.sendall(
+            b"SEND\ndestination:/queue/orders\npersistent:true\nreceipt:stale\n\n"
+            b"message %d\0" % (900_000 + number)
+        )
+    return clients
+
+
+def read_to_end(client: socket.socket) -> bytes:
+    """Read what the node still says until it closes the connection."""
+    said = b""
+    try:
+        while chunk := client.recv(65_536):
+            said += chunk
+    except ConnectionError:
+        pass
+    finally:
+        client.close()
+    return said
+
+
+def test_a_frozen_node_that_wakes_up_writes_nothing(pair_on: Cluster) -> None:
+    """SIGSTOP beyond the lease, then SIGCONT: no row, no receipt, exit 74; the successor is whole.
+
+    This is the trial in which the models of Orthia have two writers.
+    """
+    live, backup = pair_on.pair()
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    clients = freeze_with_sends_in_its_sockets(live, 8)
+    backup.wait_serving()
+    with Producer([backup.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        live.signal(signal.SIGCONT)
+        assert live.exit_code() == 74
+        producer.wait_receipts(50)
+        producer.finish()
+    assert not any(b"RECEIPT" in read_to_end(client) for client in clients)
+    received = Consumer(backup.port, QUEUE)
+    expected = receipted | producer.receipted
+    received.wait_for(lambda c: expected <= c.received.keys(), "the successor delivers all")
+    received.close()
+    assert not [number for number in received.received if number >= 900_000]
+    assert received.errors == []
+
+
+def test_a_live_node_comes_back_and_takes_over_again(pair_on: Cluster) -> None:
+    """With allow-failback the backup hands back to the returning live node and waits again."""
+    live, backup = pair_on.pair(failover_on_shutdown=True)
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        live.start().wait_serving()
+        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    assert backup.is_running
+    receive_all(live.port, QUEUE, receipted)
+    live.kill()
+    backup.wait_serving()
+
+
+def test_three_backups_take_over_one_after_the_other(pair_on: Cluster) -> None:
+    """With three backups, each kill of the live node finds exactly one successor."""
+    live = pair_on.live().wait_serving()
+    waiting = [pair_on.backup(f"backup-{number}") for number in range(3)]
+    with Producer([live.port, *(node.port for node in waiting)], QUEUE) as producer:
+        serving = live
+        while waiting:
+            producer.wait_receipts(30)
+            serving.kill()
+            serving = wait_any_serving(waiting)
+            waiting.remove(serving)
+            assert not any(accepts(node.port) for node in waiting)
+        producer.wait_receipts(30)
+        receipted = producer.finish()
+    receive_all(serving.port, QUEUE, receipted)
+
+
+def test_ten_nodes_start_at_once_on_an_empty_database(pair_on: Cluster) -> None:
+    """Ten nodes starting together make one schema and one node id, and one of them serves."""
+    live = pair_on.live()
+    backups = [pair_on.backup(f"backup-{number}") for number in range(9)]
+    live.wait_serving()
+    for backup in backups:
+        backup.wait_log("AMQ221032")
+    assert all(node.is_running for node in (live, *backups))
+    assert not any(accepts(backup.port) for backup in backups)
+    node_ids = {event["node_id"] for event in pair_on.events() if event["node_id"]}
+    assert len(node_ids) == 1
+
+
+def test_two_live_nodes_never_serve_together(pair_on: Cluster) -> None:
+    """A second live node waits for the lock and gives up with exit code 75."""
+    live = pair_on.live("live-1").wait_serving()
+    other = pair_on.live("live-2", jdbc_lock_acquisition_timeout=1_500)
+    assert other.exit_code() == 75
+    assert accepts(live.port)
+    assert not accepts(other.port)
+
+
+def test_a_single_node_serves_its_messages_after_a_crash(pair_on: Cluster) -> None:
+    """A live node without backup that was killed is started again and has every message."""
+    live = pair_on.live().wait_serving()
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(100)
+        live.kill()
+        receipted = set(producer.receipted)
+    live.start().wait_serving()
+    receive_all(live.port, QUEUE, receipted)
+
+
+@pytest.fixture
+def pair_on_private(private_server: ServerProcess, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster on a server of its own, which the test may kill and pause."""
+    settings = private_server.settings(private_server.create_database())
+    with cluster(url_with_password(settings), tmp_path) as nodes:
+        yield nodes
+
+
+def test_a_database_restart_is_survived(
+    pair_on_private: Cluster, private_server: ServerProcess
+) -> None:
+    """The database is killed: the live node exits 74; it returns: the backup serves everything."""
+    live, backup = pair_on_private.pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        private_server.kill()
+        assert live.exit_code() == 74
+        assert backup.is_running
+        private_server.start()
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+def test_a_hung_database_stops_the_live_node_in_time(
+    pair_on_private: Cluster, private_server: ServerProcess
+) -> None:
+    """The database hangs: the live node exits 74 while it still does; then the backup serves."""
+    live, backup = pair_on_private.pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        private_server.pause()
+        assert live.exit_code() == 74
+        private_server.resume()
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+def test_nodes_started_without_a_database_wait_for_it(
+    pair_on_private: Cluster, private_server: ServerProcess
+) -> None:
+    """Both nodes are started while the database is down; when it comes up, one serves."""
+    private_server.stop()
+    live, backup = pair_on_private.live(), pair_on_private.backup()
+    live.wait_log("database unavailable")
+    backup.wait_log("database unavailable")
+    private_server.start()
+    live.wait_serving()
+    backup.wait_log("AMQ221031")
