@@ -21,21 +21,23 @@ from prometheus_client import CollectorRegistry
 
 import migrations
 from broker.core.broker import Broker
+from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
+from broker.logs import set_role
 from broker.metrics import NodeMetrics
 from broker.server import StompServer
 from config.clock import monotonic_seconds
-from config.errors import ConfigurationError, OrthiaError
+from config.errors import OrthiaError
 from config.settings import Role, Settings
-from database import Database, StoreUnavailable
-from journal.errors import Fenced
+from database import Database, StoreUnavailable, TransientStoreError
+from journal.errors import Fenced, LeaseExpired
 from journal.journal import Journal
 from nodemanager import (
     ActivateCallback,
     Interrupted,
     JdbcNodeManager,
     Lock,
-    LockAcquisitionTimeout,
+    LockLost,
 )
 from nodemanager.events import (
     BackupActive,
@@ -47,16 +49,13 @@ from nodemanager.events import (
     StartFailed,
     TakeoverTimings,
 )
+from nodemanager.failover_log import log_file_name
 
 LOGGER = logging.getLogger("orthia.broker")
 _Result = TypeVar("_Result")
 
-EXIT_STOPPED = 0
-EXIT_SOFTWARE = 70
-EXIT_IO_ERROR = 74
-EXIT_NOT_ACQUIRED = 75
-EXIT_CONFIGURATION = 78
-
+_IO_ERRORS = (StoreUnavailable, TransientStoreError, LockLost, Fenced, LeaseExpired)
+"""What says that the store or the lease is gone, not that the node is wrongly set up."""
 _LOOP_CALL_SECONDS = 30.0
 _IO_ERROR_GRACE_SECONDS = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
@@ -98,7 +97,7 @@ class BrokerNode:
         self._journal: Journal | None = None
         self._broker: Broker | None = None
         self._server: StompServer | None = None
-        self._exit_code = EXIT_STOPPED
+        self._exit_code: int = ExitCode.OK
         self._exit_reason = "stopped"
 
     # --- what the process calls
@@ -182,16 +181,14 @@ class BrokerNode:
             self._live_on()
         except Interrupted:
             if self._failure is None:
-                self._leave(EXIT_STOPPED, "stopped while waiting")
-        except LockAcquisitionTimeout as error:
-            self._leave(EXIT_NOT_ACQUIRED, str(error), failed=True)
-        except ConfigurationError as error:
-            self._leave(EXIT_CONFIGURATION, str(error), failed=True)
-        except OrthiaError as error:
+                self._leave(ExitCode.OK, "stopped while waiting")
+        except _IO_ERRORS as error:
             self._fail(str(error))
+        except OrthiaError as error:
+            self._leave(code_of(error), str(error), failed=True)
         except Exception as error:
             LOGGER.exception("unexpected error")
-            self._leave(EXIT_SOFTWARE, f"{type(error).__name__}: {error}", failed=True)
+            self._leave(ExitCode.SOFTWARE, f"{type(error).__name__}: {error}", failed=True)
         if self._failure is None:
             self._end()
 
@@ -205,7 +202,7 @@ class BrokerNode:
             name=self._settings.name,
             role=self._role,
             database=database,
-            log_path=log_directory / "failover.jsonl" if log_directory else None,
+            log_path=log_directory / log_file_name(self._settings.name) if log_directory else None,
         )
         manager.register_lock_listener(self._fail)
         manager.register_renewal_listener(self._renewed)
@@ -237,7 +234,7 @@ class BrokerNode:
                 return
 
     def _wait_for_activation(self, manager: JdbcNodeManager) -> ActivateCallback:
-        manager.log.role = self._role.value
+        self._act_as(manager, self._role)
         if self._role is Role.LIVE:
             self._become(Phase.WAITING_LIVE)
             return manager.start_live_node()
@@ -267,7 +264,7 @@ class BrokerNode:
         loaded = monotonic_seconds()
         self._on_loop(self._open_service(manager, journal))
         opened = monotonic_seconds()
-        manager.log.role = "live"
+        self._act_as(manager, Role.LIVE)
         token = manager.fencing_token
         if self._role is Role.LIVE:
             manager.log.emit(LiveActive(token))
@@ -368,11 +365,11 @@ class BrokerNode:
             if self._failure is not None or self._phase is Phase.STOPPING:
                 return
             self._failure = reason
-        self._exit_code, self._exit_reason = EXIT_IO_ERROR, reason
+        self._exit_code, self._exit_reason = ExitCode.IO_ERROR, reason
         threading.Thread(target=self._fail_now, name="orthia-io-error", daemon=True).start()
 
     def _fail_now(self) -> None:
-        give_up = threading.Timer(_IO_ERROR_GRACE_SECONDS, os._exit, (EXIT_IO_ERROR,))
+        give_up = threading.Timer(_IO_ERROR_GRACE_SECONDS, os._exit, (ExitCode.IO_ERROR,))
         give_up.daemon = True
         give_up.start()
         self._become(Phase.FAILED)
@@ -408,6 +405,9 @@ class BrokerNode:
         manager = self._manager
         if manager is not None:
             if self._failure is None:
+                if self._journal is not None:
+                    self._close_service(self._journal, "the broker failed to start")
+                manager.crash_live_server()
                 manager.stop_backup()
             manager.log.emit(NodeStopped(self._exit_code, self._exit_reason))
             manager.stop()
@@ -423,6 +423,11 @@ class BrokerNode:
     def _become(self, phase: Phase) -> None:
         self._phase = phase
         self._metrics.role_is(phase.value)
+
+    def _act_as(self, manager: JdbcNodeManager, role: Role) -> None:
+        """Have every line from now on say which role the node plays."""
+        manager.log.role = role.value
+        set_role(role.value)
 
     def _renewed(self, lock: Lock, seconds: float) -> None:
         metrics = self._metrics

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import queue
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ MAX_WAITING = 10_000
 """Events that wait for the file and the table; a failover makes about twenty."""
 _RETRY_SECONDS = 1.0
 _BATCH = 100
+
+
+def log_file_name(node_name: str) -> str:
+    """Return the name of a node's file: nodes that share a directory have one each."""
+    return f"failover-{re.sub(r'[^A-Za-z0-9._-]', '_', node_name)}.jsonl"
 
 
 @dataclass(frozen=True)

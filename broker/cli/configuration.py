@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 import config
-from broker.cli.exit_codes import ExitCode
 from broker.cli.group import example
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import PAIR
+from broker.exit_codes import ExitCode
 from config.errors import ConfigurationError
 from config.secrets import KEY_VARIABLE, codec_key
 

@@ -18,12 +18,12 @@ from typing import Final
 import click
 
 from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.exit_codes import ExitCode
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST
 from broker.cli.opening import opened
 from broker.cli.settings_options import DATABASE_FILE, URL
 from broker.client import BrokerAddress, FailoverLink, ServerFrame
+from broker.exit_codes import ExitCode
 from broker.traffic import Consumer, Producer
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings, Role

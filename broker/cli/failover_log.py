@@ -10,10 +10,10 @@ from typing import Final
 import click
 
 from broker.cli.durations import Since
-from broker.cli.exit_codes import Unavailable
 from broker.cli.group import example
 from broker.cli.opening import opened
 from broker.cli.settings_options import StoreOptions, store_options
+from broker.exit_codes import Unavailable
 from config.settings import DatabaseStoreSettings
 from database import Database, StoreUnavailable
 from nodemanager.failover_log import Entry

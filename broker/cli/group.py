@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-from broker.cli.exit_codes import MEANINGS, ExitCode, code_of
+from broker.exit_codes import MEANINGS, ExitCode, code_of
 from config.errors import OrthiaError
 
 

@@ -9,11 +9,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from broker.cli.exit_codes import ExitCode
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS, HostPort
 from broker.cli.rendering import print_json
 from broker.client import BrokerAddress, ClientError, FailoverLink, Login, ServerFrame
+from broker.exit_codes import ExitCode
 from broker.traffic import Consumer, Producer, TrafficReport
 
 _DEFAULT_BROKERS: Final = tuple(

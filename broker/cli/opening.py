@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import migrations
-from broker.cli.exit_codes import Unavailable
+from broker.exit_codes import Unavailable
 from config.settings import DatabaseStoreSettings
 from database import Database
 

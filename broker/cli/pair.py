@@ -10,10 +10,10 @@ from typing import Final
 import click
 
 from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.exit_codes import ExitCode
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
 from broker.cli.settings_options import DATABASE_FILE, URL
+from broker.exit_codes import ExitCode
 from config.settings import Role
 from config.urls import DatabaseUrl
 

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from broker.cli import orthia
-from broker.cli.exit_codes import MEANINGS
+from broker.exit_codes import MEANINGS
 from broker.client import BrokerUnreachable
 from config.errors import ConfigurationError, OrthiaError
 from database import StoreUnavailable

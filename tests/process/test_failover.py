@@ -1,13 +1,17 @@
 """A pair of real processes on a real database, and what becomes of its clients' messages."""
 
+import json
+import re
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from config.settings import DatabaseStoreSettings
+from config.secrets import Secret
+from config.settings import DatabaseStoreSettings, Role
 from database import Database
 from nodemanager import State
 from nodemanager.sql_store import SqlNodeManagerStore
@@ -281,3 +285,52 @@ def test_nodes_started_without_a_database_wait_for_it(
     private_server.start()
     live.wait_serving()
     backup.wait_log("AMQ221031")
+
+
+def test_a_taken_port_is_a_failed_start_that_gives_the_lock_back(pair_on: Cluster) -> None:
+    """A live node that cannot listen says so, exits 78 and leaves its lock to the next."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        live = pair_on.node(Role.LIVE, "live")
+        live.port = taken.getsockname()[1]
+        assert live.start().exit_code() == 78
+    assert f"cannot listen on 127.0.0.1:{live.port}" in live.log
+    assert "AMQ224097" in pair_on.codes()
+    live.start().wait_serving()
+
+
+def test_a_wrong_password_is_a_failed_start(private_server: ServerProcess, tmp_path: Path) -> None:
+    """A database that refuses the node's password is not waited for: exit 78, and why."""
+    settings = private_server.settings(private_server.create_database())
+    wrong = replace(settings, jdbc_password=Secret("wrong"))
+    with cluster(url_with_password(wrong), tmp_path) as nodes:
+        node = nodes.live()
+        assert node.exit_code() == 78
+        assert "AMQ224097" in node.log or "failed to start server" in node.log
+        assert "wrong" not in node.log
+
+
+def test_a_stop_is_bounded_when_the_database_hangs(
+    pair_on_private: Cluster, private_server: ServerProcess
+) -> None:
+    """SIGTERM while the database hangs ends the node, without any answer from the database."""
+    live, backup = pair_on_private.pair()
+    private_server.pause()
+    live.signal(signal.SIGTERM)
+    backup.signal(signal.SIGTERM)
+    assert live.exit_code() in (0, 74)
+    assert backup.exit_code() == 0
+    private_server.resume()
+
+
+def test_the_nodes_of_one_data_directory_log_in_files_of_their_own(pair_on: Cluster) -> None:
+    """The failover log's file carries the node's name, and its entries the role at the time."""
+    live, backup = pair_on.pair()
+    live.kill()
+    backup.wait_serving().wait_log("ORT100008")
+    lines = (backup.directory / "backup" / "log" / "failover-backup.jsonl").read_text().splitlines()
+    roles = {entry["event"]: entry["role"] for entry in map(json.loads, lines)}
+    assert roles["BackupAnnounced"] == "backup"
+    assert roles["BackupActive"] == "live"
+    assert re.search(r"AMQ221010 backup live: ", backup.log)

@@ -3,8 +3,9 @@
 from enum import IntEnum
 
 from broker.client import BrokerUnreachable
+from broker.server import AcceptorError
 from config.errors import ConfigurationError, OrthiaError
-from database import StoreUnavailable
+from database import PermanentStoreError, StoreUnavailable
 from nodemanager import LockAcquisitionTimeout
 
 
@@ -29,7 +30,7 @@ MEANINGS = {
     ExitCode.SOFTWARE: "something went wrong that should not",
     ExitCode.IO_ERROR: "a node lost its lease or its store; start it again",
     ExitCode.LOCK_NOT_ACQUIRED: "a live node did not get the live lock in time",
-    ExitCode.CONFIGURATION: "the configuration is wrong",
+    ExitCode.CONFIGURATION: "the configuration is wrong, or the database or the port refuses it",
 }
 
 
@@ -39,7 +40,7 @@ class Unavailable(OrthiaError):  # noqa: N818 - named for what is the case
 
 def code_of(error: OrthiaError) -> ExitCode:
     """Return the exit code for an error that ended a command."""
-    if isinstance(error, ConfigurationError):
+    if isinstance(error, ConfigurationError | PermanentStoreError | AcceptorError):
         return ExitCode.CONFIGURATION
     if isinstance(error, LockAcquisitionTimeout):
         return ExitCode.LOCK_NOT_ACQUIRED
