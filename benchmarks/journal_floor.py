@@ -9,38 +9,24 @@ The floor has no fence, no ids, no callers to complete and no second thread.
 
 import argparse
 import statistics
-import struct
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from io import BytesIO
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from sqlalchemy import MetaData, update
 
 import migrations
-from config.dialects import Dialect
+from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, Floor, started
 from database import Database
-from journal import BatchReport, MessageRecord, encode_message
+from journal import BatchReport
 from journal.journal import Journal
 from nodemanager.tables import node_manager_store
-from tests.support.servers import MariadbServer, PostgresqlServer, SqliteServer, StoreServer
+from tests.support.servers import StoreServer
 
-QUEUE = 7
 OUTSTANDING = 1_600
 """What 8 producers with 200 unanswered receipts each keep waiting."""
-FLOOR_ROWS = 1_000
-"""Rows a commit of the bulk floor."""
-FLOOR_SEQ = 2**40
-"""Where the floor's rows begin, out of the journal's way."""
-PAYLOAD = encode_message(
-    MessageRecord("bench", b"content-type:text/plain\n", b"x" * 1024, 1_700_000_000_000, 0, 4)
-)
-COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 
 
 class JournalUnderTest:
@@ -101,76 +87,6 @@ class JournalUnderTest:
             self.callbacks.get(timeout=60)()
 
 
-class Floor:
-    """The bare driver loops of one DBMS."""
-
-    def __init__(self, database: Database) -> None:
-        self._dialect = database.dialect
-        self._proxy = database.dedicated_engine("floor", query_timeout_ms=60_000).raw_connection()
-        connection: Any = self._proxy.driver_connection
-        self._seq = FLOOR_SEQ
-        match self._dialect:
-            case Dialect.POSTGRESQL:
-                connection.autocommit = True
-            case Dialect.MYSQL:
-                connection.autocommit(value=True)
-        self._cursor = connection.cursor()
-
-    def one_at_a_time(self, seconds: float) -> float:
-        """Return rows a second, one INSERT and commit each."""
-        mark = "?" if self._dialect is Dialect.SQLITE else "%s"
-        table = "messages" if self._dialect is Dialect.POSTGRESQL else "MESSAGES"
-        sql = f"INSERT INTO {table} {COLUMNS} VALUES ({mark}, {mark}, 11, 31, {mark}, 1, {mark})"
-        start = time.perf_counter()
-        count = 0
-        while time.perf_counter() - start < seconds:
-            self._seq += 1
-            self._cursor.execute(sql, (self._seq, self._seq, QUEUE, PAYLOAD))
-            count += 1
-        return count / (time.perf_counter() - start)
-
-    def many_outstanding(self, seconds: float) -> float:
-        """Return rows a second, FLOOR_ROWS a commit by the quickest way of the driver."""
-        insert = {
-            Dialect.POSTGRESQL: self._copy,
-            Dialect.MYSQL: self._multi_row,
-            Dialect.SQLITE: self._executemany,
-        }[self._dialect]
-        start = time.perf_counter()
-        count = 0
-        while time.perf_counter() - start < seconds:
-            insert(range(self._seq + 1, self._seq + 1 + FLOOR_ROWS))
-            self._seq += FLOOR_ROWS
-            count += FLOOR_ROWS
-        return count / (time.perf_counter() - start)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._proxy.invalidate()
-
-    def _copy(self, seqs: range) -> None:
-        row = struct.Struct(">hiqiqihihiqiqi")
-        parts = [b"PGCOPY\n\xff\r\n\0" + bytes(8)]
-        for seq in seqs:
-            parts.append(row.pack(7, 8, seq, 8, seq, 2, 11, 2, 31, 8, QUEUE, 8, 1, len(PAYLOAD)))
-            parts.append(PAYLOAD)
-        parts.append(b"\xff\xff")
-        sql = f"COPY messages {COLUMNS} FROM STDIN (FORMAT binary)"
-        self._cursor.copy_expert(sql, BytesIO(b"".join(parts)), 65_536)
-
-    def _multi_row(self, seqs: range) -> None:
-        rows = ",".join([f"({seq},{seq},11,31,{QUEUE},1,x'{PAYLOAD.hex()}')" for seq in seqs])
-        self._cursor.execute(f"INSERT INTO MESSAGES {COLUMNS} VALUES {rows}")
-
-    def _executemany(self, seqs: range) -> None:
-        self._cursor.execute("BEGIN IMMEDIATE")
-        self._cursor.executemany(
-            f"INSERT INTO MESSAGES {COLUMNS} VALUES (?, ?, 11, 31, ?, 1, ?)",
-            [(seq, seq, QUEUE, PAYLOAD) for seq in seqs],
-        )
-        self._cursor.execute("COMMIT")
-
-
 @dataclass
 class Figures:
     """Rates of one DBMS, a list a round each."""
@@ -211,22 +127,10 @@ def measure(server: StoreServer, seconds: float, rounds: int) -> Figures:
     return figures
 
 
-@contextmanager
-def started(dbms: str) -> Iterator[StoreServer]:
-    """Run a private server."""
-    if dbms == "sqlite":
-        with tempfile.TemporaryDirectory() as directory:
-            yield SqliteServer(Path(directory))
-    else:
-        with {"postgresql": PostgresqlServer, "mariadb": MariadbServer}[dbms]() as server:
-            yield server
-
-
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    every = ["postgresql", "mariadb", "sqlite"]
-    parser.add_argument("--dbms", nargs="+", choices=every, default=every)
+    parser.add_argument("--dbms", nargs="+", choices=EVERY_DBMS, default=EVERY_DBMS)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()

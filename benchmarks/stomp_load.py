@@ -1,0 +1,182 @@
+"""Load over STOMP that costs the machine little: constant frames, answers counted by their NUL.
+
+Every producer sends the same SEND with the same receipt id, so that what is measured is the broker
+and not its client; the broker does the same work as for ids that differ.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from benchmarks.floors import BODY
+
+_CHUNK = 262_144
+
+
+class LoadError(Exception):
+    """The broker answered with an ERROR frame, or not at all."""
+
+
+class Client:
+    """One connection, non-blocking once it is connected."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
+        answer = self.socket.recv(_CHUNK)
+        if not answer.startswith(b"CONNECTED"):
+            raise LoadError(f"the broker answered {answer[:200]!r}")
+        self.socket.settimeout(0)
+        self._out = b""
+
+    def send(self, data: bytes) -> None:
+        """Send what the socket takes; the rest goes with ``flush``."""
+        self._out += data
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        while self._out:
+            try:
+                sent = self.socket.send(self._out)
+            except BlockingIOError:
+                return
+            self._out = self._out[sent:]
+
+    @property
+    def waits_to_write(self) -> bool:
+        """Whether something waits for the socket."""
+        return bool(self._out)
+
+    def receive(self) -> bytes:
+        """Return what is there to read."""
+        try:
+            data = self.socket.recv(_CHUNK)
+        except BlockingIOError:
+            return b""
+        if not data:
+            raise LoadError("the broker closed the connection")
+        if data.startswith(b"ERROR") or b"\0ERROR\n" in data or b"\nERROR\n" in data:
+            raise LoadError(data[-2000:].decode(errors="replace"))
+        return data
+
+
+@contextmanager
+def clients(port: int, count: int) -> Iterator[list[Client]]:
+    """Connect ``count`` clients and close them with the block."""
+    connected = [Client(port) for _ in range(count)]
+    try:
+        yield connected
+    finally:
+        for client in connected:
+            client.socket.close()
+
+
+def produce(port: int, queue: str, *, producers: int, outstanding: int, seconds: float) -> float:
+    """Return receipts a second of ``producers`` that keep ``outstanding`` unanswered each."""
+    frame = (
+        f"SEND\ndestination:/queue/{queue}\nreceipt:r\ncontent-length:{len(BODY)}\n\n".encode()
+        + BODY
+        + b"\0"
+    )
+    receipted = 0
+    with clients(port, producers) as connected:
+        began = time.perf_counter()
+        ends = began + seconds
+        unanswered = dict.fromkeys(connected, outstanding)
+        for client in connected:
+            client.send(frame * outstanding)
+
+        def answered(client: Client, data: bytes) -> None:
+            nonlocal receipted
+            count = data.count(b"\0")
+            receipted += count
+            unanswered[client] -= count
+            if time.perf_counter() < ends:
+                unanswered[client] += count
+                client.send(frame * count)
+
+        _pump(connected, answered, lambda: not any(unanswered.values()))
+        return receipted / (time.perf_counter() - began)
+
+
+def fill(port: int, queue: str, count: int) -> None:
+    """Send ``count`` messages, all receipted."""
+    frame = (
+        f"SEND\ndestination:/queue/{queue}\ncontent-length:{len(BODY)}\n\n".encode() + BODY + b"\0"
+    )
+    last = frame.replace(b"\n\n", b"\nreceipt:last\n\n", 1)
+    step = 500
+    with clients(port, 1) as (client,):
+        receipts = 0
+        for first in range(0, count, step):
+            size = min(step, count - first)
+            client.send(frame * (size - 1) + last)
+
+            def answered(_: Client, data: bytes) -> None:
+                nonlocal receipts
+                receipts += data.count(b"\0")
+
+            # Two steps are under way, so that the broker never waits for this client.
+            wanted = first // step
+            _pump([client], answered, lambda wanted=wanted: receipts >= wanted)  # type: ignore[misc]
+        _pump([client], answered, lambda: receipts >= -(-count // step))
+
+
+def consume(port: int, queue: str, count: int, *, ack: str) -> float:
+    """Return messages a second of one consumer that takes ``count`` messages off a queue."""
+    received = 0
+    with clients(port, 1) as (client,):
+        began = time.perf_counter()
+        client.send(
+            f"SUBSCRIBE\ndestination:/queue/{queue}\nid:s\nack:{ack}\nprefetch-count:2000\n\n\0".encode()
+        )
+        tail = b""
+
+        def answered(taker: Client, data: bytes) -> None:
+            nonlocal received, tail
+            received += data.count(b"\0")
+            if ack == "client":
+                data = tail + data
+                whole = data.rfind(b"\0")
+                at = data.rfind(b"\nack:", 0, whole)
+                if at >= 0:
+                    acknowledged = data[at + 5 : data.index(b"\n", at + 5)]
+                    taker.send(b"ACK\nid:%b\n\n\0" % acknowledged)
+                tail = data[whole + 1 :]
+
+        _pump([client], answered, lambda: received >= count)
+        # The receipt of DISCONNECT comes after all acknowledgements are stored.
+        client.send(b"DISCONNECT\nreceipt:bye\n\n\0")
+        _pump([client], answered, lambda: received > count)
+        return count / (time.perf_counter() - began)
+
+
+def _pump(
+    connected: list[Client],
+    answered: Callable[[Client, bytes], None],
+    is_done: Callable[[], bool],
+    silence_seconds: float = 60,
+) -> None:
+    """Read and write until ``is_done``; raises LoadError when nothing happens for too long."""
+    with selectors.DefaultSelector() as selector:
+        for client in connected:
+            selector.register(client.socket, selectors.EVENT_READ, client)
+        while not is_done():
+            for client in connected:
+                wanted = selectors.EVENT_READ
+                if client.waits_to_write:
+                    wanted |= selectors.EVENT_WRITE
+                if selector.get_key(client.socket).events != wanted:
+                    selector.modify(client.socket, wanted, client)
+            ready = selector.select(silence_seconds)
+            if not ready:
+                raise LoadError(f"the broker did nothing for {silence_seconds:.0f} s")
+            for key, events in ready:
+                if events & selectors.EVENT_WRITE:
+                    key.data.flush()
+                if events & selectors.EVENT_READ and (data := key.data.receive()):
+                    answered(key.data, data)

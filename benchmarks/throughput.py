@@ -1,0 +1,162 @@
+"""Sends and receives a second through a live node, each beside the floor of the same database.
+
+    python -m benchmarks.throughput [--dbms postgresql sqlite] [--seconds 4] [--rounds 3]
+
+1 KiB persistent messages over STOMP, a receipt for each, from one load process beside the broker's
+and the database's. Broker and floors take turns in every round and the median is printed, so that a
+noisy machine disturbs both: read the ratios. The floor of a client that waits is a bare driver loop
+that commits one row at a time (for eight such clients on PostgreSQL: pgbench with eight
+connections); that of many outstanding messages is 1,000 rows a commit by COPY, a multi-row INSERT
+or executemany.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import migrations
+from benchmarks.floors import EVERY_DBMS, Floor, started
+from benchmarks.stomp_load import consume, fill, produce
+from config.settings import Role
+from database import Database
+from tests.process.nodes import Cluster, NodeProcess, cluster
+from tests.support.servers import (
+    PASSWORD,
+    USER,
+    PostgresqlServer,
+    StoreServer,
+    url_with_password,
+)
+
+DEFAULT_TIMERS = {
+    "jdbc-lock-renew-period": 2_000,
+    "jdbc-lock-expiration": 20_000,
+    "jdbc-network-timeout": 20_000,
+}
+CONSUMED = 40_000
+
+
+def resident_mib(node: NodeProcess, field: str = "VmRSS") -> float:
+    """Return the resident memory of a node; ``VmHWM`` for its peak."""
+    if node.process is None:
+        raise RuntimeError(f"{node.name} does not run")
+    status = Path(f"/proc/{node.process.pid}/status").read_text()
+    found = re.search(rf"{field}:\s+(\d+) kB", status)
+    if found is None:
+        raise RuntimeError(f"no {field} in the status of {node.name}")
+    return int(found[1]) / 1024
+
+
+def default_node(nodes: Cluster, role: Role, name: str) -> NodeProcess:
+    """Make a node with the timers every installation begins with."""
+    return nodes.node(role, name, **{key.replace("-", "_"): v for key, v in DEFAULT_TIMERS.items()})
+
+
+class Pgbench:
+    """One-row transactions by pgbench."""
+
+    def __init__(self, server: PostgresqlServer, database: str, directory: Path) -> None:
+        script = directory / "one-row.sql"
+        script.write_text(
+            "INSERT INTO floor (id, body) VALUES (:client_id * 100000000::bigint + "
+            f"nextval('floor_ids'), decode(repeat('78', {1024 + 60}), 'hex'));\n"
+        )
+        binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/pgbench"))
+        if not binaries:
+            raise RuntimeError("pgbench is not installed; `make servers` installs PostgreSQL")
+        self._command = [
+            str(binaries[-1]), "-n", "-M", "prepared", "-f", str(script),
+            "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-d", database,
+        ]  # fmt: skip
+        self._environment = os.environ | {"PGPASSWORD": PASSWORD}
+        with Database.from_settings(server.settings(database)).engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE floor (id bigint PRIMARY KEY, body bytea)")
+            connection.exec_driver_sql("CREATE SEQUENCE floor_ids CACHE 1000")
+
+    def rate(self, clients: int, seconds: float) -> float:
+        """Return transactions a second."""
+        command = [*self._command, "-c", str(clients), "-T", str(max(1, round(seconds)))]
+        run = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=self._environment
+        )
+        found = re.search(r"tps = ([0-9.]+)", run.stdout)
+        if found is None:
+            raise RuntimeError(f"pgbench printed {run.stdout!r}")
+        return float(found[1])
+
+
+Rates = dict[str, list[float]]
+
+
+def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -> tuple[Rates, str]:
+    """Have broker and floors take turns; return the rates and a line about memory."""
+    rates: Rates = defaultdict(list)
+    floor_settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
+    floor_database = Database.from_settings(floor_settings)
+    migrations.upgrade(floor_database, floor_settings)
+    floor = Floor(floor_database)
+    pgbench = (
+        Pgbench(server, server.create_database(), directory)
+        if isinstance(server, PostgresqlServer)
+        else None
+    )
+    url = url_with_password(server.settings(server.create_database()))
+    with cluster(url, directory) as nodes:
+        live = default_node(nodes, Role.LIVE, "live").start().wait_serving()
+        memory = [f"{resident_mib(live):.0f} MiB at rest"]
+        for number in range(rounds):
+            rates["floor: one row"].append(floor.one_at_a_time(seconds))
+            if pgbench is not None:
+                rates["floor: pgbench 8"].append(pgbench.rate(8, seconds))
+            rates["floor: bulk"].append(floor.many_outstanding(seconds))
+            for producers, outstanding in ((1, 1), (8, 1), (8, 200)):
+                queue = f"{producers}x{outstanding}-{number}"
+                rate = produce(
+                    live.port, queue, producers=producers, outstanding=outstanding, seconds=seconds
+                )
+                rates[f"{producers}x{outstanding}"].append(rate)
+            for ack in ("auto", "client"):
+                queue = f"consume-{ack}-{number}"
+                fill(live.port, queue, CONSUMED)
+                rates[f"consume {ack}"].append(consume(live.port, queue, CONSUMED, ack=ack))
+        memory.append(f"{resident_mib(live):.0f} MiB after the run")
+        memory.append(f"{resident_mib(live, 'VmHWM'):.0f} MiB peak")
+    floor.close()
+    floor_database.dispose()
+    return rates, ", ".join(memory)
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dbms", nargs="+", choices=EVERY_DBMS, default=["postgresql", "sqlite"])
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    print(f"{'':12}{'work':34}{'a second':>10}{'floor':>10}{'ratio':>8}")
+    for dbms in arguments.dbms:
+        with started(dbms) as server, tempfile.TemporaryDirectory() as directory:
+            Path(directory).chmod(0o755)
+            rates, memory = measure(server, Path(directory), arguments.seconds, arguments.rounds)
+        middle = {work: statistics.median(rate) for work, rate in rates.items()}
+        one, bulk = middle["floor: one row"], middle["floor: bulk"]
+        eight = middle.get("floor: pgbench 8", one)
+        for work, text, bare in (
+            ("1x1", "1 producer, waits for receipts", one),
+            ("8x1", "8 producers, wait for receipts", eight),
+            ("8x200", "8 producers, 200 outstanding", bulk),
+            ("consume auto", "1 consumer, ack auto", None),
+            ("consume client", "1 consumer, ack client", None),
+        ):
+            beside = f"{bare:10,.0f}{middle[work] / bare:8.2f}" if bare else ""
+            print(f"{dbms:12}{text:34}{middle[work]:10,.0f}{beside}")
+        print(f"{'':12}resident memory of the node: {memory}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
