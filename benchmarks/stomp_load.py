@@ -82,6 +82,8 @@ def produce(port: int, queue: str, *, producers: int, outstanding: int, seconds:
         + BODY
         + b"\0"
     )
+    if producers == outstanding == 1:
+        return _produce_one_by_one(port, frame, seconds)
     receipted = 0
     with clients(port, producers) as connected:
         began = time.perf_counter()
@@ -101,6 +103,20 @@ def produce(port: int, queue: str, *, producers: int, outstanding: int, seconds:
 
         _pump(connected, answered, lambda: not any(unanswered.values()))
         return receipted / (time.perf_counter() - began)
+
+
+def _produce_one_by_one(port: int, frame: bytes, seconds: float) -> float:
+    """The plainest client there is, since its own time is a part of every round trip."""
+    with clients(port, 1) as (client,):
+        client.socket.settimeout(30)
+        count = 0
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            client.socket.sendall(frame)
+            if not client.socket.recv(_CHUNK).startswith(b"RECEIPT"):
+                raise LoadError("the broker sent something else than a receipt")
+            count += 1
+        return count / (time.perf_counter() - began)
 
 
 def fill(port: int, queue: str, count: int) -> None:
