@@ -175,7 +175,7 @@ class Broker:
         address, queues, topic = self._route(principal, destination)
         record = self._record(address, message)
         if topic:
-            self._publish(topic, record)
+            self._publish(topic, record, self._next_id())
         if not queues:
             if on_stored is not None:
                 on_stored()
@@ -216,23 +216,31 @@ class Broker:
         ]
         unit = Unit()
         stored: list[tuple[list[Queue], MessageRecord]] = []
-        published: list[tuple[list[TopicSubscription], MessageRecord]] = []
+        published: list[tuple[list[TopicSubscription], MessageRecord, int]] = []
         for address, queues, topic, message in routed:
             record = self._record(address, message)
             if queues:
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 stored.append((queues, record))
             if topic:
-                published.append((topic, record))
+                published.append((topic, record, self._next_id()))
         for end, references in work.acknowledgements:
-            self._acknowledge_in(unit, end, references)
+            if isinstance(end, _QueueEnd):
+                for location in _locations(end.inner.held(references)):
+                    unit.delete(location)
 
         def committed() -> None:
-            for topic, record in published:
-                self._publish(topic, record)
+            for topic, record, seq in published:
+                self._publish(topic, record, seq)
             done()
 
         self._append(unit, stored, committed)
+        for end, references in work.acknowledgements:
+            if isinstance(end, _QueueEnd):
+                end.inner.queue.acknowledged(end.inner.take(references))
+                end.resume()
+            else:
+                end.acknowledge(references, None)
         for end, references in work.rejections:
             end.reject(references)
 
@@ -245,12 +253,14 @@ class Broker:
         """Delete delivered messages; ``done`` follows the commit."""
         taken = subscription.take(references)
         subscription.queue.acknowledged(taken)
-        locations = [one.location for one in taken if one.location is not None]
+        locations = _locations(taken)
         if self._running and (locations or done):
             try:
                 self._journal.delete(locations, done)
             except JournalClosed as error:
-                raise NotLive(str(error)) from None
+                if done is not None:
+                    raise NotLive(str(error)) from None
+                # Nobody was told anything: the rows stay, and the next live node delivers them.
         subscription.queue.dispatch()
 
     # --- storing
@@ -263,7 +273,7 @@ class Broker:
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
         if not message.persistent and queue.id not in in_flight and queue.takes_in_memory(size):
-            seq = self._journal.next_id()
+            seq = self._next_id()
             queue.add(MessageReference(seq, record, None, size, redelivered=False))
             if done is not None:
                 done()
@@ -316,17 +326,11 @@ class Broker:
                 self._in_flight[queue.id] = self._in_flight.get(queue.id, 0) + 1
                 placed.append((queue, record, next(locations)))
 
-    def _acknowledge_in(
-        self, unit: Unit, end: Subscription, references: Sequence[MessageReference]
-    ) -> None:
-        if not isinstance(end, _QueueEnd):
-            end.acknowledge(references, None)
-            return
-        taken = end.inner.take(references)
-        end.inner.queue.acknowledged(taken)
-        for reference in taken:
-            if reference.location is not None:
-                unit.delete(reference.location)
+    def _next_id(self) -> int:
+        try:
+            return self._journal.next_id()
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
 
     def _record(self, address: str, message: OutgoingMessage) -> MessageRecord:
         return MessageRecord(
@@ -344,9 +348,8 @@ class Broker:
         except ValueError as error:
             raise LimitExceeded(str(error)) from None
 
-    def _publish(self, topic: Iterable[TopicSubscription], record: MessageRecord) -> None:
+    def _publish(self, topic: Iterable[TopicSubscription], record: MessageRecord, seq: int) -> None:
         size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
-        seq = self._journal.next_id()
         for subscription in list(topic):
             subscription.add(MessageReference(seq, record, None, size, redelivered=False))
 
@@ -365,6 +368,22 @@ class Broker:
     ) -> None:
         if not self._running:
             return  # its row stays, and the next live node decides anew
+        try:
+            self._move_to(queue, reference, target, what)
+        except BrokerError as error:
+            # Its row stays: the next live node delivers it again.
+            LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
+                "message %d of queue %s is %s, and cannot be moved to %s: %s",
+                reference.seq,
+                queue.name,
+                what,
+                target,
+                error,
+            )
+
+    def _move_to(
+        self, queue: Queue, reference: MessageReference, target: str | None, what: str
+    ) -> None:
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location)
@@ -481,7 +500,7 @@ class Broker:
     ) -> Queue:
         """Create a durable queue; its binding is stored before any message for it can be."""
         binding = QueueBinding(
-            self._journal.next_id(), name, address, routing_type, auto_created=auto_created
+            self._next_id(), name, address, routing_type, auto_created=auto_created
         )
         try:
             self._journal.add_binding(binding)
@@ -516,6 +535,10 @@ class Broker:
     def _refuse_if_stopped(self) -> None:
         if not self._running:
             raise NotLive("this node is stopping or is live no more; connect to the other node")
+
+
+def _locations(references: Iterable[MessageReference]) -> list[MessageLocation]:
+    return [one.location for one in references if one.location is not None]
 
 
 def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:

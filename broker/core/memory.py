@@ -1,18 +1,47 @@
 """How much of messages is in memory, over all queues."""
 
+from collections import deque
+from typing import Protocol
+
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
+
+
+class Holder(Protocol):
+    """Something whose messages count against a budget."""
+
+    def shed(self, size: int) -> None:
+        """Drop up to ``size`` bytes, as far as nobody wants them soon and the table has them."""
 
 
 class MemoryBudget:
     """Counts bytes against ``global-max-size``."""
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("_holders", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self._holders: deque[Holder] = deque()
+
+    @property
+    def room(self) -> int:
+        """How many bytes fit; may be below zero."""
+        return self.limit - self.used if self.limit >= 0 else 1 << 40
 
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` more bytes fit."""
         return self.limit < 0 or self.used + size <= self.limit
+
+    def register(self, holder: Holder) -> None:
+        """Have ``holder`` asked to shed when another needs room."""
+        self._holders.append(holder)
+
+    def make_room(self, size: int) -> None:
+        """Have holders shed, each in its turn, until ``size`` bytes fit or all were asked."""
+        for _ in range(len(self._holders)):
+            missing = size - self.room
+            if missing <= 0:
+                return
+            self._holders[0].shed(missing)
+            self._holders.rotate(-1)

@@ -112,6 +112,7 @@ class Queue:
         self._old_tail = unread_up_to
         self._reading = False
         self._dispatching = False
+        budget.register(self)
 
     # --- what others see
 
@@ -172,6 +173,22 @@ class Queue:
         self.bytes_in_memory -= reference.size
         self._budget.used -= reference.size
 
+    def shed(self, size: int) -> None:
+        """Leave the newest messages, up to ``size`` bytes, to the table: nobody consumes here.
+
+        Whatever was ever delivered is before them, so that reading on meets none of it again.
+        """
+        if self._subscriptions or self._reading:
+            return
+        ready = self._ready
+        while size > 0 and ready and ready[-1].location is not None:
+            reference = ready.pop()
+            self._let_go(reference)
+            self._unread += 1
+            self._tail_seq = max(self._tail_seq, reference.seq)
+            self._read_seq = reference.seq - 1
+            size -= reference.size
+
     # --- reading on from the table
 
     def _refill(self) -> None:
@@ -179,8 +196,8 @@ class Queue:
             return
         if len(self._ready) > WINDOW_MESSAGES // 4:
             return
-        limit = self.settings.max_size_bytes
-        room = self._budget.limit - self._budget.used if self._budget.limit >= 0 else 1 << 40
+        self._budget.make_room(MAX_WINDOW_BYTES)
+        limit, room = self.settings.max_size_bytes, self._budget.room
         if limit >= 0:
             room = min(room, limit - self.bytes_in_memory)
         if room < MIN_WINDOW_BYTES and self._ready:
@@ -362,6 +379,10 @@ class QueueSubscription:
         """Hand over a message."""
         self._delivered[reference.seq] = reference
         self._consumer.deliver(reference)
+
+    def held(self, references: Sequence[MessageReference]) -> list[MessageReference]:
+        """Return those of ``references`` that are delivered here and not acknowledged."""
+        return [one for one in references if one.seq in self._delivered]
 
     def take(self, references: Sequence[MessageReference]) -> list[MessageReference]:
         """Take those of ``references`` that are still delivered here."""

@@ -1,0 +1,166 @@
+"""A broker core on an in-memory journal, with clients that are plain lists."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from broker.api import MessageReference, OutgoingMessage, Principal, Subscription
+from broker.core.broker import Broker
+from config.settings import AddressSettings, DatabaseStoreSettings, Settings
+from config.urls import DatabaseUrl
+from journal.memory import MemoryJournal, MemoryStore
+
+ANYONE = Principal("anyone", frozenset(), unrestricted=True)
+SETTINGS = Settings(
+    name="test",
+    source=None,
+    database_store=DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:unused")),
+    security_enabled=False,
+)
+
+
+def settings(match: str = "#", **address_settings: Any) -> Settings:
+    """Return settings with one ``address-setting``."""
+    return replace(SETTINGS, address_settings=(AddressSettings(match, **address_settings),))
+
+
+def message(
+    text: str, *, persistent: bool = True, expires_ms: int = 0, headers: bytes = b""
+) -> OutgoingMessage:
+    """Return a message whose body is ``text``."""
+    return OutgoingMessage(headers, text.encode(), persistent, expires_ms, 4)
+
+
+@dataclass
+class FakeConsumer:
+    """A client's end of a subscription."""
+
+    received: list[MessageReference] = field(default_factory=list)
+    is_writable: bool = True
+    failures: list[str] = field(default_factory=list)
+    subscription: Subscription | None = None
+    auto: bool = False
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Note a delivery."""
+        self.received.append(reference)
+        if self.auto:
+            self.end.acknowledge((reference,), None)
+
+    def fail(self, reason: str) -> None:
+        """Note why the connection is ended, and end it as a session does."""
+        self.failures.append(reason)
+        self.is_writable = False
+        self.end.close(failed=True)
+
+    @property
+    def end(self) -> Subscription:
+        """The core's end."""
+        assert self.subscription is not None
+        return self.subscription
+
+    @property
+    def texts(self) -> list[str]:
+        """The bodies received, in order."""
+        return [reference.record.body.decode() for reference in self.received]
+
+    def take(self, *texts: str) -> list[MessageReference]:
+        """Return the last delivery of each text."""
+        by_text = {one.record.body.decode(): one for one in self.received}
+        return [by_text[text] for text in texts]
+
+    def acknowledge(self, *texts: str, done: Callable[[], None] | None = None) -> None:
+        """Acknowledge messages."""
+        self.end.acknowledge(self.take(*texts), done)
+
+    def reject(self, *texts: str) -> None:
+        """Give messages back as failed."""
+        self.end.reject(self.take(*texts))
+
+    def is_flagged(self, text: str) -> bool:
+        """Whether the last delivery of ``text`` was flagged redelivered."""
+        return self.take(text)[0].redelivered
+
+
+class CoreUnderTest:
+    """A broker core whose journal, clock and lease the test moves."""
+
+    def __init__(
+        self,
+        options: Settings = SETTINGS,
+        *,
+        store: MemoryStore | None = None,
+        token: int = 1,
+        auto_commit: bool = True,
+    ) -> None:
+        self.lease_valid = True
+        self.now = 0.0
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.journal = MemoryJournal(store, token=token, auto_commit=auto_commit)
+        self.broker = Broker(
+            options, self.journal, lease_valid=lambda: self.lease_valid, call_later=self._call_later
+        )
+
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (self.now + seconds, len(self._timers), callback))
+
+    def settle(self) -> None:
+        """Run what the journal has answered."""
+        self.journal.run_posted()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let timers fire."""
+        self.now += seconds
+        while self._timers and self._timers[0][0] <= self.now:
+            heapq.heappop(self._timers)[2]()
+        self.settle()
+
+    def send(self, destination: str, *texts: str, **options: Any) -> None:
+        """Send messages and wait until they are stored."""
+        for text in texts:
+            self.broker.send(ANYONE, destination, message(text, **options), None)
+        self.settle()
+
+    def consume(
+        self, destination: str, *, prefetch: int = 1_000, auto: bool = False
+    ) -> FakeConsumer:
+        """Subscribe."""
+        consumer = FakeConsumer(auto=auto)
+        consumer.subscription = self.broker.subscribe(
+            ANYONE, destination, consumer, prefetch=prefetch
+        )
+        consumer.subscription.resume()
+        self.settle()
+        return consumer
+
+    def stored_texts(self) -> list[str]:
+        """Return the bodies that a restart would find, in order, of every queue."""
+        again = CoreUnderTest(store=self.successor_store())
+        found: list[str] = []
+        for name in again.broker.queues():
+            found += again.consume(f"/queue/{name}").texts
+        return found
+
+    def successor_store(self) -> MemoryStore:
+        """Return a copy of what is stored, for a node that comes after this one."""
+        store = self.journal.store
+        return MemoryStore(
+            fence_token=1,
+            id_limit=store.id_limit,
+            messages=dict(store.messages),
+            bindings=dict(store.bindings),
+        )
+
+    def takeover(self, options: Settings = SETTINGS) -> "CoreUnderTest":
+        """Return the core of the next live node on the same store."""
+        self.broker.stop()
+        self.journal.store.fence_token += 1
+        return CoreUnderTest(
+            options, store=self.journal.store, token=self.journal.store.fence_token
+        )
+
+
+def texts(references: Sequence[MessageReference]) -> list[str]:
+    """Return the bodies of messages."""
+    return [reference.record.body.decode() for reference in references]

@@ -1,0 +1,174 @@
+"""A queue against a model of it: random clients, tiny windows, restarts, over and over."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.api import MessageReference
+from config.settings import AddressSettings
+from journal.codec import decode_message
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
+
+QUEUE = "/queue/orders"
+TINY = replace(
+    SETTINGS,
+    address_settings=(AddressSettings("#", max_size_messages=4, max_delivery_attempts=-1),),
+)
+DATA = st.data()
+
+
+@dataclass
+class ModelConsumer(FakeConsumer):
+    """A consumer whose deliveries are judged as they come."""
+
+    judge: Callable[["ModelConsumer", MessageReference], None] = lambda *_: None
+    prefetch: int = 1
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Note and judge a delivery."""
+        super().deliver(reference)
+        self.judge(self, reference)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Sends, consumes, loses and restarts; the model is the list of what must still be there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = CoreUnderTest(TINY)
+        self.consumers: list[ModelConsumer] = []
+        self.waiting: list[int] = []
+        """What was stored and not acknowledged, in order."""
+        self.held: dict[int, ModelConsumer] = {}
+        """Who was delivered a message and has not answered."""
+        self.maybe_seen: set[int] = set()
+        self.volatile: set[int] = set()
+        self.sent = 0
+
+    def judge(self, consumer: ModelConsumer, reference: MessageReference) -> None:
+        """Accept a delivery: the next in order, to nobody else, flagged if it may be known."""
+        number = int(reference.record.body)
+        assert number == next(one for one in self.waiting if one not in self.held)
+        assert reference.redelivered is (number in self.maybe_seen)
+        self.held[number] = consumer
+        self.maybe_seen.add(number)
+        assert self.unanswered(consumer) <= consumer.prefetch
+        assert consumer.is_writable
+
+    def unanswered(self, consumer: ModelConsumer) -> int:
+        """Return how many messages a consumer holds."""
+        return sum(1 for one in self.held.values() if one is consumer)
+
+    # --- what happens
+
+    @rule(count=st.integers(1, 12), persistent=st.booleans())
+    def send(self, count: int, persistent: bool) -> None:
+        """A producer sends."""
+        for _ in range(count):
+            self.sent += 1
+            self.waiting.append(self.sent)
+            if not persistent:
+                self.volatile.add(self.sent)
+            self.core.send(QUEUE, str(self.sent), persistent=persistent)
+
+    @precondition(lambda self: len(self.consumers) < 3)
+    @rule(prefetch=st.integers(1, 6))
+    def subscribe(self, prefetch: int) -> None:
+        """A consumer comes."""
+        consumer = ModelConsumer(judge=self.judge, prefetch=prefetch)
+        self.consumers.append(consumer)
+        consumer.subscription = self.core.broker.subscribe(
+            ANYONE, QUEUE, consumer, prefetch=prefetch
+        )
+        consumer.end.resume()
+        self.core.settle()
+
+    @precondition(lambda self: self.held)
+    @rule(data=DATA, rejected=st.booleans())
+    def answer(self, data: st.DataObject, rejected: bool) -> None:
+        """A consumer acknowledges one of its messages, or rejects it."""
+        number = data.draw(st.sampled_from(sorted(self.held)))
+        consumer = self.held.pop(number)
+        if rejected:
+            consumer.reject(str(number))
+        else:
+            self.waiting.remove(number)
+            consumer.acknowledge(str(number))
+        self.core.settle()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=DATA, failed=st.booleans())
+    def lose_consumer(self, data: st.DataObject, failed: bool) -> None:
+        """A consumer leaves, or its connection is lost."""
+        consumer = data.draw(st.sampled_from(self.consumers))
+        self.consumers.remove(consumer)
+        self.held = {number: one for number, one in self.held.items() if one is not consumer}
+        consumer.end.close(failed=failed)
+        self.core.settle()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=DATA, writable=st.booleans())
+    def fill_or_drain_a_socket(self, data: st.DataObject, writable: bool) -> None:
+        """A client stops reading, or goes on."""
+        consumer = data.draw(st.sampled_from(self.consumers))
+        consumer.is_writable = writable
+        if writable:
+            consumer.end.resume()
+        self.core.settle()
+
+    @rule(size=st.integers(1, 5_000))
+    def shed(self, size: int) -> None:
+        """Another queue needs memory."""
+        queue = self.core.broker.queues().get("orders")
+        if queue is not None:
+            queue.shed(size)
+
+    @rule()
+    def take_over(self) -> None:
+        """The node is gone; the next one opens the same store."""
+        stored = {
+            int(decode_message(row.record, row.seq).body)
+            for row, _ in self.core.journal.store.messages.values()
+        }
+        self.core = self.core.takeover(TINY)
+        self.core.broker.count_backlogs()
+        self.core.settle()
+        self.consumers.clear()
+        self.held.clear()
+        # Only what was not persistent may be missing, and only if there was memory for it.
+        assert {one for one in self.waiting if one not in self.volatile} <= stored
+        assert stored <= set(self.waiting)
+        self.waiting = [one for one in self.waiting if one in stored]
+        self.maybe_seen.update(self.waiting)
+
+    # --- what always holds
+
+    @invariant()
+    def nothing_is_stuck(self) -> None:
+        """A consumer with room holds back only if there is nothing for it."""
+        has_room = any(
+            one.is_writable and self.unanswered(one) < one.prefetch for one in self.consumers
+        )
+        assert not has_room or len(self.held) == len(self.waiting)
+
+    @invariant()
+    def depth_is_right(self) -> None:
+        """The queue counts what is there, wherever it is."""
+        if self.waiting:
+            assert self.core.broker.depths()["orders"] == len(self.waiting)
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        """In memory are at most the limit, one window more, and what consumers hold."""
+        queue = self.core.broker.queues().get("orders")
+        assert queue is None or queue.in_memory <= 4 + 1_000 + len(self.held)
+        assert queue is None or (queue.in_memory == 0) is (queue.bytes_in_memory == 0)
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = hypothesis_settings(
+    max_examples=150, stateful_step_count=60, deadline=None
+)

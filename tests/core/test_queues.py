@@ -1,0 +1,409 @@
+"""What the clients of a queue see: order, sharing, redelivery, windows, limits."""
+
+from typing import Any
+
+import pytest
+
+from broker.api import DestinationRefused, LimitExceeded, NotLive
+from config.settings import (
+    AddressConfiguration,
+    QueueSettings,
+    RoutingType,
+    Settings,
+)
+from journal.codec import headers_map
+from journal.memory import MemoryJournal
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+
+QUEUE = "/queue/orders"
+
+
+def numbered(first: int, last: int) -> list[str]:
+    """Return the texts ``first`` to ``last``."""
+    return [str(number) for number in range(first, last + 1)]
+
+
+def test_messages_arrive_in_the_order_they_were_sent() -> None:
+    """One consumer receives a queue's messages in order, those sent before and after it came."""
+    core = CoreUnderTest()
+    core.send(QUEUE, *numbered(1, 3))
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, *numbered(4, 6))
+    assert consumer.texts == numbered(1, 6)
+
+
+def test_a_message_is_delivered_only_once_it_is_stored() -> None:
+    """Neither the consumer nor the sender hears of a message before its commit."""
+    core = CoreUnderTest(auto_commit=False)
+    consumer = core.consume(QUEUE)
+    stored: list[str] = []
+    core.broker.send(ANYONE, QUEUE, message("a"), lambda: stored.append("a"))
+    core.settle()
+    assert (consumer.texts, stored) == ([], [])
+    core.journal.commit()
+    core.settle()
+    assert (consumer.texts, stored) == (["a"], ["a"])
+
+
+def test_a_failed_journal_confirms_and_delivers_nothing() -> None:
+    """What was not stored when the store was lost is neither receipted nor delivered."""
+    core = CoreUnderTest(auto_commit=False)
+    consumer = core.consume(QUEUE)
+    stored: list[str] = []
+    core.broker.send(ANYONE, QUEUE, message("a"), lambda: stored.append("a"))
+    core.journal.store.fence_token = 2
+    core.journal.commit()
+    core.settle()
+    assert (consumer.texts, stored) == ([], [])
+
+
+def test_nothing_is_delivered_without_a_valid_lease() -> None:
+    """While the lease is in doubt messages wait; they go out when it is valid again."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE)
+    core.lease_valid = False
+    core.send(QUEUE, "a")
+    assert consumer.texts == []
+    core.lease_valid = True
+    consumer.end.resume()
+    assert consumer.texts == ["a"]
+
+
+def test_competing_consumers_share_a_queue() -> None:
+    """Each message goes to one consumer, in turn."""
+    core = CoreUnderTest()
+    first, second = core.consume(QUEUE), core.consume(QUEUE)
+    core.send(QUEUE, *numbered(1, 10))
+    assert sorted(first.texts + second.texts, key=int) == numbered(1, 10)
+    assert len(first.texts) == len(second.texts) == 5
+
+
+def test_prefetch_bounds_what_is_unacknowledged() -> None:
+    """A consumer holds at most its prefetch; each acknowledgement brings the next message."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE, prefetch=2)
+    core.send(QUEUE, *numbered(1, 4))
+    assert consumer.texts == ["1", "2"]
+    consumer.acknowledge("1")
+    assert consumer.texts == ["1", "2", "3"]
+
+
+def test_a_consumer_that_is_behind_gets_nothing_more() -> None:
+    """While a socket is full its messages go to others, or wait."""
+    core = CoreUnderTest()
+    slow, quick = core.consume(QUEUE), core.consume(QUEUE)
+    slow.is_writable = False
+    core.send(QUEUE, *numbered(1, 4))
+    assert (slow.texts, quick.texts) == ([], numbered(1, 4))
+
+
+def test_unacknowledged_messages_go_back_in_their_place() -> None:
+    """What a lost consumer held is delivered to the next before newer ones, flagged redelivered."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE, prefetch=3)
+    core.send(QUEUE, *numbered(1, 5))
+    consumer.acknowledge("2")
+    consumer.end.close(failed=False)
+    successor = core.consume(QUEUE)
+    assert successor.texts == ["1", "3", "4", "5"]
+    assert [successor.is_flagged(text) for text in successor.texts] == [True, True, True, False]
+
+
+def test_an_acknowledged_message_is_gone_for_ever() -> None:
+    """After the commit of an acknowledgement no restart brings the message back."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, *numbered(1, 3))
+    done: list[str] = []
+    consumer.acknowledge("2", done=lambda: done.append("2"))
+    core.settle()
+    assert done == ["2"]
+    assert core.stored_texts() == ["1", "3"]
+
+
+def test_acknowledging_twice_does_no_harm() -> None:
+    """A second acknowledgement of the same delivery changes no count and deletes nothing."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE, prefetch=2)
+    core.send(QUEUE, *numbered(1, 5))
+    consumer.acknowledge("1")
+    consumer.acknowledge("1")
+    assert core.broker.depths()["orders"] == 4
+    assert consumer.texts == ["1", "2", "3"]
+
+
+def test_after_a_takeover_unacknowledged_messages_are_flagged() -> None:
+    """The next live node delivers what is left, in order, all flagged: they may have been seen."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, *numbered(1, 5))
+    consumer.acknowledge("1", "3")
+    core.settle()
+    successor = core.takeover()
+    successor.send(QUEUE, "new")
+    again = successor.consume(QUEUE)
+    assert again.texts == ["2", "4", "5", "new"]
+    assert [again.is_flagged(text) for text in again.texts] == [True, True, True, False]
+
+
+def test_a_rejected_message_is_delivered_again() -> None:
+    """NACK brings the message back, before newer ones, flagged redelivered."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE, prefetch=1)
+    core.send(QUEUE, "a", "b")
+    consumer.reject("a")
+    assert consumer.texts == ["a", "a"]
+    assert consumer.is_flagged("a")
+
+
+def test_too_many_failed_deliveries_go_to_the_dead_letter_address() -> None:
+    """After max-delivery-attempts the message is in the dead-letter queue, and says whence."""
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=3, dead_letter_address="DLQ"))
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a", headers=b"colour:red\n")
+    for _ in range(3):
+        consumer.reject("a")
+    core.settle()
+    assert consumer.texts == ["a", "a", "a"]
+    dead = core.consume("/queue/DLQ")
+    assert dead.texts == ["a"]
+    headers = headers_map(dead.received[0].record.headers)
+    assert headers["colour"] == "red"
+    assert headers["_AMQ_ORIG_ADDRESS"] == "orders"
+    assert headers["_AMQ_ORIG_QUEUE"] == "orders"
+    assert core.stored_texts() == ["a"]
+
+
+def test_without_a_dead_letter_address_the_message_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Artemis; the log names the message and its queue."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1))
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a")
+    consumer.reject("a")
+    core.settle()
+    assert core.stored_texts() == []
+    assert "of queue orders is dead-lettered and dropped" in caplog.text
+
+
+def test_redelivery_waits_for_its_delay() -> None:
+    """With redelivery-delay a rejected message comes back after it, not before."""
+    core = CoreUnderTest(settings(redelivery_delay=5_000))
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a")
+    consumer.reject("a")
+    core.pass_time(4.9)
+    assert consumer.texts == ["a"]
+    core.pass_time(0.2)
+    assert consumer.texts == ["a", "a"]
+
+
+@pytest.mark.parametrize("expiry_address", [None, "expired"])
+def test_an_expired_message_is_not_delivered(expiry_address: str | None) -> None:
+    """It goes to the expiry address, where it does not expire again; without one it is dropped."""
+    core = CoreUnderTest(settings("orders", expiry_address=expiry_address))
+    core.send(QUEUE, "old", expires_ms=1)
+    core.send(QUEUE, "fresh", expires_ms=2**52)
+    assert core.consume(QUEUE).texts == ["fresh"]
+    core.settle()
+    if expiry_address:
+        assert core.consume("/queue/expired").texts == ["old"]
+    assert ("old" in core.stored_texts()) is (expiry_address is not None)
+
+
+@pytest.mark.parametrize("limit", [{"max_size_messages": 10}, {"max_size_bytes": 10_000}])
+def test_a_long_queue_is_read_from_the_table_in_order(limit: dict[str, Any]) -> None:
+    """Beyond max-size messages are in the table only; the consumer notices nothing of it."""
+    core = CoreUnderTest(settings(**limit))
+    core.send(QUEUE, *numbered(1, 3_000))
+    queue = core.broker.queues()["orders"]
+    assert queue.is_paged
+    assert queue.in_memory <= 20
+    assert queue.depth == 3_000
+    consumer = core.consume(QUEUE, prefetch=5)
+    core.send(QUEUE, *numbered(3_001, 3_100))
+    while consumer.received[-1].record.body != b"3100":
+        consumer.acknowledge(consumer.texts[-1])
+        core.settle()
+    assert consumer.texts == numbered(1, 3_100)
+    assert not any(consumer.is_flagged(text) for text in consumer.texts)
+
+
+def test_memory_full_of_one_queue_does_not_starve_another() -> None:
+    """A queue nobody consumes leaves its messages to the table when another needs the memory."""
+    core = CoreUnderTest(Settings(**{**vars(SETTINGS), "global_max_size": 1_000_000}))
+    core.send("/queue/idle", *numbered(1, 1_500))
+    idle = core.broker.queues()["idle"]
+    before = idle.in_memory
+    core.send(QUEUE, *numbered(1, 500))
+    consumer = core.consume(QUEUE)
+    assert consumer.texts == numbered(1, 500)
+    assert idle.in_memory < before
+    assert idle.depth == 1_500
+    consumer.acknowledge(*consumer.texts)
+    core.settle()
+    assert core.consume("/queue/idle", prefetch=2_000).texts == numbered(1, 1_500)
+    assert core.broker.depths() == {"idle": 1_500, "orders": 0}
+
+
+def test_what_was_delivered_is_not_read_again_after_memory_was_given_up() -> None:
+    """Messages given back by a consumer and those left to the table are each delivered once."""
+    core = CoreUnderTest(Settings(**{**vars(SETTINGS), "global_max_size": 200_000}))
+    core.send("/queue/idle", *numbered(1, 250))
+    first = core.consume("/queue/idle", prefetch=50)
+    first.acknowledge(*numbered(1, 10))
+    first.end.close(failed=False)
+    core.send(QUEUE, *numbered(1, 300))
+    core.consume(QUEUE)
+    again = core.consume("/queue/idle")
+    assert again.texts == numbered(11, 250)
+
+
+def test_memory_is_not_taken_from_what_is_in_memory_only() -> None:
+    """A message that is not persistent stays where it is, whoever needs the room."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "stored")
+    core.send(QUEUE, "volatile", persistent=False)
+    core.broker.queues()["orders"].shed(1_000_000)
+    assert core.consume(QUEUE).texts == ["stored", "volatile"]
+
+
+def test_the_backlog_of_an_earlier_epoch_is_counted() -> None:
+    """After a takeover the depth is right once the count has run, and stays so while consuming."""
+    core = CoreUnderTest()
+    core.send(QUEUE, *numbered(1, 2_500))
+    successor = core.takeover()
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert successor.broker.depths() == {"orders": 2_500}
+    successor.send(QUEUE, "new")
+    consumer = successor.consume(QUEUE, prefetch=700)
+    consumer.acknowledge(*consumer.texts)
+    successor.settle()
+    assert successor.broker.depths() == {"orders": 2_501 - 700}
+
+
+def test_a_message_that_is_not_persistent_is_lost_with_the_node_only() -> None:
+    """persistent:false keeps the order with persistent ones, and is not stored."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "stored")
+    core.send(QUEUE, "volatile", persistent=False)
+    core.send(QUEUE, "stored too")
+    assert core.stored_texts() == ["stored", "stored too"]
+    assert core.consume(QUEUE).texts == ["stored", "volatile", "stored too"]
+
+
+def test_a_message_that_is_not_persistent_does_not_overtake() -> None:
+    """Sent while a persistent one is on its way to the store, it waits its turn."""
+    core = CoreUnderTest(auto_commit=False)
+    consumer = core.consume(QUEUE)
+    core.broker.send(ANYONE, QUEUE, message("first"), None)
+    core.broker.send(ANYONE, QUEUE, message("second", persistent=False), None)
+    core.settle()
+    core.journal.commit()
+    core.settle()
+    assert consumer.texts == ["first", "second"]
+
+
+def test_a_stopped_core_refuses_and_delivers_nothing() -> None:
+    """After stop() every request says to connect to the other node."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE)
+    core.broker.stop()
+    with pytest.raises(NotLive, match="connect to the other node"):
+        core.send(QUEUE, "a")
+    with pytest.raises(NotLive):
+        core.consume(QUEUE)
+    assert consumer.texts == []
+
+
+def test_a_closed_journal_refuses_with_a_reason() -> None:
+    """Whatever needs the journal says so as a refusal, not as an accident."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE)
+    topic = core.consume("/topic/news")
+    core.send(QUEUE, "a")
+    core.journal.close(drain=False)
+    for destination, persistent in ((QUEUE, True), (QUEUE, False), ("/topic/news", True)):
+        with pytest.raises(NotLive):
+            core.broker.send(ANYONE, destination, message("b", persistent=persistent), None)
+    with pytest.raises(NotLive):
+        consumer.acknowledge("a", done=lambda: None)
+    consumer.end.close(failed=True)
+    assert topic.texts == []
+
+
+def test_a_message_the_store_cannot_take_is_refused() -> None:
+    """It is refused before anything is stored, naming both sizes; the queue goes on."""
+    core = CoreUnderTest()
+    core.journal = MemoryJournal(core.journal.store, max_record_bytes=1_000)
+    broker = type(core.broker)(
+        SETTINGS, core.journal, lease_valid=lambda: True, call_later=lambda *_: None
+    )
+    core.broker = broker
+    with pytest.raises(LimitExceeded, match="1000"):
+        core.send(QUEUE, "x" * 2_000)
+    core.send(QUEUE, "small")
+    assert core.consume(QUEUE).texts == ["small"]
+
+
+def test_auto_create_can_be_switched_off() -> None:
+    """Without auto-create-queues or -addresses an unknown destination is refused, with why."""
+    core = CoreUnderTest(settings(auto_create_addresses=False))
+    with pytest.raises(DestinationRefused, match="auto-create-addresses is false"):
+        core.send(QUEUE, "a")
+    core = CoreUnderTest(settings(auto_create_queues=False))
+    with pytest.raises(DestinationRefused, match="auto-create-queues is false"):
+        core.send(QUEUE, "a")
+
+
+@pytest.mark.parametrize("name", ["/queue/", "", "/queue/ x", "/queue/a\x00b", "x" * 256])
+def test_a_destination_that_is_no_name_is_refused(name: str) -> None:
+    """The refusal says what a destination looks like."""
+    with pytest.raises(DestinationRefused, match="expected /queue/NAME"):
+        CoreUnderTest().send(name, "a")
+
+
+def test_a_queue_and_a_topic_of_one_name_are_told_apart() -> None:
+    """An address that is ANYCAST refuses /topic/, and the other way round."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "a")
+    core.consume("/topic/news")
+    with pytest.raises(DestinationRefused, match="MULTICAST was asked for"):
+        core.consume("/topic/orders")
+    with pytest.raises(DestinationRefused, match="ANYCAST was asked for"):
+        core.send("/queue/news", "a")
+
+
+def test_a_plain_name_means_what_the_address_is() -> None:
+    """A name without prefix is the existing address' kind, else the configured default."""
+    core = CoreUnderTest(
+        settings("news", default_address_routing_type=RoutingType.MULTICAST),
+    )
+    subscriber = core.consume("news")
+    core.send("/topic/news", "a")
+    assert subscriber.texts == ["a"]
+    core.send("orders", "b")
+    assert core.consume(QUEUE).texts == ["b"]
+
+
+def test_configured_queues_exist_before_anybody_uses_them() -> None:
+    """Queues under ``addresses`` are created at start, and a multicast address copies to each."""
+    address = AddressConfiguration(
+        "prices",
+        frozenset({RoutingType.MULTICAST}),
+        (
+            QueueSettings("europe", RoutingType.MULTICAST),
+            QueueSettings("asia", RoutingType.MULTICAST),
+        ),
+    )
+    core = CoreUnderTest(Settings(**{**vars(SETTINGS), "addresses": (address,)}))
+    core.settle()
+    assert set(core.broker.queues()) == {"europe", "asia"}
+    core.send("/topic/prices", "a", "b")
+    assert core.broker.depths() == {"europe": 2, "asia": 2}
+    successor = core.takeover(Settings(**{**vars(SETTINGS), "addresses": (address,)}))
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert successor.broker.depths() == {"europe": 2, "asia": 2}

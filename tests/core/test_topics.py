@@ -1,0 +1,69 @@
+"""What subscribers of a topic see."""
+
+from broker.core.topic import MAX_BEHIND_BYTES
+from tests.core.support import ANYONE, CoreUnderTest, message
+
+TOPIC = "/topic/news"
+
+
+def test_every_subscriber_gets_a_copy() -> None:
+    """Those that are there get it; those that come later do not."""
+    core = CoreUnderTest()
+    core.send(TOPIC, "before")
+    first, second = core.consume(TOPIC), core.consume(TOPIC)
+    core.send(TOPIC, "a", "b")
+    third = core.consume(TOPIC)
+    assert first.texts == second.texts == ["a", "b"]
+    assert third.texts == []
+
+
+def test_a_sender_to_a_topic_is_answered_at_once() -> None:
+    """Nothing is stored for a topic without queues, so there is nothing to wait for."""
+    core = CoreUnderTest(auto_commit=False)
+    stored: list[str] = []
+    core.broker.send(ANYONE, TOPIC, message("a"), lambda: stored.append("a"))
+    assert stored == ["a"]
+    assert core.journal.store.messages == {}
+
+
+def test_prefetch_holds_messages_back_until_they_are_acknowledged() -> None:
+    """A subscriber with credit for one gets the next with its ACK."""
+    core = CoreUnderTest()
+    subscriber = core.consume(TOPIC, prefetch=1)
+    core.send(TOPIC, "a", "b")
+    assert subscriber.texts == ["a"]
+    subscriber.acknowledge("a")
+    assert subscriber.texts == ["a", "b"]
+
+
+def test_a_subscriber_far_behind_is_told_and_cut_off() -> None:
+    """Memory is bounded, and nobody misses messages without knowing."""
+    core = CoreUnderTest()
+    slow, quick = core.consume(TOPIC), core.consume(TOPIC)
+    slow.is_writable = False
+    large = "x" * (MAX_BEHIND_BYTES // 8)
+    for _ in range(9):
+        core.send(TOPIC, large)
+    assert len(slow.failures) == 1
+    assert "behind its topic" in slow.failures[0]
+    assert len(quick.received) == 9
+    core.send(TOPIC, "after")
+    assert quick.texts[-1] == "after"
+
+
+def test_a_closed_subscription_gets_nothing_more() -> None:
+    """UNSUBSCRIBE ends deliveries."""
+    core = CoreUnderTest()
+    subscriber = core.consume(TOPIC)
+    subscriber.end.close(failed=False)
+    core.send(TOPIC, "a")
+    assert subscriber.texts == []
+
+
+def test_nothing_is_delivered_without_a_valid_lease() -> None:
+    """A topic, too, is served by the live node only."""
+    core = CoreUnderTest()
+    subscriber = core.consume(TOPIC)
+    core.lease_valid = False
+    core.send(TOPIC, "a")
+    assert subscriber.texts == []

@@ -1,0 +1,124 @@
+"""Transactions: all of it or nothing, at one moment."""
+
+import pytest
+
+from broker.api import DestinationRefused, LimitExceeded, TransactionWork
+from broker.core.broker import Broker
+from journal.memory import MemoryJournal
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message, settings
+
+QUEUE = "/queue/orders"
+
+
+def work(
+    *sends: tuple[str, str],
+    consumer: FakeConsumer | None = None,
+    acknowledge: tuple[str, ...] = (),
+    reject: tuple[str, ...] = (),
+) -> TransactionWork:
+    """Return a transaction's work."""
+    made = TransactionWork([(destination, message(text)) for destination, text in sends])
+    if consumer is not None:
+        if acknowledge:
+            made.acknowledgements.append((consumer.end, consumer.take(*acknowledge)))
+        if reject:
+            made.rejections.append((consumer.end, consumer.take(*reject)))
+    return made
+
+
+def test_sends_and_acknowledgements_happen_together() -> None:
+    """Before the commit nothing of it shows; after it, all of it does."""
+    core = CoreUnderTest(auto_commit=False)
+    core.send(QUEUE, "order")
+    core.journal.commit()
+    core.settle()
+    consumer = core.consume(QUEUE)
+    answers = core.consume("/queue/answers")
+    done: list[int] = []
+    transaction = work(
+        ("/queue/answers", "one"),
+        ("/queue/answers", "two"),
+        consumer=consumer,
+        acknowledge=("order",),
+    )
+    core.broker.commit(ANYONE, transaction, lambda: done.append(1))
+    core.settle()
+    assert (answers.texts, done) == ([], [])
+    assert core.stored_texts() == ["order"]
+    core.journal.commit()
+    core.settle()
+    assert (answers.texts, done) == (["one", "two"], [1])
+    assert core.stored_texts() == ["one", "two"]
+
+
+def test_a_transaction_with_one_refused_part_is_refused_whole() -> None:
+    """An unknown destination among several refuses all, and what was to be acknowledged stays."""
+    core = CoreUnderTest(settings("closed", auto_create_addresses=False))
+    core.send(QUEUE, "order")
+    consumer = core.consume(QUEUE)
+    transaction = work(
+        (QUEUE, "a"), ("/queue/closed", "b"), consumer=consumer, acknowledge=("order",)
+    )
+    with pytest.raises(DestinationRefused):
+        core.broker.commit(ANYONE, transaction, lambda: None)
+    core.settle()
+    consumer.end.close(failed=False)
+    assert core.consume(QUEUE).texts == ["order"]
+
+
+def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:
+    """A record that cannot be stored refuses the commit; the acknowledged messages come back."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "order")
+    core.journal = MemoryJournal(core.journal.store, max_record_bytes=1_000)
+    core.broker = Broker(
+        SETTINGS, core.journal, lease_valid=lambda: True, call_later=lambda *_: None
+    )
+    consumer = core.consume(QUEUE)
+    transaction = work((QUEUE, "x" * 2_000), consumer=consumer, acknowledge=("order",))
+    with pytest.raises(LimitExceeded):
+        core.broker.commit(ANYONE, transaction, lambda: None)
+    consumer.end.close(failed=True)
+    assert core.consume(QUEUE).texts == ["order"]
+
+
+def test_a_rejection_in_a_transaction_takes_effect_with_its_commit() -> None:
+    """The message comes back, flagged."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "order")
+    consumer = core.consume(QUEUE)
+    core.broker.commit(ANYONE, work(consumer=consumer, reject=("order",)), lambda: None)
+    core.settle()
+    assert consumer.texts == ["order", "order"]
+    assert consumer.is_flagged("order")
+
+
+def test_credit_taken_by_a_transaction_comes_back_with_it() -> None:
+    """Acknowledging in a transaction brings the next messages."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE, prefetch=1)
+    core.send(QUEUE, "a", "b")
+    core.broker.commit(ANYONE, work(consumer=consumer, acknowledge=("a",)), lambda: None)
+    core.settle()
+    assert consumer.texts == ["a", "b"]
+
+
+def test_a_topic_hears_of_a_transaction_after_its_commit() -> None:
+    """Subscribers and queues see a transaction at the same moment."""
+    core = CoreUnderTest(auto_commit=False)
+    subscriber = core.consume("/topic/news")
+    core.broker.commit(ANYONE, work((QUEUE, "a"), ("/topic/news", "b")), lambda: None)
+    core.settle()
+    assert subscriber.texts == []
+    core.journal.commit()
+    core.settle()
+    assert subscriber.texts == ["b"]
+
+
+def test_an_empty_transaction_is_confirmed() -> None:
+    """COMMIT of nothing is answered too."""
+    core = CoreUnderTest()
+    done: list[int] = []
+    core.broker.commit(ANYONE, work(), lambda: done.append(1))
+    core.settle()
+    assert done == [1]
