@@ -67,6 +67,7 @@ class FrameParser:
         self._held = 0
         self._waiting = _Waiting.HEAD
         self._needed = 0
+        """Waiting for LENGTH: how many bytes the frame has; for NUL: where its body begins."""
 
     @property
     def is_between_frames(self) -> bool:
@@ -114,7 +115,7 @@ class FrameParser:
         if self._waiting is _Waiting.LENGTH:
             return self._held >= self._needed
         if self._waiting is _Waiting.NUL and b"\0" not in newest:
-            self._check_body(self._held - self._limits.max_header_bytes)
+            self._check_body(self._held - self._needed)
             return False
         return True
 
@@ -168,7 +169,7 @@ class FrameParser:
             end = data.find(b"\0", body_start, limit)
             if end < 0:
                 self._check_body(len(data) - body_start)
-                self._hold(data[start:], _Waiting.NUL, 0)
+                self._hold(data[start:], _Waiting.NUL, body_start - start)
                 return None
             return end
         length = declared.strip()

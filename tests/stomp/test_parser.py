@@ -1,0 +1,229 @@
+"""The parser: the same frames whatever the pieces, and a clear refusal of everything else."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.stomp.frames import ProtocolError, Version, escape
+from broker.stomp.parser import Frame, FrameParser
+from config.settings import StompLimits
+
+LIMITS = StompLimits(max_header_bytes=200, max_headers=4, max_body_bytes=300)
+STREAM = (
+    b"\n\r\n\n"
+    b"CONNECT\naccept-version:1.2\nhost:h\n\n\0\n"
+    b"SEND\r\ndestination:/queue/a\r\n\r\nplain body\0"
+    b"SEND\ndestination:/queue/b\ncontent-length:7\n\nwith\0\0\n\0\r\n\n"
+    b"SEND\ncontent-length:0\n\n\0"
+    b"SEND\n\n\0\n"
+    b"ACK\nid:1\nid:2\n\n\0"
+    b"SEND\nk\\cey:va\\nlue\n\n\n\nbody\n\n\0\n\n"
+)
+Seen = tuple[str, dict[bytes, bytes], bytes]
+EXPECTED: list[Seen] = [
+    ("CONNECT", {b"accept-version": b"1.2", b"host": b"h"}, b""),
+    ("SEND", {b"destination": b"/queue/a"}, b"plain body"),
+    ("SEND", {b"destination": b"/queue/b", b"content-length": b"7"}, b"with\0\0\n"),
+    ("SEND", {b"content-length": b"0"}, b""),
+    ("SEND", {}, b""),
+    ("ACK", {b"id": b"1"}, b""),
+    ("SEND", {b"k\\cey": b"va\\nlue"}, b"\n\nbody\n\n"),
+]
+
+
+def parse(
+    *pieces: bytes, limits: StompLimits = LIMITS, version: Version = Version.V1_2
+) -> list[Seen]:
+    """Return what the frames of ``pieces`` say."""
+    parser = FrameParser(limits)
+    parser.version = version
+    frames: list[Frame] = []
+    for piece in pieces:
+        frames += parser.feed(piece)
+    return [(frame.command, frame.raw, frame.body) for frame in frames]
+
+
+def test_a_stream_in_one_piece() -> None:
+    """Line ends of both kinds, heart-beats, NULs in bodies, repeated headers."""
+    assert parse(STREAM) == EXPECTED
+
+
+@pytest.mark.parametrize("at", range(len(STREAM) + 1))
+def test_every_split_in_two_gives_the_same_frames(at: int) -> None:
+    """Wherever a stream is cut, the frames are the same."""
+    assert parse(STREAM[:at], STREAM[at:]) == EXPECTED
+
+
+def test_byte_by_byte_gives_the_same_frames() -> None:
+    """Single bytes are pieces too."""
+    assert parse(*(STREAM[i : i + 1] for i in range(len(STREAM)))) == EXPECTED
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=20))
+def test_any_pieces_give_the_same_frames(cuts: list[int]) -> None:
+    """Any number of cuts, empty pieces included."""
+    places = [0, *sorted(cuts), len(STREAM)]
+    pieces = [STREAM[a:b] for a, b in pairwise(places)]
+    assert parse(*pieces) == EXPECTED
+
+
+def test_a_frame_is_whole_with_its_nul_and_not_before() -> None:
+    """The frame comes with its last byte; nothing is held after it."""
+    parser = FrameParser(LIMITS)
+    assert list(parser.feed(b"SEND\n\nbody")) == []
+    assert not parser.is_between_frames
+    assert [frame.body for frame in parser.feed(b"\0\n")] == [b"body"]
+    assert parser.is_between_frames
+
+
+@pytest.mark.parametrize(
+    ("stream", "complaint"),
+    [
+        (b"SEND\nno colon\n\n\0", "header line 'no colon' has no colon"),
+        (b"SEND\na:1\nb:2\nc:3\nd:4\ne:5\n\n\0", "5 headers, more than max-headers 4"),
+        (b"SEND\nk:" + b"v" * 300 + b"\n\n\0", "longer than max-header-bytes 200"),
+        (b"S" * 300, "longer than max-header-bytes 200"),
+        (b"SEND\n\n" + b"b" * 301 + b"\0", "longer than max-body-bytes 300"),
+        (b"SEND\n\n" + b"b" * 301, "longer than max-body-bytes 300"),
+        (b"SEND\ncontent-length:301\n\n", "longer than max-body-bytes 300"),
+        (b"SEND\ncontent-length:many\n\n\0", "content-length 'many' is not a number"),
+        (b"SEND\ncontent-length:-1\n\n\0", "content-length '-1' is not a number"),
+        (b"SEND\ncontent-length:99999999999999999999\n\n\0", "is not a number of bytes"),
+        (b"SEND\ncontent-length:2\n\nbody\0", "content-length 2 is not followed by a NUL"),
+        (b"SEND\nk:\xff\xfe\n\n\0", "not UTF-8"),
+        (b"SEND\nk:a\\tb\n\n\0", r"undefined escape sequence '\\\\t' of STOMP 1.2"),
+        (b"SEND\nk:a\\\n\n\0", "undefined escape sequence"),
+    ],
+)
+def test_what_is_not_stomp_is_refused(stream: bytes, complaint: str) -> None:
+    """The error says what was wrong, in one piece and byte by byte."""
+    with pytest.raises(ProtocolError, match=complaint):
+        parse(stream)
+    with pytest.raises(ProtocolError, match=complaint):
+        parse(*(stream[i : i + 1] for i in range(len(stream))))
+
+
+@pytest.mark.parametrize(
+    ("limit", "stream"),
+    [
+        ("max_header_bytes", b"SEND\nk:" + b"v" * 191 + b"\n\n\0"),
+        ("max_headers", b"SEND\na:1\nb:2\nc:3\nd:4\n\n\0"),
+        ("max_body_bytes", b"SEND\n\n" + b"b" * 300 + b"\0"),
+        ("max_body_bytes", b"SEND\ncontent-length:300\n\n" + b"b" * 300 + b"\0"),
+    ],
+)
+def test_limits_include_their_number(limit: str, stream: bytes) -> None:
+    """What is just within a limit is taken; one less of the limit refuses it."""
+    assert len(parse(stream)) == 1
+    assert len(parse(*(stream[i : i + 1] for i in range(len(stream))))) == 1
+    smaller = replace(LIMITS, **{limit: getattr(LIMITS, limit) - 1})
+    with pytest.raises(ProtocolError, match=limit.replace("_", "-")):
+        parse(stream, limits=smaller)
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "meaning"),
+    [
+        (Version.V1_0, b"a\\nb\\c", "a\\nb\\c"),
+        (Version.V1_1, b"a\\nb\\cc\\\\d", "a\nb:c\\d"),
+        (Version.V1_2, b"a\\nb\\cc\\\\d\\re", "a\nb:c\\d\re"),
+    ],
+)
+def test_escapes_by_version(version: Version, value: bytes, meaning: str) -> None:
+    """1.0 has none, 1.1 three, 1.2 four."""
+    parser = FrameParser(LIMITS)
+    parser.version = version
+    (frame,) = parser.feed(b"SEND\nk:" + value + b"\n\n\0")
+    assert frame.get(b"k") == meaning
+    assert frame.get(b"absent") is None
+
+
+def test_the_carriage_return_escape_is_unknown_to_1_1() -> None:
+    """STOMP 1.1 does not define it, and undefined ones must be refused."""
+    with pytest.raises(ProtocolError, match=r"STOMP 1\.1"):
+        parse(b"SEND\nk:a\\rb\n\n\0", version=Version.V1_1)
+
+
+def test_connect_is_never_escaped() -> None:
+    """A passcode with a backslash is what it is."""
+    assert parse(b"CONNECT\npasscode:a\\tb\n\n\0")[0][1] == {b"passcode": b"a\\tb"}
+
+
+@given(
+    st.sampled_from(list(Version)),
+    st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
+        st.text(st.characters(codec="utf-8"), max_size=50),
+        max_size=6,
+    ),
+    st.binary(max_size=200),
+)
+def test_what_is_written_is_read_back(
+    version: Version, headers: dict[str, str], body: bytes
+) -> None:
+    """Any header a version can express, and any body, survive the wire."""
+    if version is not Version.V1_2:
+        headers = {k.replace("\r", ""): v.replace("\r", "") for k, v in headers.items()}
+    if version is Version.V1_0:
+        headers = {
+            k.replace("\n", "").replace(":", ""): v.replace("\n", "") for k, v in headers.items()
+        }
+    headers.pop("content-length", None)
+    lines = b"".join(
+        escape(key.encode(), version) + b":" + escape(value.encode(), version) + b"\n"
+        for key, value in headers.items()
+    )
+    stream = b"SEND\n" + lines + b"content-length:%d\n\n" % len(body) + body + b"\0"
+    parser = FrameParser(StompLimits())
+    parser.version = version
+    (frame,) = parser.feed(stream)
+    assert frame.body == body
+    for key, value in headers.items():
+        assert frame.get(escape(key.encode(), version)) == value
+
+
+@given(st.lists(st.binary(max_size=60), max_size=30))
+def test_garbage_is_refused_or_awaited(pieces: list[bytes]) -> None:
+    """Whatever comes, nothing but a ProtocolError comes out, and no more is held than allowed."""
+    parser = FrameParser(LIMITS)
+    try:
+        for piece in pieces:
+            for frame in parser.feed(piece):
+                frame.user_headers(frozenset())
+                for name in frame.raw:
+                    frame.get(name)
+            held = sum(len(chunk) for chunk in parser._chunks)
+            assert held <= LIMITS.max_header_bytes + LIMITS.max_body_bytes + 1 + 60
+    except ProtocolError:
+        pass
+
+
+STOMPISH = st.lists(
+    st.sampled_from(
+        [b"SEND", b"CONNECT", b"\n", b"\r\n", b"\0", b":", b"content-length:3", b"a:b", b"\\", b"x"]
+    ),
+    max_size=60,
+).map(b"".join)
+
+
+@given(STOMPISH, st.integers(1, 7))
+def test_what_looks_like_stomp_gives_one_answer(stream: bytes, size: int) -> None:
+    """Whole or in pieces, a stream gives the same frames before it is refused or goes on."""
+
+    def frames(pieces: list[bytes]) -> tuple[list[Seen], bool]:
+        parser = FrameParser(LIMITS)
+        seen: list[Seen] = []
+        try:
+            for piece in pieces:
+                # Not a comprehension: what was seen before the refusal counts.
+                for frame in parser.feed(piece):
+                    seen.append((frame.command, frame.raw, frame.body))  # noqa: PERF401
+        except ProtocolError:
+            return seen, True
+        return seen, False
+
+    pieces = [stream[i : i + size] for i in range(0, len(stream), size)]
+    assert frames(pieces) == frames([stream])

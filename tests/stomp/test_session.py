@@ -1,0 +1,638 @@
+"""What a client sees of its session: frames in, frames out, on a real core without sockets."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.stomp.frames import Version
+from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.session import StompSession
+from config.secrets import Secret
+from config.settings import SecuritySetting, Settings, StompLimits, User
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+
+QUEUE = "/queue/orders"
+
+
+class Client:
+    """A client that writes frames as text and reads them parsed."""
+
+    def __init__(
+        self,
+        core: CoreUnderTest,
+        version: str | None = "1.2",
+        *,
+        limits: StompLimits | None = None,
+        **connect: str,
+    ) -> None:
+        self.core = core
+        self.written = b""
+        self.closed = False
+        self.now = 0.0
+        self.session = StompSession(
+            core.broker,
+            limits or StompLimits(),
+            write=self._write,
+            close=self._close,
+            clock=lambda: self.now,
+        )
+        self._parser = FrameParser(StompLimits())
+        if version is not None:
+            self._parser.version = Version(version)
+            self.send("CONNECT", accept_version=version, host="h", **connect)
+            self.connected = self.read()
+
+    def _write(self, data: bytes) -> None:
+        assert not self.closed, "written after it was closed"
+        self.written += data
+
+    def _close(self) -> None:
+        self.closed = True
+
+    def send(self, command: str, body: str = "", **headers: str) -> None:
+        """Send a frame; header names have underscores for dashes."""
+        lines = "".join(f"{k.replace('_', '-')}:{v}\n" for k, v in headers.items())
+        self.session.receive(f"{command}\n{lines}\n{body}\0".encode())
+        self.core.settle()
+
+    def frames(self) -> list[Frame]:
+        """Return what came since the last time."""
+        data, self.written = self.written, b""
+        return list(self._parser.feed(data))
+
+    def read(self) -> Frame:
+        """Return the one frame that came."""
+        (frame,) = self.frames()
+        return frame
+
+    def commands(self) -> list[str]:
+        """Return the commands of the frames that came."""
+        return [frame.command for frame in self.frames()]
+
+    def error(self) -> str:
+        """Return the text of the ERROR that ended the session."""
+        frame = self.read()
+        assert frame.command == "ERROR"
+        assert self.closed
+        assert self.session.is_closed
+        return frame.body.decode()
+
+    def subscribe(self, ack: str = "client-individual", **headers: str) -> list[Frame]:
+        """Subscribe to the queue and return what is delivered at once."""
+        self.send("SUBSCRIBE", destination=QUEUE, id="s", ack=ack, **headers)
+        return self.frames()
+
+
+def fill(core: CoreUnderTest, *bodies: str) -> None:
+    """Put messages into the queue."""
+    core.send(QUEUE, *bodies)
+
+
+def bodies(frames: list[Frame]) -> list[str]:
+    """Return the bodies of MESSAGE frames."""
+    return [frame.body.decode() for frame in frames if frame.command == "MESSAGE"]
+
+
+# --- connecting
+
+
+@pytest.mark.parametrize(
+    ("accepted", "version"),
+    [
+        (None, "1.0"),
+        ("1.0", "1.0"),
+        ("1.1", "1.1"),
+        ("1.0,1.1,1.2", "1.2"),
+        ("1.2, 1.1", "1.2"),
+        ("1.1,9.9", "1.1"),
+    ],
+)
+@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
+def test_the_highest_common_version_is_taken(
+    accepted: str | None, version: str, command: str
+) -> None:
+    """CONNECTED says which; without accept-version it is 1.0."""
+    client = Client(CoreUnderTest(), None)
+    client.send(command, **({"accept_version": accepted} if accepted else {}))
+    frame = client.read()
+    assert (frame.command, frame.get(b"version")) == ("CONNECTED", version)
+    assert frame.raw[b"server"].startswith(b"orthia/")
+    assert frame.raw[b"session"]
+    assert frame.raw[b"heart-beat"] == b"0,0"
+
+
+def test_no_common_version_is_an_error_that_names_ours() -> None:
+    """The client learns which versions there are."""
+    client = Client(CoreUnderTest(), None)
+    client.send("CONNECT", accept_version="2.0")
+    assert "supported 1.0, 1.1, 1.2" in client.error()
+
+
+def test_the_first_frame_must_connect() -> None:
+    """Anything else ends the connection."""
+    client = Client(CoreUnderTest(), None)
+    client.send("SEND", destination=QUEUE)
+    assert "expected CONNECT or STOMP" in client.error()
+
+
+def test_a_client_that_never_connects_is_ended() -> None:
+    """The connect time-out holds for sockets that say nothing, or half a frame."""
+    client = Client(CoreUnderTest(), None, limits=StompLimits(connect_timeout=1_000))
+    client.session.receive(b"CONNECT\n")
+    client.session.tick(0.9)
+    assert not client.closed
+    client.session.tick(1.1)
+    assert "no CONNECT frame within 1000 ms" in client.error()
+
+
+def secured() -> Settings:
+    """Return settings with a user who may send, and not consume."""
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        users=(User("ada", Secret("s3cret"), frozenset({"senders"})),),
+        security_settings=(
+            SecuritySetting(
+                "#",
+                {
+                    name: frozenset({"senders"})
+                    for name in ("send", "createAddress", "createNonDurableQueue")
+                },
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "login",
+    [{}, {"login": "ada"}, {"login": "ada", "passcode": "x"}, {"login": "eve", "passcode": ""}],
+)
+def test_a_wrong_login_is_refused_without_saying_which(login: dict[str, str]) -> None:
+    """Neither the name nor the passcode is told apart, or printed."""
+    client = Client(CoreUnderTest(secured()), None)
+    client.send("CONNECT", accept_version="1.2", **login)
+    assert client.error() == "login or passcode is wrong\n"
+
+
+def test_what_a_user_may_not_do_is_refused_with_the_permission() -> None:
+    """The error names user, permission and address."""
+    client = Client(CoreUnderTest(secured()), login="ada", passcode="s3cret")
+    client.send("SUBSCRIBE", destination=QUEUE, id="1")
+    error = client.error()
+    assert "'ada' has no role with permission 'consume' on address 'orders'" in error
+    assert "s3cret" not in error
+
+
+def test_an_unknown_command_is_an_error_that_lists_the_known() -> None:
+    """A typo is found at once."""
+    client = Client(CoreUnderTest())
+    client.send("SUBSCRIB", id="1")
+    assert "unknown command 'SUBSCRIB'; expected one of SEND, SUBSCRIBE" in client.error()
+
+
+# --- sending
+
+
+def test_a_receipt_means_stored() -> None:
+    """RECEIPT comes after the commit and not before; without the header nothing comes."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core)
+    client.send("SEND", "a", destination=QUEUE, receipt="r1")
+    client.send("SEND", "b", destination=QUEUE)
+    assert client.frames() == []
+    core.journal.commit()
+    core.settle()
+    frame = client.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("RECEIPT", "r1")
+
+
+def test_receipts_come_in_the_order_of_the_frames() -> None:
+    """A client may count on it."""
+    core = CoreUnderTest()
+    client = Client(core)
+    for number in range(5):
+        client.send("SEND", "a", destination=QUEUE, receipt=str(number))
+    assert [frame.get(b"receipt-id") for frame in client.frames()] == list("01234")
+
+
+def test_the_senders_headers_reach_the_receiver() -> None:
+    """Its own headers pass, those between it and the broker do not."""
+    core = CoreUnderTest()
+    Client(core).send(
+        "SEND", "x", destination=QUEUE, receipt="r", colour="red", content_type="text/plain"
+    )
+    (frame,) = Client(core).subscribe()
+    assert frame.get(b"colour") == "red"
+    assert frame.get(b"content-type") == "text/plain"
+    assert frame.get(b"destination") == QUEUE
+    assert frame.get(b"subscription") == "s"
+    assert frame.get(b"redelivered") == "false"
+    assert frame.raw[b"content-length"] == b"1"
+    assert b"receipt" not in frame.raw
+
+
+@pytest.mark.parametrize("sender", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("receiver", ["1.0", "1.1", "1.2"])
+def test_headers_keep_their_meaning_between_versions(sender: str, receiver: str) -> None:
+    """Each side reads and writes its own escapes; a backslash stays a backslash."""
+    core = CoreUnderTest()
+    raw = "a\\b" if sender == "1.0" else "a\\\\b"
+    Client(core, sender).send("SEND", "x", destination=QUEUE, path=raw)
+    (frame,) = Client(core, receiver).subscribe()
+    assert frame.get(b"path") == "a\\b"
+
+
+def test_a_send_without_destination_is_an_error_with_its_receipt() -> None:
+    """The ERROR names the frame it answers."""
+    client = Client(CoreUnderTest())
+    client.send("SEND", "x", receipt="r7")
+    frame = client.read()
+    assert frame.command == "ERROR"
+    assert frame.get(b"receipt-id") == "r7"
+    assert b"SEND has no destination header" in frame.body
+    assert client.closed
+
+
+# --- subscribing and acknowledging
+
+
+def test_auto_acknowledges_by_delivering() -> None:
+    """With ack auto a delivered message is gone."""
+    core = CoreUnderTest()
+    fill(core, "a", "b")
+    client = Client(core)
+    frames = client.subscribe("auto")
+    assert bodies(frames) == ["a", "b"]
+    assert b"ack" not in frames[0].raw
+    assert core.stored_texts() == []
+
+
+def acknowledge(client: Client, frame: Frame, command: str = "ACK", **headers: str) -> None:
+    """Answer a MESSAGE as the client's version does."""
+    version = client.session._version
+    if version is Version.V1_2:
+        client.send(command, id=frame.get(b"ack") or "", **headers)
+    elif version is Version.V1_1:
+        client.send(command, message_id=frame.get(b"message-id") or "", subscription="s", **headers)
+    else:
+        client.send(command, message_id=frame.get(b"message-id") or "", **headers)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_client_individual_means_one_message(version: str) -> None:
+    """The others stay."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c")
+    client = Client(core, version)
+    frames = client.subscribe("client-individual")
+    acknowledge(client, frames[1], receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == ["a", "c"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_client_means_all_up_to_that_message(version: str) -> None:
+    """ack client is cumulative."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c")
+    client = Client(core, version)
+    frames = client.subscribe("client")
+    acknowledge(client, frames[1])
+    assert core.stored_texts() == ["c"]
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_nack_brings_the_message_again(version: str) -> None:
+    """Flagged as redelivered."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core, version)
+    (frame,) = client.subscribe()
+    acknowledge(client, frame, "NACK", receipt="r")
+    again, receipt = client.frames()
+    assert again.get(b"redelivered") == "true"
+    assert receipt.command == "RECEIPT"
+
+
+def test_nack_to_the_limit_goes_to_the_dead_letter_address() -> None:
+    """max-delivery-attempts counts NACKs."""
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=2, dead_letter_address="DLQ"))
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    acknowledge(client, frame, "NACK")
+    acknowledge(client, client.read(), "NACK")
+    assert client.frames() == []
+    client.send("SUBSCRIBE", destination="/queue/DLQ", id="d")
+    assert bodies(client.frames()) == ["a"]
+
+
+def test_stomp_1_0_has_no_nack() -> None:
+    """It is refused by name."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core, "1.0")
+    (frame,) = client.subscribe()
+    acknowledge(client, frame, "NACK")
+    assert "STOMP 1.0 has no NACK" in client.error()
+
+
+@pytest.mark.parametrize(
+    ("ack", "complaint"),
+    [
+        ("7", "not one this broker gave"),
+        ("x-y", "not one this broker gave"),
+        ("9-1", "the subscription of ack id '9-1' is closed"),
+        ("1-999", "message 999 is not waiting for an acknowledgement on subscription 's'"),
+    ],
+)
+def test_an_ack_of_nothing_says_what_is_wrong(ack: str, complaint: str) -> None:
+    """The text helps to find the mistake."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core)
+    client.subscribe()
+    client.send("ACK", id=ack)
+    assert complaint in client.error()
+
+
+def test_prefetch_count_bounds_deliveries() -> None:
+    """By either name; each acknowledgement makes room for one."""
+    for name in ("prefetch-count", "activemq.prefetchSize"):
+        core = CoreUnderTest()
+        fill(core, "a", "b", "c")
+        client = Client(core)
+        frames = client.subscribe(**{name: "2"})
+        assert bodies(frames) == ["a", "b"]
+        acknowledge(client, frames[0])
+        assert bodies(client.frames()) == ["c"]
+
+
+def test_without_it_the_configured_prefetch_holds() -> None:
+    """stomp-limits has the default."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c")
+    client = Client(core, limits=StompLimits(prefetch_count=2))
+    assert bodies(client.subscribe()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "complaint"),
+    [
+        ({"id": "1"}, "SUBSCRIBE has no destination header"),
+        ({"destination": QUEUE}, "SUBSCRIBE has no id header"),
+        ({"destination": QUEUE, "id": "1", "ack": "never"}, "ack 'never' is unknown"),
+        ({"destination": QUEUE, "id": "1", "ack": "client", "prefetch-count": "x"}, "whole number"),
+        ({"destination": "/queue/", "id": "1"}, "expected /queue/NAME"),
+    ],
+)
+def test_a_wrong_subscribe_says_what_is_wrong(headers: dict[str, str], complaint: str) -> None:
+    """And ends the session."""
+    client = Client(CoreUnderTest())
+    client.send("SUBSCRIBE", **headers)
+    assert complaint in client.error()
+
+
+def test_a_subscription_id_is_used_once() -> None:
+    """Until it is unsubscribed."""
+    client = Client(CoreUnderTest())
+    client.subscribe()
+    client.send("UNSUBSCRIBE", id="s")
+    client.subscribe()
+    client.send("SUBSCRIBE", destination=QUEUE, id="s")
+    assert "has a subscription 's' already" in client.error()
+
+
+def test_unsubscribe_gives_back_what_is_unacknowledged() -> None:
+    """It goes to whoever subscribes next; an ACK for it afterwards is an error."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    client.send("UNSUBSCRIBE", id="s", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    assert bodies(Client(core).subscribe()) == ["a"]
+    acknowledge(client, frame)
+    assert "is closed" in client.error()
+
+
+def test_stomp_1_0_unsubscribes_by_destination() -> None:
+    """Its subscriptions need no id."""
+    core = CoreUnderTest()
+    client = Client(core, "1.0")
+    client.send("SUBSCRIBE", destination=QUEUE)
+    client.send("UNSUBSCRIBE", destination=QUEUE, receipt="r")
+    fill(core, "a")
+    assert client.commands() == ["RECEIPT"]
+
+
+@pytest.mark.parametrize("how", ["connection_lost", "refused", "disconnect", "shut_down"])
+def test_however_a_session_ends_its_messages_go_back(how: str) -> None:
+    """Nothing delivered and unacknowledged is lost with a connection."""
+    core = CoreUnderTest()
+    fill(core, "a", "b")
+    client = Client(core)
+    client.subscribe()
+    match how:
+        case "connection_lost":
+            client.session.connection_lost()
+        case "refused":
+            client.send("NONSENSE")
+        case "disconnect":
+            client.send("DISCONNECT")
+        case "shut_down":
+            client.session.shut_down("the broker is being stopped")
+    assert client.session.is_closed
+    client.closed = False
+    assert bodies(Client(core).subscribe()) == ["a", "b"]
+
+
+def test_a_full_socket_gets_no_deliveries_until_it_drains() -> None:
+    """Deliveries stop and go on with set_writable."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.subscribe("auto")
+    client.session.set_writable(writable=False)
+    fill(core, "a", "b")
+    assert client.frames() == []
+    assert core.stored_texts() == ["a", "b"]
+    client.session.set_writable(writable=True)
+    assert bodies(client.frames()) == ["a", "b"]
+
+
+# --- transactions
+
+
+def test_a_transaction_is_stored_whole_at_its_commit() -> None:
+    """Its sends and acknowledgements show together; receipts inside it come at once."""
+    core = CoreUnderTest()
+    fill(core, "order")
+    client = Client(core)
+    (order,) = client.subscribe()
+    client.send("BEGIN", transaction="t", receipt="begun")
+    client.send("SEND", "one", destination="/queue/out", transaction="t", receipt="sent")
+    acknowledge(client, order, transaction="t", receipt="acked")
+    assert client.commands() == ["RECEIPT"] * 3
+    assert core.stored_texts() == ["order"]
+    client.send("COMMIT", transaction="t", receipt="done")
+    assert client.read().get(b"receipt-id") == "done"
+    assert core.stored_texts() == ["one"]
+
+
+def test_an_aborted_transaction_leaves_no_trace() -> None:
+    """Nothing is sent, and the acknowledged message may be acknowledged again."""
+    core = CoreUnderTest()
+    fill(core, "order")
+    client = Client(core)
+    (order,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "one", destination="/queue/out", transaction="t")
+    acknowledge(client, order, transaction="t")
+    client.send("ABORT", transaction="t", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == ["order"]
+    acknowledge(client, order)
+    assert core.stored_texts() == []
+
+
+def test_a_transaction_of_a_lost_connection_is_gone() -> None:
+    """Its messages were never sent, those it acknowledged come back."""
+    core = CoreUnderTest()
+    fill(core, "order")
+    client = Client(core)
+    (order,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, order, transaction="t")
+    client.session.connection_lost()
+    assert bodies(Client(core).subscribe()) == ["order"]
+
+
+def test_a_nack_in_a_transaction_waits_for_the_commit() -> None:
+    """Only then is the message delivered again."""
+    core = CoreUnderTest()
+    fill(core, "order")
+    client = Client(core)
+    (order,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, order, "NACK", transaction="t")
+    assert client.frames() == []
+    client.send("COMMIT", transaction="t")
+    assert bodies(client.frames()) == ["order"]
+
+
+def test_a_transaction_outlives_a_subscription_it_acknowledged() -> None:
+    """ABORT and COMMIT after an UNSUBSCRIBE end well; the message went back with it."""
+    for end in ("ABORT", "COMMIT"):
+        core = CoreUnderTest()
+        fill(core, "order")
+        client = Client(core)
+        (order,) = client.subscribe()
+        client.send("BEGIN", transaction="t")
+        acknowledge(client, order, transaction="t")
+        client.send("UNSUBSCRIBE", id="s")
+        client.send(end, transaction="t", receipt="r")
+        assert client.commands() == ["RECEIPT"]
+        assert core.stored_texts() == ["order"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "complaint"),
+    [
+        ([("BEGIN", {})], "BEGIN has no transaction header"),
+        ([("BEGIN", {"transaction": "t"})] * 2, "transaction 't' has begun already"),
+        ([("COMMIT", {"transaction": "t"})], "transaction 't' has not begun"),
+        ([("ABORT", {"transaction": "t"})], "transaction 't' has not begun"),
+        ([("SEND", {"destination": QUEUE, "transaction": "t"})], "transaction 't' has not begun"),
+        (
+            [("BEGIN", {"transaction": name}) for name in "abc"],
+            "max-transactions 2 open already",
+        ),
+    ],
+)
+def test_a_wrong_transaction_says_what_is_wrong(
+    frames: list[tuple[str, dict[str, str]]], complaint: str
+) -> None:
+    """And ends the session."""
+    client = Client(CoreUnderTest(), limits=StompLimits(max_transactions=2))
+    for command, headers in frames:
+        client.send(command, **headers)
+    assert complaint in client.error()
+
+
+def test_open_transactions_are_bounded() -> None:
+    """What a client makes the broker hold has a limit, which the error names."""
+    client = Client(CoreUnderTest(), limits=StompLimits(max_transaction_bytes=5_000))
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
+    client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
+    assert "max-transaction-bytes 5000" in client.error()
+
+
+# --- the end
+
+
+def test_the_receipt_of_disconnect_comes_when_all_is_stored() -> None:
+    """SENDs and ACKs before it are in the store by then."""
+    core = CoreUnderTest(auto_commit=False)
+    fill(core, "a")
+    core.journal.commit()
+    core.settle()
+    client = Client(core)
+    (frame,) = client.subscribe()
+    acknowledge(client, frame)
+    client.send("SEND", "b", destination="/queue/out")
+    client.send("DISCONNECT", receipt="bye")
+    assert client.frames() == []
+    core.journal.commit()
+    core.settle()
+    assert client.read().get(b"receipt-id") == "bye"
+    assert client.closed
+    assert core.stored_texts() == ["b"]
+
+
+def test_what_follows_disconnect_is_ignored() -> None:
+    """The client said it was done."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.session.receive(b"DISCONNECT\nreceipt:bye\n\n\0SEND\ndestination:/queue/a\n\nx\0")
+    core.settle()
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == []
+
+
+def test_a_store_that_fails_answers_no_receipt() -> None:
+    """A connection that ends before its commit got no answer it could take for one."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core)
+    client.send("SEND", "a", destination=QUEUE, receipt="r")
+    client.session.connection_lost()
+    core.journal.commit()
+    core.settle()
+    assert client.frames() == []
+
+
+def test_heart_beats_go_out_and_a_silent_client_is_ended() -> None:
+    """Both ways as agreed in CONNECTED; a client we do not read from is not silent."""
+    core = CoreUnderTest()
+    client = Client(core, None)
+    client.send("CONNECT", accept_version="1.2", heart_beat="1000,2000")
+    assert client.read().raw[b"heart-beat"] == b"2000,1000"
+    client.session.tick(1.1)
+    assert client.written == b"\n"
+    client.written = b""
+    client.now = 1.9
+    client.session.receive(b"\n")
+    client.session.tick(2.5)
+    assert not client.closed
+    client.session.tick(5.0, is_read=False)
+    assert not client.closed
+    client.written = b""
+    client.session.tick(7.1)
+    assert "no heart-beat" in client.error()
+
+
+def test_no_heart_beat_before_connected() -> None:
+    """A beat is nothing a client expects before it is connected."""
+    client = Client(CoreUnderTest(), None)
+    client.session.tick(5.0)
+    assert client.written == b""
