@@ -1,0 +1,347 @@
+"""The sockets: limits, backpressure, silence, and an ordinary client library."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+import stomp
+from stomp.utils import Frame
+
+from broker.core.broker import Broker
+from broker.server import AcceptorError, StompServer
+from config.settings import AcceptorSettings, Settings, StompLimits
+from journal.limits import JournalLimits
+from journal.memory import MemoryJournal, MemoryStore
+from tests.core.support import SETTINGS
+from tests.support.waiting import wait_until
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+LOOPBACK = (AcceptorSettings("stomp", "127.0.0.1", 0),)
+_Result = TypeVar("_Result")
+
+
+class ServerUnderTest:
+    """A server on a loop in a thread; everything of the broker happens there."""
+
+    def __init__(
+        self,
+        options: Settings,
+        *,
+        store: MemoryStore | None,
+        journal_limits: JournalLimits | None,
+        auto_commit: bool,
+    ) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.port = 0
+
+        def make() -> None:
+            self.journal = MemoryJournal(
+                store,
+                post=self._post,
+                limits=journal_limits,
+                auto_commit=auto_commit,
+            )
+            self.broker = Broker(
+                options,
+                self.journal,
+                lease_valid=lambda: True,
+                call_later=self.loop.call_later,
+            )
+            self.server = StompServer(self.broker, self.journal, options.stomp_limits)
+
+        self.call(make)
+        self._run(self.server.start(LOOPBACK, self._opened))
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        self.loop.call_soon(callback)
+
+    def _opened(self, _: str, port: int) -> None:
+        self.port = port
+
+    def _run(self, work: object) -> None:
+        assert asyncio.iscoroutine(work)
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Call ``function`` on the loop."""
+
+        async def called() -> _Result:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(called(), self.loop).result(30)
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages a queue has."""
+        return self.call(lambda: self.broker.depths().get(queue, 0))
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return self.call(lambda: self.server.connections)
+
+    def stop(self, reason: str | None) -> None:
+        """Stop the server, not the loop."""
+        self._run(self.server.stop(reason))
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.stop(None)
+
+        async def settle() -> None:
+            await asyncio.sleep(0.05)
+
+        self._run(settle())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(30)
+        self.loop.close()
+
+
+@contextmanager
+def serving(
+    options: Settings = SETTINGS,
+    *,
+    store: MemoryStore | None = None,
+    journal_limits: JournalLimits | None = None,
+    auto_commit: bool = True,
+    **limits: int,
+) -> Iterator[ServerUnderTest]:
+    """Run a server for the block."""
+    options = replace(options, stomp_limits=StompLimits(**limits))
+    server = ServerUnderTest(
+        options, store=store, journal_limits=journal_limits, auto_commit=auto_commit
+    )
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def connected(server: ServerUnderTest) -> Iterator[socket.socket]:
+    """Connect and say CONNECT."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        client.sendall(CONNECT)
+        assert client.recv(4096).startswith(b"CONNECTED")
+        yield client
+
+
+def read_until(client: socket.socket, end: bytes) -> bytes:
+    """Read until ``end`` came."""
+    data = b""
+    while end not in data:
+        chunk = client.recv(65_536)
+        assert chunk, f"closed after {data!r}"
+        data += chunk
+    return data
+
+
+def read_to_the_end(client: socket.socket) -> bytes:
+    """Read until the broker closes."""
+    data = b""
+    while chunk := client.recv(65_536):
+        data += chunk
+    return data
+
+
+def test_an_error_is_read_whole_before_the_connection_closes() -> None:
+    """The client learns why, then sees the end."""
+    with serving() as server, connected(server) as client:
+        client.sendall(b"NONSENSE\n\n\0")
+        data = read_to_the_end(client)
+        assert data.startswith(b"ERROR\n")
+        assert b"unknown command 'NONSENSE'" in data
+        wait_until(lambda: server.connections == 0, what="the connection is forgotten")
+
+
+def test_a_frame_too_large_is_refused_before_it_is_there() -> None:
+    """The announced size is enough: nothing of it need be read."""
+    with serving(max_body_bytes=1_000) as server, connected(server) as client:
+        client.sendall(b"SEND\ndestination:/queue/a\ncontent-length:1000000000\n\n")
+        assert b"longer than max-body-bytes 1000" in read_to_the_end(client)
+
+
+def test_connections_are_bounded() -> None:
+    """One too many is told so; when another leaves there is room again."""
+    with serving(max_connections=1) as server:
+        with connected(server), socket.create_connection(("127.0.0.1", server.port)) as second:
+            assert b"max-connections 1 already" in read_to_the_end(second)
+        wait_until(lambda: server.connections == 0, what="the first has left")
+        with connected(server):
+            pass
+
+
+def test_a_client_that_says_nothing_is_ended() -> None:
+    """A socket without CONNECT does not stay open."""
+    with (
+        serving(connect_timeout=200) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+    ):
+        assert b"no CONNECT frame within 200 ms" in read_to_the_end(client)
+
+
+def test_a_half_open_client_is_ended_by_its_heart_beats() -> None:
+    """It promised to beat and does not: what it held goes to others."""
+    with (
+        serving() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+    ):
+        client.sendall(CONNECT.replace(b"\n\n", b"\nheart-beat:500,0\n\n"))
+        assert b"no heart-beat" in read_to_the_end(client)
+
+
+def test_while_the_journal_is_full_nobody_is_read_from() -> None:
+    """A fast sender is stopped by TCP; when there is room, all it sent is stored and receipted."""
+    limits = JournalLimits(max_waiting_rows=50, max_waiting_bytes=100_000)
+    with serving(journal_limits=limits, auto_commit=False) as server, connected(server) as client:
+        frame = b"SEND\ndestination:/queue/a\nreceipt:r\n\n" + b"x" * 10_000 + b"\0"
+        client.setblocking(False)
+        sent, rest = 0, b""
+        try:
+            while sent < 20_000:
+                rest = rest or frame
+                rest = rest[client.send(rest) :]
+                sent += not rest
+        except BlockingIOError:
+            pass
+        assert sent < 20_000, "the broker went on reading"
+        waiting = server.call(lambda: len(server.journal.waiting))
+        assert waiting * 10_000 < 1_000_000, "the broker holds more than a read beyond its limit"
+        client.setblocking(True)
+        client.settimeout(30)
+        receipts = b""
+        stop = threading.Event()
+
+        def commit_all() -> None:
+            while not stop.wait(0.005):
+                server.call(server.journal.commit)
+
+        committing = threading.Thread(target=commit_all)
+        committing.start()
+        client.sendall(rest)
+        total = sent + bool(rest)
+        while receipts.count(b"\0") < total:
+            receipts += client.recv(65_536)
+        stop.set()
+        committing.join()
+        assert server.depth("a") == total
+
+
+def test_a_client_that_does_not_read_holds_a_bounded_part_of_a_queue() -> None:
+    """Its socket fills; the rest stays in the queue for others, and comes when it reads."""
+    with serving() as server, connected(server) as client:
+        client.sendall(b"SUBSCRIBE\ndestination:/queue/a\nid:1\nack:auto\n\n\0")
+        body = b"x" * 50_000
+        with connected(server) as sender:
+            for _ in range(600):
+                sender.sendall(b"SEND\ndestination:/queue/a\n\n" + body + b"\0")
+            sender.sendall(b"SEND\ndestination:/queue/a\nreceipt:last\n\nend\0")
+            read_until(sender, b"receipt-id:last")
+        assert server.depth("a") > 300
+        data = read_until(client, b"\n\nend\0")
+        assert data.count(body) == 600
+        wait_until(lambda: server.depth("a") == 0, what="everything is delivered")
+
+
+def test_stopping_says_why_and_lets_nobody_in() -> None:
+    """Connected clients read the reason; the port is closed."""
+    with serving() as server, connected(server) as client:
+        server.stop("the broker is being stopped; connect to the other node")
+        assert b"connect to the other node" in read_to_the_end(client)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def test_an_io_error_cuts_everybody_off_without_a_word() -> None:
+    """No frame leaves a node that may not be live any more."""
+    with serving() as server, connected(server) as client:
+        server.stop(None)
+        with suppress(ConnectionResetError):  # which is as silent as a clean end
+            assert read_to_the_end(client) == b""
+
+
+def test_an_acceptor_that_cannot_listen_names_itself() -> None:
+    """The error has name, host, port and the reason; none of the acceptors stays open."""
+    with socket.socket() as taken, serving() as server:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        other = server.call(
+            lambda: StompServer(server.broker, server.journal, SETTINGS.stomp_limits)
+        )
+        opened: list[int] = []
+        acceptors = (*LOOPBACK, AcceptorSettings("second", "127.0.0.1", port))
+        starting = asyncio.run_coroutine_threadsafe(
+            other.start(acceptors, lambda _, port: opened.append(port)), server.loop
+        )
+        with pytest.raises(AcceptorError, match=f"'second' cannot listen on 127.0.0.1:{port}"):
+            starting.result(30)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", opened[0]), timeout=30)
+
+
+class Collector(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
+    """Notes what stomp.py hands over."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.receipts: list[str] = []
+        self.disconnected = threading.Event()
+
+    def on_message(self, frame: Frame) -> None:
+        """Note a message."""
+        self.messages.append(str(frame.body))
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Note a receipt."""
+        self.receipts.append(frame.headers["receipt-id"])
+
+    def on_disconnected(self) -> None:
+        """Note the end."""
+        self.disconnected.set()
+
+
+@pytest.mark.parametrize(
+    "kind", [stomp.Connection10, stomp.Connection11, stomp.Connection12], ids=["1.0", "1.1", "1.2"]
+)
+def test_stomp_py_sends_receives_and_commits(kind: type[stomp.Connection12]) -> None:
+    """The ordinary library of Python, in each version of the protocol."""
+    with serving() as server:
+        listener = Collector()
+        connection = kind([("127.0.0.1", server.port)])
+        connection.set_listener("test", listener)
+        connection.connect(wait=True)
+        connection.subscribe("/queue/a", id="1", ack="auto")
+        connection.send("/queue/a", "hello: \\ wörld", receipt="r1")
+        wait_until(lambda: listener.messages == ["hello: \\ wörld"], what="the message came")
+        wait_until(lambda: listener.receipts == ["r1"], what="the receipt came")
+        transaction = connection.begin()
+        connection.send("/queue/a", "in a transaction", transaction=transaction)
+        connection.commit(transaction)
+        wait_until(lambda: len(listener.messages) == 2, what="the transaction's message came")
+        connection.disconnect(receipt="bye")
+        assert listener.disconnected.wait(30)
+
+
+def test_stomp_py_goes_to_the_other_node() -> None:
+    """With two hosts the library connects to whichever serves, after the first was stopped."""
+    store = MemoryStore()
+    with serving(store=store) as first, serving() as second:
+        listener = Collector()
+        hosts = [("127.0.0.1", first.port), ("127.0.0.1", second.port)]
+        connection = stomp.Connection12(hosts, reconnect_sleep_initial=0.05)
+        connection.set_listener("test", listener)
+        connection.connect(wait=True)
+        first.stop("the broker is being stopped; connect to the other node")
+        assert listener.disconnected.wait(30)
+        connection.connect(wait=True)
+        connection.send("/queue/a", "again", receipt="r")
+        wait_until(lambda: "r" in listener.receipts, what="the second node answers")
+        assert second.depth("a") == 1
+        connection.disconnect(receipt="bye")
