@@ -379,6 +379,26 @@ class StaleFailback(Event):
     waited_ms: float
 
 
+@dataclass(frozen=True)
+class RenewalBeyondExpiration(Event):
+    """The lease had lapsed before it was renewed; nobody had taken it meanwhile."""
+
+    code: ClassVar[str] = "ORT100017"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = (
+        "renewals of the {lock} lock were {gap_ms} ms apart, more than its expiration of"
+        " {expiration_ms} ms: it was lapsed, and renewed only because no backup took it"
+    )
+    advice: ClassVar[str] = (
+        "The process was paused for longer than its lease: look at the host's load, memory and"
+        " suspension. With a backup running this is a takeover."
+    )
+    lock: Lock
+    token: int
+    gap_ms: float
+    expiration_ms: int
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():

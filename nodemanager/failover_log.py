@@ -1,15 +1,17 @@
 """The failover log of one node: each event to the console, to a file and to the database.
 
-Nothing of it may hold the broker up: ``emit`` only queues. One thread writes the file and the
-table, each best effort; a full disk or a database that is away costs entries, never service.
+Nothing of it may hold the broker up: ``emit`` only queues. A thread writes the file and another
+the table, each best effort; a full disk or a database that is away costs entries, never service.
 """
 
+import contextlib
 import itertools
 import json
 import logging
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -109,6 +111,7 @@ class FailoverLog:
         table: "FailoverLogTable | None" = None,
         listener: Callable[[Event], None] | None = None,
     ) -> None:
+        """Open the log; ``listener`` hears every event and must not raise."""
         self._node_name = node_name
         self._holder_id = holder_id
         self.role = role
@@ -116,16 +119,15 @@ class FailoverLog:
         self.node_id: str | None = None
         self.offset: timedelta | None = None
         """Database time minus this node's wall time, once known."""
-        self._path = path
-        self._table = table
         self._listener = listener
         self._numbers = itertools.count(1)
         self._mutex = threading.Lock()
-        self._waiting: queue.Queue[Entry | None] = queue.Queue(MAX_WAITING)
-        self._file_failed = False
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="orthia-failover-log", daemon=True)
-        self._thread.start()
+        # A thread each: a database that hangs must not keep the file from telling so.
+        self._sinks: list[_Sink] = []
+        if path is not None:
+            self._sinks.append(_FileSink(path))
+        if table is not None:
+            self._sinks.append(_TableSink(table))
 
     def emit(self, event: Event) -> None:
         """Log ``event`` now to the console, and soon to file and database."""
@@ -135,10 +137,8 @@ class FailoverLog:
             entry.message,
             extra={"code": event.code, "node": self._node_name, "role": self.role},
         )
-        try:
-            self._waiting.put_nowait(entry)
-        except queue.Full:
-            LOGGER.warning("failover log: %s not kept, too many events wait", entry.code)
+        for sink in self._sinks:
+            sink.put(entry)
         if self._listener is not None:
             self._listener(event)
 
@@ -165,12 +165,41 @@ class FailoverLog:
         )
 
     def close(self, timeout_seconds: float) -> None:
-        """Write what waits, for at most ``timeout_seconds``, and end the thread."""
-        self._closing.set()
+        """Write what waits, for at most ``timeout_seconds``, and end the threads."""
+        for sink in self._sinks:
+            sink.finish()
+        give_up_seconds = time.monotonic() + timeout_seconds
+        for sink in self._sinks:
+            sink.join(max(0.0, give_up_seconds - time.monotonic()))
+
+
+class _Sink:
+    """A bounded queue and the thread that empties it, best effort."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: queue.Queue[Entry | None] = queue.Queue(MAX_WAITING)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"orthia-log-{name}", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: Entry) -> None:
+        """Take an entry; drops it, and says so, if too many wait."""
         try:
-            self._waiting.put(None, timeout=timeout_seconds)
+            self._waiting.put_nowait(entry)
         except queue.Full:
-            return
+            LOGGER.warning(
+                "failover log: %s not kept in the %s, too many events wait", entry.code, self._name
+            )
+
+    def finish(self) -> None:
+        """Have the thread end when all is written."""
+        self._closing.set()
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(None)
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread's end."""
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -179,42 +208,56 @@ class FailoverLog:
             entries = [self._waiting.get()]
             while len(entries) < _BATCH and not self._waiting.empty():
                 entries.append(self._waiting.get())
-            ended = entries[-1] is None
-            batch = [entry for entry in entries if entry is not None]
-            self._write_file(batch)
-            self._write_table(batch)
+            ended = None in entries
+            self._write([entry for entry in entries if entry is not None])
 
-    def _write_file(self, batch: list[Entry]) -> None:
-        if self._path is None or not batch:
-            return
+    def _write(self, batch: list[Entry]) -> None:
+        raise NotImplementedError
+
+
+class _FileSink(_Sink):
+    """A file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failed = False
+        super().__init__("file")
+
+    def _write(self, batch: list[Entry]) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
                 file.writelines(entry.to_json() + "\n" for entry in batch)
         except OSError as error:
-            if not self._file_failed:
+            if not self._failed:
                 LOGGER.warning(
                     "failover log file %s cannot be written: %s; events go on in the database and"
                     " here",
                     self._path,
                     error,
                 )
-            self._file_failed = True
+            self._failed = True
         else:
-            self._file_failed = False
+            self._failed = False
 
-    def _write_table(self, batch: list[Entry]) -> None:
-        if self._table is None:
-            return
+
+class _TableSink(_Sink):
+    """The database's table."""
+
+    def __init__(self, table: "FailoverLogTable") -> None:
+        self._table = table
+        super().__init__("table")
+
+    def _write(self, batch: list[Entry]) -> None:
         for entry in batch:
-            while not self._try_insert(self._table, entry):
+            while not self._try_insert(entry):
                 # A closing node has no time to wait for a database that is away.
                 if self._closing.wait(_RETRY_SECONDS):
-                    break
+                    return
 
-    def _try_insert(self, table: "FailoverLogTable", entry: Entry) -> bool:
+    def _try_insert(self, entry: Entry) -> bool:
         try:
-            table.insert(entry)
+            self._table.insert(entry)
         except StoreUnavailable:
             return False
         except OrthiaError as error:

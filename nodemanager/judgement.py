@@ -7,7 +7,7 @@ their period plus 100 ms; drift follows ``jdbc-allowed-time-diff``.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodemanager.events import ClockDrift, Event, RenewalGap, RenewalSlow
+from nodemanager.events import ClockDrift, Event, RenewalBeyondExpiration, RenewalGap, RenewalSlow
 from nodemanager.lease import Lease
 
 GAP_TOLERANCE_MS = 100
@@ -33,7 +33,9 @@ def judge_renewal(
     found: list[Event] = []
     gap_ms = (times.started_seconds - times.previous_started_seconds) * 1000
     duration_ms = (times.ended_seconds - times.started_seconds) * 1000
-    if gap_ms > period_ms + GAP_TOLERANCE_MS:
+    if gap_ms > expiration_ms:
+        found.append(RenewalBeyondExpiration(lease.lock, lease.token, gap_ms, expiration_ms))
+    elif gap_ms > period_ms + GAP_TOLERANCE_MS:
         found.append(
             RenewalGap(lease.lock, lease.token, gap_ms, period_ms, expiration_ms),
         )

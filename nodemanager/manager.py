@@ -422,9 +422,11 @@ class JdbcNodeManager:
         keep_alive.start()
 
     def _lose_live_lock(self, lease: Lease, reason: str) -> None:
-        self.log.emit(LeaseLost(lease.lock, lease.token, reason))
-        for listener in self._lock_listeners:
-            listener(reason)
+        try:
+            self.log.emit(LeaseLost(lease.lock, lease.token, reason))
+        finally:
+            for listener in self._lock_listeners:
+                listener(reason)
 
     def _lose_backup_lock(self, lease: Lease, reason: str) -> None:
         self.log.emit(LeaseLost(lease.lock, lease.token, reason))

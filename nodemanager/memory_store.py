@@ -39,7 +39,7 @@ class MemoryNodeManagerStore(NodeManagerStore):
         """Take the lock if it is free or expired."""
         with self._mutex:
             row, now = self._rows[lock], self._clock()
-            if row.holder_id is not None and row.expires_seconds > now:
+            if row.holder_id not in (None, holder_id) and row.expires_seconds > now:
                 return None
             row.holder_id = holder_id
             row.expires_seconds = now + expiration_ms / 1000

@@ -59,6 +59,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             c.holder_id.is_(None),
             c.holder_expiration_time.is_(None),
             c.holder_expiration_time <= db_now(),
+            c.holder_id == holder_id,
         )
         take = (
             update(self._table)
@@ -103,26 +104,25 @@ class SqlNodeManagerStore(NodeManagerStore):
             return self._update_one(connection, free)
 
     def advance_fence(self, holder_id: str, token: int) -> bool:
-        """Write row 4, which waits for journal transactions that share it, then check row 1.
+        """Lock row 4, which waits for journal transactions that share it, check row 1, write.
 
         The check comes second because the wait may outlast the lease.
         """
         c = self._table.c
-        advance = (
-            update(self._table)
-            .where(c.id == _FENCE_ROW, c.holder_token <= token)
-            .values(holder_token=token, holder_id=holder_id)
-        )
+        fence = select(c.holder_token).where(c.id == _FENCE_ROW).with_for_update()
         held = select(c.id).where(
             self._held_by(Lock.LIVE, holder_id, token), c.holder_expiration_time > db_now()
         )
+        advance = (
+            update(self._table)
+            .where(c.id == _FENCE_ROW)
+            .values(holder_token=token, holder_id=holder_id)
+        )
         with self._urgent(), write_transaction(self._engine, "advance the fence") as connection:
-            if not self._update_one(connection, advance):
+            fenced = connection.execute(fence).scalar_one()
+            if fenced > token or connection.execute(held).first() is None:
                 return False
-            if connection.execute(held).first() is None:
-                connection.rollback()
-                return False
-            return True
+            return self._update_one(connection, advance)
 
     def write_state(self, state: State, *, expected: State | None = None) -> bool:
         """Write row 0."""

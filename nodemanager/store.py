@@ -19,7 +19,11 @@ class NodeManagerStore(ABC):
 
     @abstractmethod
     def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
-        """Take ``lock`` if it is free or expired; its token grows by one. None: it is held."""
+        """Take ``lock`` if it is free or expired; its token grows by one. None: it is held.
+
+        Held by ``holder_id`` itself it is taken too: an earlier request was carried out though its
+        answer was lost.
+        """
 
     @abstractmethod
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:

@@ -1,0 +1,67 @@
+"""Stores of the node manager: the one in memory, and one on each DBMS."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import migrations
+from database import Database
+from nodemanager.lease import Lock
+from nodemanager.memory_store import MemoryNodeManagerStore
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.store import NodeManagerStore
+from tests.conftest import EVERY_DBMS, Servers
+from tests.support.servers import SqliteServer
+from tests.support.waiting import wait_until
+
+
+class ManualClock:
+    """A clock the test moves, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        """Read the clock."""
+        return self.now
+
+
+@dataclass
+class StoreUnderTest:
+    """A store, and how its time passes."""
+
+    store: NodeManagerStore
+    clock: ManualClock | None
+    database: Database | None = None
+
+    def let_expire(self, lock: Lock = Lock.LIVE) -> None:
+        """Let time pass until ``lock`` has expired; it was taken for a second at most."""
+        if self.clock is not None:
+            self.clock.now += 1.001
+        wait_until(lambda: not self.store.lock_status(lock).is_held, what="the lock expires")
+
+
+@pytest.fixture(params=["memory", *EVERY_DBMS])
+def subject(
+    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
+) -> Iterator[StoreUnderTest]:
+    """Give an empty store of each kind."""
+    if request.param == "memory":
+        clock = ManualClock()
+        yield StoreUnderTest(MemoryNodeManagerStore(clock), clock)
+        return
+    server = SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
+    settings = server.settings(server.create_database())
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    store = SqlNodeManagerStore(database, settings, database.engine)
+    yield StoreUnderTest(store, None, database)
+    database.dispose()
+
+
+@pytest.fixture
+def store(subject: StoreUnderTest) -> NodeManagerStore:
+    """Give the store of ``subject``."""
+    return subject.store

@@ -1,0 +1,234 @@
+"""What every store of the node manager promises, in memory and on each DBMS."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import MetaData, update
+
+from nodemanager.errors import NodeManagerError
+from nodemanager.lease import Lock, State
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.store import Acquired, NodeManagerStore
+from nodemanager.tables import node_manager_store
+from tests.conftest import EVERY_DBMS
+from tests.nodemanager.conftest import StoreUnderTest
+
+LONG_MS = 60_000
+SHORT_MS = 1_000
+
+
+def acquire(store: NodeManagerStore, holder: str, ms: int = LONG_MS, lock: Lock = Lock.LIVE) -> int:
+    """Take a lock that is free and return the token."""
+    acquired = store.try_acquire(lock, holder, ms)
+    assert acquired is not None
+    return acquired.token
+
+
+@pytest.mark.parametrize("lock", list(Lock))
+def test_a_free_lock_is_taken_and_seen(store: NodeManagerStore, lock: Lock) -> None:
+    """The status shows holder, token and what is left by the store's clock."""
+    assert store.lock_status(lock).holder_id is None
+    acquired = store.try_acquire(lock, "a", LONG_MS)
+    assert isinstance(acquired, Acquired)
+    status = store.lock_status(lock)
+    assert (status.holder_id, status.token, status.is_held) == ("a", acquired.token, True)
+    assert status.expires_in_seconds is not None
+    # SQLite tells what is left to 40 microseconds; whether a lock is free it decides exactly.
+    assert 0 < status.expires_in_seconds <= LONG_MS / 1000 + 0.001
+
+
+def test_a_held_lock_is_not_taken(store: NodeManagerStore) -> None:
+    """Nobody else gets it, and trying changes nothing."""
+    token = acquire(store, "a")
+    assert store.try_acquire(Lock.LIVE, "b", LONG_MS) is None
+    assert store.lock_status(Lock.LIVE).token == token
+
+
+def test_the_two_locks_are_independent(store: NodeManagerStore) -> None:
+    """One node may hold both, or two nodes one each."""
+    acquire(store, "a", lock=Lock.LIVE)
+    acquire(store, "b", lock=Lock.BACKUP)
+    assert store.lock_status(Lock.LIVE).holder_id == "a"
+    assert store.lock_status(Lock.BACKUP).holder_id == "b"
+
+
+def test_an_expired_lock_is_taken_under_a_greater_token(subject: StoreUnderTest) -> None:
+    """Each acquisition counts the token up by one, whoever it is."""
+    first = acquire(subject.store, "a", SHORT_MS)
+    subject.let_expire()
+    assert acquire(subject.store, "b") == first + 1
+
+
+def test_whoever_holds_a_lock_may_take_it_again(store: NodeManagerStore) -> None:
+    """After a request whose answer was lost; the token it never learnt is worth nothing."""
+    lost = acquire(store, "a")
+    token = acquire(store, "a")
+    assert token == lost + 1
+    assert store.renew(Lock.LIVE, "a", lost, LONG_MS) is None
+    assert store.renew(Lock.LIVE, "a", token, LONG_MS) is not None
+
+
+def test_of_many_only_one_takes_a_lock(store: NodeManagerStore) -> None:
+    """Ten at once: one gets it."""
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(
+            pool.map(
+                lambda number: store.try_acquire(Lock.LIVE, f"node-{number}", LONG_MS), range(10)
+            )
+        )
+    assert sum(answer is not None for answer in answers) == 1
+
+
+def test_a_renewal_sets_the_expiry_anew(subject: StoreUnderTest) -> None:
+    """By the store's clock, which it also tells."""
+    token = acquire(subject.store, "a", SHORT_MS)
+    now = subject.store.renew(Lock.LIVE, "a", token, LONG_MS)
+    assert isinstance(now, datetime)
+    left = subject.store.lock_status(Lock.LIVE).expires_in_seconds
+    assert left is not None
+    assert SHORT_MS / 1000 < left <= LONG_MS / 1000
+
+
+@pytest.mark.parametrize(("holder", "token_offset"), [("b", 0), ("a", -1), ("a", 1)])
+def test_a_renewal_matches_holder_and_token(
+    store: NodeManagerStore, holder: str, token_offset: int
+) -> None:
+    """A name alone does not renew: an earlier life of the same node has another token."""
+    token = acquire(store, "a")
+    assert store.renew(Lock.LIVE, holder, token + token_offset, LONG_MS) is None
+
+
+def test_a_lapsed_lease_that_nobody_took_is_renewed(subject: StoreUnderTest) -> None:
+    """As in Artemis: being late harms nobody if nobody came."""
+    token = acquire(subject.store, "a", SHORT_MS)
+    subject.let_expire()
+    assert subject.store.renew(Lock.LIVE, "a", token, LONG_MS) is not None
+    assert subject.store.try_acquire(Lock.LIVE, "b", LONG_MS) is None
+
+
+def test_a_lapsed_lease_that_was_taken_is_lost(subject: StoreUnderTest) -> None:
+    """Neither renewal nor release touch the successor's lease."""
+    token = acquire(subject.store, "a", SHORT_MS)
+    subject.let_expire()
+    acquire(subject.store, "b")
+    assert subject.store.renew(Lock.LIVE, "a", token, LONG_MS) is None
+    assert not subject.store.release(Lock.LIVE, "a", token)
+    assert subject.store.lock_status(Lock.LIVE).holder_id == "b"
+
+
+def test_a_released_lock_is_free_and_keeps_its_token(store: NodeManagerStore) -> None:
+    """The next holder's token is greater than every one before."""
+    token = acquire(store, "a")
+    assert store.release(Lock.LIVE, "a", token)
+    status = store.lock_status(Lock.LIVE)
+    assert (status.holder_id, status.token, status.is_held) == (None, token, False)
+    assert not store.release(Lock.LIVE, "a", token)
+    assert acquire(store, "b") == token + 1
+
+
+def test_the_fence_follows_the_live_lease(store: NodeManagerStore) -> None:
+    """The holder of the live lock advances it to its token, any number of times."""
+    token = acquire(store, "a")
+    assert store.advance_fence("a", token)
+    assert store.advance_fence("a", token)
+    assert store.status().fence_token == token
+
+
+@pytest.mark.parametrize(("holder", "token_offset"), [("b", 0), ("a", 1), ("a", -1)])
+def test_the_fence_is_guarded_by_the_lease(
+    store: NodeManagerStore, holder: str, token_offset: int
+) -> None:
+    """Whoever does not hold the live lock under that token cannot touch the fence."""
+    token = acquire(store, "a")
+    assert not store.advance_fence(holder, token + token_offset)
+    assert store.status().fence_token == 0
+
+
+def test_an_expired_lease_does_not_advance_the_fence(subject: StoreUnderTest) -> None:
+    """It may be somebody else's at any moment."""
+    token = acquire(subject.store, "a", SHORT_MS)
+    subject.let_expire()
+    assert not subject.store.advance_fence("a", token)
+    assert subject.store.status().fence_token == 0
+
+
+def test_the_fence_never_goes_back(subject: StoreUnderTest) -> None:
+    """A fence set for a newer token stays."""
+    token = acquire(subject.store, "a", SHORT_MS)
+    subject.let_expire()
+    newer = acquire(subject.store, "b")
+    assert subject.store.advance_fence("b", newer)
+    assert not subject.store.advance_fence("a", token)
+    assert subject.store.status().fence_token == newer
+
+
+def test_the_state_is_shared(store: NodeManagerStore) -> None:
+    """Written by one, read by all; with an expectation only if it is met."""
+    assert store.status().state is State.NOT_STARTED
+    assert store.write_state(State.FAILING_BACK)
+    assert not store.write_state(State.LIVE, expected=State.PAUSED)
+    assert store.status().state is State.FAILING_BACK
+    assert store.write_state(State.LIVE, expected=State.FAILING_BACK)
+    assert store.status().state is State.LIVE
+
+
+def test_only_the_live_node_writes_that_it_is(subject: StoreUnderTest) -> None:
+    """State L and P are written under the live lease."""
+    store = subject.store
+    token = acquire(store, "a", SHORT_MS)
+    assert store.write_state_as_live(State.LIVE, "a", token)
+    assert not store.write_state_as_live(State.PAUSED, "a", token + 1)
+    subject.let_expire()
+    acquire(store, "b")
+    assert not store.write_state_as_live(State.PAUSED, "a", token)
+    assert store.status().state is State.LIVE
+
+
+def test_the_node_id_is_created_once(store: NodeManagerStore) -> None:
+    """Of ten nodes that start together one's candidate becomes the pair's id for ever."""
+    assert store.status().node_id is None
+    with ThreadPoolExecutor(10) as pool:
+        answers = set(pool.map(lambda number: store.create_node_id(f"id-{number}"), range(10)))
+    assert len(answers) == 1
+    assert store.create_node_id("later") == answers.pop()
+
+
+def test_a_backward_step_of_the_stores_clock_is_harmless(subject: StoreUnderTest) -> None:
+    """The lease lasts longer for others, and its holder goes on renewing it."""
+    store = subject.store
+    token = acquire(store, "a", SHORT_MS)
+    if subject.clock is not None:
+        subject.clock.now -= 500
+    else:
+        move_expiry(subject, 500)
+    assert store.try_acquire(Lock.LIVE, "b", LONG_MS) is None
+    assert store.renew(Lock.LIVE, "a", token, SHORT_MS) is not None
+    subject.let_expire()
+    assert acquire(store, "b") == token + 1
+
+
+def move_expiry(subject: StoreUnderTest, seconds: int) -> None:
+    """Have the expiry look as it does after the database's clock went back."""
+    store = subject.store
+    assert isinstance(store, SqlNodeManagerStore)
+    assert subject.database is not None
+    status = store.status()
+    assert status.live.expires_in_seconds is not None
+    expiry = status.database_time + timedelta(seconds=status.live.expires_in_seconds + seconds)
+    table = node_manager_store(MetaData(), "NODE_MANAGER_STORE", subject.database.dialect)
+    with subject.database.engine.begin() as connection:
+        connection.execute(
+            update(table).where(table.c.id == int(Lock.LIVE)).values(holder_expiration_time=expiry)
+        )
+
+
+@pytest.mark.parametrize("subject", EVERY_DBMS, indirect=True)
+def test_an_emptied_table_is_named_with_its_remedy(subject: StoreUnderTest) -> None:
+    """Whoever deletes its rows learns how to mend it."""
+    assert subject.database is not None
+    table = node_manager_store(MetaData(), "NODE_MANAGER_STORE", subject.database.dialect)
+    with subject.database.engine.begin() as connection:
+        connection.execute(table.delete().where(table.c.id == 4))
+    with pytest.raises(NodeManagerError, match=r"has 4 of its 5 rows.*orthia db upgrade"):
+        subject.store.status()
