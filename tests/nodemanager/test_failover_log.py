@@ -1,0 +1,160 @@
+"""The failover log: everywhere at once, and in nobody's way."""
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+import migrations
+from config.settings import DatabaseStoreSettings
+from database import Database, StoreUnavailable
+from nodemanager import failover_log
+from nodemanager.events import REGISTRY, Event, FenceAdvanced, LiveActive, StateWritten
+from nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable, log_file_name
+from nodemanager.lease import State
+from nodemanager.merge import merge, read_files, read_table
+from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
+
+
+def open_log(
+    path: Path | None = None, table: FailoverLogTable | None = None, name: str = "a"
+) -> FailoverLog:
+    """Open a log."""
+    return FailoverLog(
+        node_name=name, holder_id=f"{name}@h:1:x", role="live", path=path, table=table
+    )
+
+
+def test_an_event_is_on_the_console_in_the_file_and_in_the_table(
+    migrated_store: DatabaseStoreSettings,
+    database: Database,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The same event, once when merged."""
+    path = tmp_path / "log" / "failover-a.jsonl"
+    log = open_log(path, FailoverLogTable(database, migrated_store))
+    with caplog.at_level(logging.INFO, logger="orthia.failover"):
+        log.emit(LiveActive(7))
+        log.emit(FenceAdvanced(7, 12.5))
+    log.close(30)
+    assert "under token 7" in caplog.text
+    assert caplog.records[0].__dict__["code"] == "AMQ221007"
+    in_file, (in_table, _) = read_files([path]), read_table(database, migrated_store)
+    merged = merge(in_file, in_table)
+    assert [entry.event for entry in merged] == ["LiveActive", "FenceAdvanced"]
+    assert [entry.event_seq for entry in merged] == [1, 2]
+    assert merged[1].details == {"token": 7, "duration_ms": 12.5}
+    assert merged[0].token == 7
+    assert len(in_file) == len(in_table) == 2
+
+
+def test_an_entry_survives_its_json() -> None:
+    """What is written is what is read."""
+    log = open_log()
+    entry = log._entry(StateWritten(State.PAUSED))
+    log.close(1)
+    assert Entry.from_json(entry.to_json()) == entry
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[1]", "nonsense", '{"db_time": 5}'])
+def test_a_line_that_is_no_entry_is_a_value_error(line: str) -> None:
+    """Never anything else, whatever a disk made of it."""
+    with pytest.raises(ValueError):
+        Entry.from_json(line)
+
+
+@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+def test_a_hung_database_costs_the_file_nothing(
+    private_server: ServerProcess, tmp_path: Path
+) -> None:
+    """Events reach the file at once, closing is bounded, and the table gets what it can later."""
+    settings = private_server.settings(private_server.create_database())
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    path = tmp_path / "failover-a.jsonl"
+    log = open_log(path, FailoverLogTable(database, settings))
+    log.emit(LiveActive(1))
+    wait_until(lambda: len(read_table(database, settings)[0]) == 1, what="the first is stored")
+    private_server.pause()
+    log.emit(LiveActive(2))
+    log.emit(LiveActive(3))
+    wait_until(lambda: path.read_text().count("\n") == 3, what="the file has all three")
+    private_server.resume()
+    wait_until(lambda: len(read_table(database, settings)[0]) == 3, what="the table has them too")
+    log.close(30)
+    database.dispose()
+
+
+class AwayTable:
+    """A table in a database that is away."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def insert(self, entry: Entry) -> None:
+        """Fail as the real one does."""
+        self.asked.set()
+        raise StoreUnavailable(f"no answer about {entry.code}")
+
+
+def test_too_many_events_are_dropped_loudly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The queue is bounded: emit never waits."""
+    monkeypatch.setattr(failover_log, "MAX_WAITING", 5)
+    table = AwayTable()
+    log = open_log(table=table)  # type: ignore[arg-type] # stands in for a database that is away
+    log.emit(LiveActive(0))
+    assert table.asked.wait(30)
+    for token in range(20):
+        log.emit(LiveActive(token))
+    assert "too many events wait" in caplog.text
+    log.close(1)
+
+
+def test_a_file_that_cannot_be_written_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And costs nothing else."""
+    (tmp_path / "file").write_text("not a directory")
+    log = open_log(tmp_path / "file" / "failover.jsonl")
+    for token in range(3):
+        log.emit(LiveActive(token))
+        wait_until(lambda: not log._sinks[0]._waiting.qsize(), what="it is tried")
+    log.close(30)
+    assert caplog.text.count("cannot be written") == 1
+
+
+def test_a_node_without_database_time_is_placed_by_its_own(tmp_path: Path) -> None:
+    """Merging never loses an entry for want of a time."""
+    first, second = open_log(tmp_path / "a.jsonl"), open_log(tmp_path / "b.jsonl", name="b")
+    first.emit(LiveActive(1))
+    second.emit(LiveActive(2))
+    first.close(30)
+    second.close(30)
+    merged = merge(read_files([tmp_path / "b.jsonl", tmp_path / "a.jsonl"]))
+    assert [entry.token for entry in merged] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("live-1", "failover-live-1.jsonl"), ("a/b: c", "failover-a_b__c.jsonl")],
+)
+def test_the_file_carries_the_nodes_name(name: str, file: str) -> None:
+    """As far as a file name can."""
+    assert log_file_name(name) == file
+
+
+def test_every_event_has_a_code_a_text_and_advice() -> None:
+    """The reference is made from them."""
+    assert len(REGISTRY) > 20
+    for code, kind in REGISTRY.items():
+        assert code == kind.code
+        assert code.startswith(("AMQ22", "ORT1000"))
+        assert kind.text
+        assert kind.advice
+        assert kind.__doc__
+        assert issubclass(kind, Event)

@@ -1,0 +1,190 @@
+"""Keep-alive and watchdog, with a stopwatch the test moves and a locker it scripts."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from config.errors import OrthiaError
+from database import StoreUnavailable
+from nodemanager.errors import LockLost
+from nodemanager.events import Event, RenewalFailed, RenewalGap, RenewalNotTriggered
+from nodemanager.keepalive import KeepAlive
+from nodemanager.lease import Lease, Lock, LockStatus, deadline
+from nodemanager.locker import Locker
+from tests.nodemanager.conftest import ManualClock
+from tests.support.waiting import wait_until
+
+PERIOD_MS = 20
+"""Short, so that real threads renew while the stopwatch stands still."""
+EXPIRATION_MS = 20_000
+
+
+class ScriptedLocker(Locker):
+    """Renews at once, until told otherwise."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.renewals = 0
+        self.error: Exception | None = None
+        self.hangs = threading.Event()
+        self.let_go = threading.Event()
+
+    def try_acquire(self) -> Lease | None:
+        """Not used here."""
+        raise AssertionError
+
+    def renew(self, lease: Lease) -> Lease:
+        """Renew, hang or fail."""
+        asked = self._clock()
+        self.renewals += 1
+        if self.hangs.is_set():
+            self.let_go.wait(60)
+        if self.error is not None:
+            raise self.error
+        return lease.renewed(asked, EXPIRATION_MS)
+
+    def release(self, lease: Lease) -> None:
+        """Not used here."""
+        raise AssertionError(lease)
+
+    def status(self) -> LockStatus:
+        """Not used here."""
+        raise AssertionError
+
+
+class KeepAliveUnderTest:
+    """A keep-alive and what it reports."""
+
+    def __init__(self, period_ms: int = PERIOD_MS) -> None:
+        self.clock = ManualClock()
+        self.locker = ScriptedLocker(self.clock)
+        self.events: list[Event] = []
+        self.lost: list[str] = []
+        lease = Lease(Lock.LIVE, "me", 7, deadline(self.clock(), EXPIRATION_MS))
+        self.keep_alive = KeepAlive(
+            self.locker,
+            lease,
+            period_ms=period_ms,
+            expiration_ms=EXPIRATION_MS,
+            clock=self.clock,
+            report=self.events.append,
+            on_lost=self.lost.append,
+        )
+
+    def kinds(self) -> set[type]:
+        """Return the kinds of events reported."""
+        return {type(event) for event in list(self.events)}
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the stopwatch and have the watchdog look."""
+        self.clock.now += seconds
+        with self.keep_alive._changed:
+            self.keep_alive._changed.notify_all()
+
+
+@pytest.fixture
+def subject() -> Iterator[KeepAliveUnderTest]:
+    """Give a keep-alive that runs."""
+    made = KeepAliveUnderTest()
+    made.keep_alive.start()
+    yield made
+    made.locker.let_go.set()
+    made.keep_alive.stop()
+
+
+def test_a_lease_is_renewed_for_as_long_as_it_runs(subject: KeepAliveUnderTest) -> None:
+    """Each renewal moves the deadline by what the stopwatch read before it."""
+    wait_until(lambda: subject.locker.renewals >= 3, what="three renewals")
+    subject.clock.now += 5.0
+    wait_until(
+        lambda: (
+            subject.keep_alive.lease.deadline_seconds == deadline(subject.clock.now, EXPIRATION_MS)
+        ),
+        what="the deadline moved on",
+    )
+    assert subject.keep_alive.is_valid()
+    assert subject.lost == []
+
+
+@pytest.mark.parametrize("error", [LockLost("another took it"), StoreUnavailable("no answer")])
+def test_a_failed_renewal_loses_the_lease_at_once(
+    subject: KeepAliveUnderTest, error: OrthiaError
+) -> None:
+    """Not at the deadline: a node that cannot renew stops while it certainly is the only one."""
+    subject.locker.error = error
+    wait_until(lambda: subject.lost, what="the lease is lost")
+    assert not subject.keep_alive.is_valid()
+    assert str(error) in subject.lost[0]
+    assert RenewalFailed in subject.kinds()
+    renewals = subject.locker.renewals
+    subject.keep_alive.renew()
+    assert subject.locker.renewals == renewals, "a lost lease is never renewed"
+    assert len(subject.lost) == 1
+
+
+def test_a_hung_renewal_loses_the_lease_at_the_deadline(subject: KeepAliveUnderTest) -> None:
+    """While it still hangs; and its late success changes nothing."""
+    wait_until(lambda: subject.locker.renewals, what="a renewal")
+    subject.locker.hangs.set()
+    before = subject.locker.renewals
+    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    left = subject.keep_alive.lease.deadline_seconds - subject.clock.now
+    subject.pass_time(left - 0.001)
+    assert subject.keep_alive.is_valid()
+    subject.pass_time(0.002)
+    assert not subject.keep_alive.is_valid()
+    wait_until(lambda: subject.lost, what="the watchdog fires")
+    assert "has not returned by the local deadline" in subject.lost[0]
+    subject.locker.let_go.set()
+    assert subject.keep_alive.wait_idle(30)
+    assert not subject.keep_alive.is_valid()
+
+
+def test_a_renewal_that_was_not_triggered_is_noticed_and_asked_for() -> None:
+    """Well before the deadline; the scheduler then renews after all."""
+    subject = KeepAliveUnderTest(period_ms=600_000)
+    subject.keep_alive = KeepAlive(
+        subject.locker,
+        Lease(Lock.LIVE, "me", 7, subject.clock() + 3_000),
+        period_ms=600_000,
+        expiration_ms=3_000_000,
+        clock=subject.clock,
+        report=subject.events.append,
+        on_lost=subject.lost.append,
+    )
+    subject.keep_alive.start()
+    try:
+        subject.pass_time(899)
+        assert subject.events == []
+        subject.pass_time(2)
+        wait_until(lambda: subject.locker.renewals == 1, what="the renewal asked for")
+        assert RenewalNotTriggered in subject.kinds()
+        wait_until(lambda: RenewalGap in subject.kinds(), what="the gap is reported")
+        assert subject.lost == []
+    finally:
+        subject.keep_alive.stop()
+
+
+def test_a_pause_beyond_the_lease_is_noticed_by_whoever_looks_first() -> None:
+    """is_valid() needs no thread: the first delivery after waking is refused."""
+    subject = KeepAliveUnderTest(period_ms=600_000)
+    subject.clock.now += EXPIRATION_MS / 1000
+    assert not subject.keep_alive.is_valid()
+    subject.keep_alive.start()
+    wait_until(lambda: subject.lost, what="the watchdog fires")
+    assert "no renewal was begun" in subject.lost[0]
+    subject.keep_alive.stop()
+
+
+def test_a_stopped_keep_alive_says_nothing_more(subject: KeepAliveUnderTest) -> None:
+    """An orderly end is no loss, whatever a renewal under way makes of it."""
+    subject.locker.hangs.set()
+    before = subject.locker.renewals
+    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.keep_alive.stop()
+    subject.locker.error = StoreUnavailable("gone")
+    subject.locker.let_go.set()
+    assert subject.keep_alive.wait_idle(30)
+    assert subject.lost == []
+    assert RenewalFailed not in subject.kinds()

@@ -1,0 +1,318 @@
+"""The life of node managers on each DBMS: waiting, becoming live, handing over, giving up."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import migrations
+from config.settings import DatabaseStoreSettings, Role
+from database import Database
+from nodemanager import (
+    Interrupted,
+    JdbcNodeManager,
+    LockAcquisitionTimeout,
+    LockLost,
+    NotHeld,
+    State,
+)
+from nodemanager.events import (
+    Event,
+    LeaseLost,
+    ReleaseFailed,
+    StaleFailback,
+    StoreRecovered,
+    StoreUnavailableEvent,
+    WaitingForBackupLock,
+    WaitingForLiveLock,
+)
+from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
+
+
+class Node:
+    """A node manager with a thread of its own, and what it said."""
+
+    def __init__(self, settings: DatabaseStoreSettings, name: str, role: Role) -> None:
+        self.database = Database.from_settings(settings)
+        self.events: list[Event] = []
+        self.lost: list[str] = []
+        self.manager = JdbcNodeManager.from_settings(
+            settings, name=name, role=role, listener=self.events.append, database=self.database
+        )
+        self.manager.register_lock_listener(self.lost.append)
+        self._pool = ThreadPoolExecutor(1)
+
+    def soon(self, call: Callable[[], Any]) -> "Future[Any]":
+        """Call on the node's thread."""
+        return self._pool.submit(call)
+
+    def has_said(self, kind: type[Event]) -> bool:
+        """Return whether an event of this kind was reported."""
+        return any(isinstance(event, kind) for event in list(self.events))
+
+    def wait_for(self, kind: type[Event]) -> None:
+        """Wait until it is."""
+        wait_until(lambda: self.has_said(kind), what=f"{kind.__name__} is reported")
+
+    def go_live(self) -> int:
+        """Start as live node and return the token."""
+        self.manager.start()
+        self.manager.start_live_node().activation_complete()
+        return self.manager.fencing_token
+
+    def wait_as_backup(self) -> "Future[Any]":
+        """Start as backup; the future ends when it has become live."""
+
+        def wait() -> None:
+            self.manager.start()
+            self.manager.start_backup()
+            self.manager.await_live_node().activation_complete()
+
+        return self.soon(wait)
+
+    def vanish(self) -> None:
+        """End without giving anything back, as a crash does."""
+        self.manager.stop()
+
+    def close(self) -> None:
+        """End the node."""
+        self.manager.interrupt()
+        self._pool.shutdown()
+        self.manager.stop()
+        self.database.dispose()
+
+
+Nodes = Callable[..., Node]
+
+
+@pytest.fixture
+def nodes(migrated_store: DatabaseStoreSettings) -> Iterator[Nodes]:
+    """Give a maker of nodes on one store."""
+    made: list[Node] = []
+
+    def make(name: str, role: Role = Role.LIVE, **changes: Any) -> Node:
+        made.append(Node(replace(migrated_store, **changes), name, role))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.close()
+
+
+def test_a_live_node_holds_the_lock_and_says_so(nodes: Nodes) -> None:
+    """State L, its holder id in the table, its token fenced."""
+    live = nodes("a")
+    token = live.go_live()
+    status = live.manager.status()
+    assert status.state is State.LIVE
+    assert status.live.holder_id == live.manager.holder_id
+    assert status.live.holder_id.startswith("a@")
+    assert (status.live.token, status.fence_token) == (token, token)
+    assert status.node_id == live.manager.read_node_id()
+    assert live.manager.is_lease_valid()
+    remaining = live.manager.lease_seconds_remaining()
+    assert remaining is not None
+    assert 0 < remaining <= 2
+
+
+def test_before_it_is_live_a_node_has_no_token(nodes: Nodes) -> None:
+    """Asking is an error that says what is missing."""
+    node = nodes("a")
+    with pytest.raises(NotHeld):
+        node.manager.read_node_id()
+    node.manager.start()
+    with pytest.raises(NotHeld):
+        _ = node.manager.fencing_token
+    assert not node.manager.is_lease_valid()
+    assert node.manager.lease_seconds_remaining() is None
+
+
+def test_a_crashed_live_node_is_replaced_under_a_greater_token(nodes: Nodes) -> None:
+    """When its lease has run out."""
+    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+    token = live.go_live()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    live.vanish()
+    taking_over.result(60)
+    assert backup.manager.fencing_token == token + 1
+    assert backup.manager.status().fence_token == token + 1
+    assert backup.manager.read_node_id() == live.manager.read_node_id()
+    with pytest.raises(LockLost):
+        live.manager.write_live_state(State.PAUSED)
+
+
+def test_an_orderly_stop_with_failover_hands_over(nodes: Nodes) -> None:
+    """The lock is released with state L."""
+    live, backup = nodes("a", jdbc_lock_expiration=60_000), nodes("b", Role.BACKUP)
+    live.go_live()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    live.manager.crash_live_server()
+    taking_over.result(30)
+    assert live.lost == []
+
+
+def test_a_paused_pair_waits_for_its_live_node(nodes: Nodes) -> None:
+    """State P keeps backups passive, until a live node was started again."""
+    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+    live.go_live()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    live.manager.pause_live_server()
+    assert backup.manager.status().state is State.PAUSED
+    again = nodes("a")
+    again.go_live()
+    assert not taking_over.done()
+    again.vanish()
+    taking_over.result(60)
+
+
+def test_a_returning_live_node_gets_its_place_back(nodes: Nodes) -> None:
+    """It asks with state F; the backup releases; the backup waits again."""
+    backup = nodes("b", Role.BACKUP)
+    live = nodes("a")
+    live.go_live()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    live.vanish()
+    taking_over.result(60)
+    backup.manager.release_backup()
+    assert not backup.manager.is_awaiting_failback()
+    returning = nodes("a")
+    coming_back = returning.soon(returning.go_live)
+    wait_until(backup.manager.is_awaiting_failback, what="failback is asked for")
+    returning.wait_for(WaitingForLiveLock)
+    backup.manager.crash_live_server()
+    coming_back.result(30)
+
+    def wait_again() -> None:
+        backup.manager.start_backup()
+        backup.manager.await_live_node()
+
+    waiting = backup.soon(wait_again)
+    wait_until(backup.manager.is_backup_live, what="the backup waits again")
+    returning.manager.crash_live_server()
+    waiting.result(30)
+
+
+def test_a_live_node_that_dies_on_its_way_does_not_leave_the_pair_down(nodes: Nodes) -> None:
+    """State F and nobody live for an expiration: the backup takes over, and says why."""
+    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+    live.manager.start()
+    live.manager.start_live_node()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    live.vanish()
+    taking_over.result(60)
+    assert backup.has_said(StaleFailback)
+
+
+def test_a_live_node_gives_up_when_the_lock_is_not_to_be_had(nodes: Nodes) -> None:
+    """After jdbc-lock-acquisition-timeout, naming the holder; its request is withdrawn."""
+    first = nodes("a")
+    first.go_live()
+    second = nodes("b", jdbc_lock_acquisition_timeout=300)
+    second.manager.start()
+    with pytest.raises(LockAcquisitionTimeout, match="300 ms; it is held by a@"):
+        second.manager.start_live_node()
+    assert first.manager.status().state is State.LIVE
+
+
+def test_a_waiting_node_is_interrupted(nodes: Nodes) -> None:
+    """Whatever it waits for."""
+    live = nodes("a")
+    live.go_live()
+    other, first, second = nodes("b"), nodes("c", Role.BACKUP), nodes("d", Role.BACKUP)
+    other.manager.start()
+    waits = [other.soon(other.manager.start_live_node), first.wait_as_backup()]
+    wait_until(first.manager.is_backup_live, what="the first backup waits")
+    waits.append(second.wait_as_backup())
+    second.wait_for(WaitingForBackupLock)
+    other.wait_for(WaitingForLiveLock)
+    for node, wait in zip((other, first, second), waits, strict=True):
+        node.manager.interrupt()
+        with pytest.raises(Interrupted):
+            wait.result(30)
+
+
+def test_the_next_backup_moves_up(nodes: Nodes) -> None:
+    """One is paired, the others wait for the backup lock."""
+    live, first, second = nodes("a"), nodes("b", Role.BACKUP), nodes("c", Role.BACKUP)
+    live.go_live()
+    taking_over = first.wait_as_backup()
+    wait_until(first.manager.is_backup_live, what="the first backup waits")
+    second.wait_as_backup()
+    second.wait_for(WaitingForBackupLock)
+    live.manager.crash_live_server()
+    taking_over.result(30)
+    first.manager.release_backup()
+    wait_until(
+        lambda: first.manager.status().backup.holder_id == second.manager.holder_id,
+        what="the second backup moves up",
+    )
+
+
+@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+def test_waiting_nodes_outlive_the_database(private_server: ServerProcess) -> None:
+    """It dies and comes back: a waiting backup says so and goes on waiting, then takes over."""
+    settings = private_server.settings(private_server.create_database())
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    database.dispose()
+    live, backup = Node(settings, "a", Role.LIVE), Node(settings, "b", Role.BACKUP)
+    try:
+        live.go_live()
+        taking_over = backup.wait_as_backup()
+        wait_until(backup.manager.is_backup_live, what="the backup waits")
+        private_server.kill()
+        wait_until(lambda: live.lost, what="the live node loses its lease")
+        backup.wait_for(StoreUnavailableEvent)
+        assert not taking_over.done()
+        private_server.start()
+        taking_over.result(60)
+        backup.wait_for(StoreRecovered)
+        assert backup.has_said(LeaseLost), "its backup lock could not be renewed either"
+        assert not backup.lost, "which is no reason for a waiting node to stop"
+    finally:
+        live.close()
+        backup.close()
+
+
+@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
+    private_server: ServerProcess,
+) -> None:
+    """The lock listener hears of it while the lease has not expired in the database."""
+    settings = private_server.settings(private_server.create_database())
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    database.dispose()
+    live = Node(settings, "a", Role.LIVE)
+    heard_remaining: list[float | None] = []
+    heard = threading.Event()
+
+    def listen(_: str) -> None:
+        keep_alive = live.manager._kept
+        lease = next(iter(keep_alive.values())).lease
+        heard_remaining.append(lease.deadline_seconds - live.manager._clock())
+        heard.set()
+
+    live.manager.register_lock_listener(listen)
+    try:
+        live.go_live()
+        private_server.pause()
+        assert heard.wait(30)
+        # A busy machine may wake the watchdog late; a hung call alone does not delay it.
+        assert heard_remaining[0] is not None
+        assert heard_remaining[0] > -1.0
+        assert not live.manager.is_lease_valid()
+        live.manager.crash_live_server()
+        assert not live.has_said(ReleaseFailed), "a lease that is lost is left alone"
+    finally:
+        private_server.resume()
+        live.close()
