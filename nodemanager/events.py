@@ -178,7 +178,7 @@ class StartFailed(Event):
 
 @dataclass(frozen=True)
 class LeaseLost(Event):
-    """The live lease ended without the node giving it back."""
+    """A lease ended without the node giving it back."""
 
     code: ClassVar[str] = "ORT100001"
     level: ClassVar[int] = ERROR

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from broker.cli import orthia
-from broker.exit_codes import MEANINGS
 from broker.client import BrokerUnreachable
+from broker.exit_codes import MEANINGS
 from config.errors import ConfigurationError, OrthiaError
 from database import StoreUnavailable
 from nodemanager import LockAcquisitionTimeout
