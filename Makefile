@@ -49,6 +49,15 @@ lint: setup-test ## Ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 
+benchmark: setup-test ## Measure throughput, takeovers and a backlog of a million messages; 20 minutes
+	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.takeover
+	$(BIN)/python -m benchmarks.backlog
+
+docs: setup-test ## Write the documents that are generated
+	$(BIN)/python -m config.reference > docs/configuration.md
+	$(BIN)/python -m nodemanager.reference > docs/failover-log.md
+
 format: setup-test ## Let ruff format and fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
