@@ -1,5 +1,6 @@
 """A pair of real processes on a real database, and what becomes of its clients' messages."""
 
+import http.client
 import json
 import re
 import signal
@@ -16,7 +17,7 @@ from database import Database
 from nodemanager import State
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.process.clients import Consumer, Producer, receive_all
-from tests.process.nodes import Cluster, NodeProcess, accepts, cluster, wait_any_serving
+from tests.process.nodes import Cluster, NodeProcess, accepts, cluster, free_port, wait_any_serving
 from tests.support.servers import ServerProcess, url_with_password
 from tests.support.waiting import wait_until
 
@@ -334,3 +335,26 @@ def test_the_nodes_of_one_data_directory_log_in_files_of_their_own(pair_on: Clus
     assert roles["BackupAnnounced"] == "backup"
     assert roles["BackupActive"] == "live"
     assert re.search(r"AMQ221010 backup live: ", backup.log)
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_probes_tell_the_live_node_from_the_backup(pair_on: Cluster) -> None:
+    """Both are alive, only the live one is ready; after the takeover it is the other one."""
+    ports = free_port(), free_port()
+    live = pair_on.live("live", health=f"127.0.0.1:{ports[0]}").wait_serving()
+    backup = pair_on.backup("backup", health=f"127.0.0.1:{ports[1]}").wait_log("AMQ221031")
+    assert [probe(port, "/live") for port in ports] == [200, 200]
+    assert [probe(port, "/ready") for port in ports] == [200, 503]
+    live.kill()
+    backup.wait_serving()
+    wait_until(lambda: probe(ports[1], "/ready") == 200, what="the backup is ready")
+
+
+def probe(port: int, path: str) -> int:
+    """Return the status of a GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
