@@ -21,7 +21,12 @@ from tests.support.waiting import wait_until
 def following(output: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run ``orthia`` with its output in a file; the process ends with the block."""
     with output.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-m", "broker.cli", *arguments], stdout=file)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "broker.cli", *arguments],
+            stdout=file,
+            # Whoever runs the tests in the background ignores Ctrl-C, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     try:
         yield process
     finally:
