@@ -59,7 +59,7 @@ class OutgoingMessage(NamedTuple):
 class MessageReference:
     """A message in a queue: what is delivered, acknowledged or given back."""
 
-    __slots__ = ("attempts", "location", "record", "redelivered", "seq", "size")
+    __slots__ = ("attempts", "delivery", "location", "record", "redelivered", "seq", "size")
 
     def __init__(
         self,
@@ -81,6 +81,8 @@ class MessageReference:
         """True if it may have been delivered before."""
         self.attempts = 0
         """How often its delivery failed, as far as this node knows."""
+        self.delivery = 0
+        """Its place among the deliveries of the subscription that has it, from 1."""
 
 
 class Consumer(Protocol):

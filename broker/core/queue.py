@@ -26,6 +26,7 @@ from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
 from journal.api import Count, MessageJournal, StoredMessage, Window
+from journal.errors import JournalClosed
 
 LOGGER = logging.getLogger("orthia.broker")
 WINDOW_MESSAGES = 1_000
@@ -203,14 +204,17 @@ class Queue:
         if room < MIN_WINDOW_BYTES and self._ready:
             return  # there is something to deliver; reading on can wait for that to be gone
         self._reading = True
-        self._journal.read_window(
-            self.id,
-            self._read_seq,
-            min(self._tail_seq, self._journal.last_committed_seq),
-            WINDOW_MESSAGES,
-            min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, room)),
-            self._window_read,
-        )
+        try:
+            self._journal.read_window(
+                self.id,
+                self._read_seq,
+                min(self._tail_seq, self._journal.last_committed_seq),
+                WINDOW_MESSAGES,
+                min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, room)),
+                self._window_read,
+            )
+        except JournalClosed:
+            self._reading = False  # this node is ending: the table is left to the next
 
     def _window_read(self, window: Window | OrthiaError) -> None:
         self._reading = False
@@ -244,10 +248,16 @@ class Queue:
         elif self._reading:
             self._timers.call_later(50, lambda: self.count_backlog(done))
         else:
-            self._reading = True
+            self._count_on(after, done)
+
+    def _count_on(self, after: int, done: Done) -> None:
+        self._reading = True
+        try:
             self._journal.count(
                 self.id, after, self._old_tail, COUNT_STEP, lambda count: self._counted(count, done)
             )
+        except JournalClosed:
+            self._reading = False
 
     def _counted(self, count: Count | OrthiaError, done: Done) -> None:
         self._reading = False

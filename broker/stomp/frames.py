@@ -29,6 +29,11 @@ _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"}
 _ESCAPED = re.compile(rb"[\\\n:\r]")
 
 
+def is_whole_number(text: str) -> bool:
+    """Return whether ``text`` is a number from 0 that 64 bits hold: digits of ASCII, and few."""
+    return text.isascii() and text.isdecimal() and len(text) < 19
+
+
 def unescape(value: bytes, version: Version) -> bytes:
     """Return the bytes a header's key or value stands for; raises ProtocolError."""
     if version is Version.V1_0 or b"\\" not in value:
@@ -46,17 +51,19 @@ def unescape(value: bytes, version: Version) -> bytes:
     return _ESCAPE_SEQUENCE.sub(replace, value)
 
 
-def escape(value: bytes, version: Version) -> bytes:
+def escape(value: bytes, version: Version, *, is_key: bool = False) -> bytes:
     """Return a header's key or value as it is sent.
 
-    What a version cannot express is replaced by a space, so that no frame is broken by it.
+    What a version cannot express is replaced by a space, so that no frame is broken by it, and no
+    header of one name becomes one of another.
     """
     if version is Version.V1_2:
         return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], value)
     if version is Version.V1_1:
         plain = value.replace(b"\r", b" ")
         return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], plain)
-    return value.replace(b"\n", b" ")
+    plain = value.replace(b"\r", b" ").replace(b"\n", b" ")
+    return plain.replace(b":", b" ") if is_key else plain
 
 
 def canonical(value: bytes, version: Version) -> bytes:
@@ -72,7 +79,7 @@ def block_for(version: Version, block: bytes) -> bytes:
         return block
     lines = (line.partition(b":") for line in block.split(b"\n") if line)
     return b"".join(
-        escape(unescape(key, Version.V1_2), version)
+        escape(unescape(key, Version.V1_2), version, is_key=True)
         + b":"
         + escape(unescape(value, Version.V1_2), version)
         + b"\n"
@@ -89,17 +96,25 @@ def server_frame(
     for key, value in headers:
         raw_key, raw_value = key.encode(), value.encode()
         if not plain:
-            raw_key, raw_value = escape(raw_key, version), escape(raw_value, version)
+            raw_key = escape(raw_key, version, is_key=True)
+            raw_value = escape(raw_value, version)
         lines.append(raw_key + b":" + raw_value)
     return b"\n".join(lines) + b"\n\n" + body + b"\0"
 
 
-def error_frame(message: str, receipt_id: str | None, version: Version) -> bytes:
-    """Return an ERROR frame: the short message as a header, the same with a line end as body."""
+def error_frame(
+    message: str, receipt_id: str | None, version: Version, *, names_versions: bool = False
+) -> bytes:
+    """Return an ERROR frame: the short message as a header, the same with a line end as body.
+
+    With ``names_versions`` a ``version`` header lists what a client may ask for.
+    """
     body = message.encode() + b"\n"
     short = message.splitlines()[0][:200] if message else "error"
     headers = [("message", short)]
     if receipt_id is not None:
         headers.append(("receipt-id", receipt_id))
+    if names_versions:
+        headers.append(("version", ",".join(one.value for one in Version)))
     headers += [("content-type", "text/plain"), ("content-length", str(len(body)))]
     return server_frame("ERROR", headers, body, version)

@@ -149,8 +149,9 @@ class FrameParser:
         raw: dict[bytes, bytes] = {}
         for line in lines:
             key, colon, value = line.partition(b":")
-            if not colon:
-                raise ProtocolError(f"header line {line[:80].decode()!r} has no colon")
+            if not (colon and key):
+                shown = line[:80].decode("utf-8", "replace")
+                raise ProtocolError(f"header line {shown!r} has no {'name' if colon else 'colon'}")
             if key not in raw:
                 raw[key] = value
         if b"\\" in head and command not in (b"CONNECT", b"STOMP"):

@@ -19,7 +19,13 @@ from enum import Enum, auto
 from importlib import metadata
 
 from broker.api import BrokerCore, BrokerError, OutgoingMessage, Principal, TransactionWork
-from broker.stomp.frames import ProtocolError, Version, error_frame, server_frame
+from broker.stomp.frames import (
+    ProtocolError,
+    Version,
+    error_frame,
+    is_whole_number,
+    server_frame,
+)
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import Frame, FrameParser
 from broker.stomp.subscriptions import AckMode, ClientSubscription
@@ -122,11 +128,10 @@ class StompSession:
             self._beats.read(now)
         if self._state is _State.CONNECTING and now > self._connect_by:
             self._refuse(f"no CONNECT frame within {self._limits.connect_timeout} ms", None)
-        elif self._state is _State.CONNECTED:
-            if self._beats.is_gone(now):
-                self._refuse("no heart-beat from the client within its time", None)
-            elif self._beats.is_due(now):
-                self._write(b"\n")
+        elif self._state is _State.CONNECTED and self._beats.is_gone(now):
+            self._refuse("no heart-beat from the client within its time", None)
+        elif self._state is not _State.CLOSED and self._beats.is_due(now):
+            self._write(b"\n")
 
     def set_writable(self, *, writable: bool) -> None:
         """Say whether the socket takes more; deliveries stop while it does not."""
@@ -158,6 +163,9 @@ class StompSession:
             return
         handler = self._handlers.get(frame.command)
         if handler is None:
+            if frame.command in ("CONNECT", "STOMP"):
+                frame.version = Version.V1_0
+                raise ProtocolError("this connection is connected already")
             known = ", ".join(self._handlers)
             raise ProtocolError(f"unknown command {frame.command[:40]!r}; expected one of {known}")
         handler(frame)
@@ -223,7 +231,7 @@ class StompSession:
             destination,
             self._ack_mode(frame),
             version=self._version,
-            write=self._write_message,
+            write=self._write,
             is_writable=lambda: self._is_writable and self._state is _State.CONNECTED,
             fail=lambda reason: self._refuse(reason, None),
         )
@@ -302,14 +310,14 @@ class StompSession:
         if self._version is Version.V1_2:
             text = self._required(frame, b"id")
             number, dash, seq = text.partition("-")
-            if not (dash and number.isdecimal() and seq.isdecimal()):
+            if not (dash and is_whole_number(number) and is_whole_number(seq)):
                 raise ProtocolError(f"ack id {text!r} is not one this broker gave")
             subscription = self._by_number.get(int(number))
             if subscription is None:
                 raise ProtocolError(f"the subscription of ack id {text!r} is closed")
             return subscription, int(seq)
         seq = self._required(frame, b"message-id")
-        if not seq.isdecimal():
+        if not is_whole_number(seq):
             raise ProtocolError(f"message-id {seq!r} is not one this broker gave")
         if self._version is Version.V1_1:
             subscription_id = self._required(frame, b"subscription")
@@ -393,13 +401,10 @@ class StompSession:
     def _write_receipt(self, receipt: str) -> None:
         self._write(server_frame("RECEIPT", [("receipt-id", receipt)], b"", self._version))
 
-    def _write_message(self, data: bytes) -> None:
-        if self._state is _State.CONNECTED:
-            self._write(data)
-
     def _disconnect(self, frame: Frame) -> None:
         self._disconnect_receipt = frame.get(b"receipt")
         self._state = _State.DISCONNECTING
+        self._transactions.clear()
         self._close_subscriptions(failed=False)
         if not self._outstanding:
             self._finish_disconnect()
@@ -415,8 +420,9 @@ class StompSession:
             return
         receipt = None
         if frame is not None and b"receipt" in frame.raw:
-            receipt = frame.raw[b"receipt"].decode()
-        self._write(error_frame(reason, receipt, self._version))
+            receipt = frame.get(b"receipt")
+        connecting = self._state is _State.CONNECTING
+        self._write(error_frame(reason, receipt, self._version, names_versions=connecting))
         self._end(failed=True)
         self._close()
 
@@ -447,6 +453,6 @@ class StompSession:
         text = frame.get(name)
         if not text:
             return default
-        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        if not is_whole_number(text):
             raise ProtocolError(f"header {name.decode()} is {text!r}; expected a whole number")
         return int(text)

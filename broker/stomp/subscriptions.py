@@ -36,6 +36,7 @@ class ClientSubscription:
         self.core: Subscription | None = None
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq, in the order they were delivered."""
+        self._deliveries = 0
         self._number = number
         self._version = version
         self._write = write
@@ -58,6 +59,8 @@ class ClientSubscription:
 
     def deliver(self, reference: MessageReference) -> None:
         """Write the MESSAGE; in ``auto`` mode that acknowledges it."""
+        self._deliveries += 1
+        reference.delivery = self._deliveries
         self._write(self._message(reference))
         if self.mode is AckMode.AUTO:
             self._subscription().acknowledge((reference,), None)
@@ -104,6 +107,11 @@ class ClientSubscription:
         return taken
 
     def put_back(self, references: Sequence[MessageReference]) -> None:
-        """Undo ``take``: the transaction that took them was aborted."""
-        merged = {**self.unacknowledged, **{one.seq: one for one in references}}
-        self.unacknowledged = dict(sorted(merged.items()))
+        """Undo ``take``: the transaction that took them was aborted.
+
+        Each is where it was among the deliveries, since a cumulative ACK must not reach a message
+        that came after the one it names; by seq it may be before, if it was redelivered.
+        """
+        merged = (*self.unacknowledged.values(), *references)
+        in_order = sorted(merged, key=lambda reference: reference.delivery)
+        self.unacknowledged = {reference.seq: reference for reference in in_order}

@@ -15,6 +15,7 @@ from broker.stomp.heartbeats import MIN_INTERVAL_MS, HeartBeats, negotiate
         ("0,2000", (2000, 0)),
         ("1000,2000", (2000, 1000)),
         (" 1000 , 2000 ", (2000, 1000)),
+        (f"{10**17},{10**17}", (2**31, 2**31)),
         ("1,1", (MIN_INTERVAL_MS, MIN_INTERVAL_MS)),
     ],
 )
@@ -25,7 +26,9 @@ def test_the_broker_agrees_to_what_the_client_asks(
     assert negotiate(asked) == answered
 
 
-@pytest.mark.parametrize("header", ["", "1000", "1,2,3", "a,b", "-1,0", "1.5,0"])
+@pytest.mark.parametrize(
+    "header", ["", "1000", "1,2,3", "a,b", "-1,0", "1.5,0", "\u0661,0", "9" * 5_000 + ",0"]
+)
 def test_a_malformed_header_is_refused(header: str) -> None:
     """The error shows the header and what it should be."""
     with pytest.raises(ProtocolError, match="milliseconds"):

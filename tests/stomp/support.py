@@ -1,0 +1,99 @@
+"""A STOMP client without a socket, on a real core."""
+
+from broker.stomp.frames import Version
+from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.session import StompSession
+from config.settings import StompLimits
+from tests.core.support import CoreUnderTest
+
+QUEUE = "/queue/orders"
+
+
+class Client:
+    """A client that writes frames as text and reads them parsed."""
+
+    def __init__(
+        self,
+        core: CoreUnderTest,
+        version: str | None = "1.2",
+        *,
+        limits: StompLimits | None = None,
+        **connect: str,
+    ) -> None:
+        self.core = core
+        self.written = b""
+        self.closed = False
+        self.now = 0.0
+        self.session = StompSession(
+            core.broker,
+            limits or StompLimits(),
+            write=self._write,
+            close=self._close,
+            clock=lambda: self.now,
+        )
+        self._parser = FrameParser(StompLimits())
+        if version is not None:
+            self._parser.version = Version(version)
+            self.send("CONNECT", accept_version=version, host="h", **connect)
+            self.connected = self.read()
+
+    def _write(self, data: bytes) -> None:
+        assert not self.closed, "written after it was closed"
+        self.written += data
+
+    def _close(self) -> None:
+        self.closed = True
+
+    def send(self, command: str, body: str = "", **headers: str) -> None:
+        """Send a frame; header names have underscores for dashes."""
+        lines = "".join(f"{k.replace('_', '-')}:{v}\n" for k, v in headers.items())
+        self.session.receive(f"{command}\n{lines}\n{body}\0".encode())
+        self.core.settle()
+
+    def frames(self) -> list[Frame]:
+        """Return what came since the last time."""
+        data, self.written = self.written, b""
+        return list(self._parser.feed(data))
+
+    def read(self) -> Frame:
+        """Return the one frame that came."""
+        (frame,) = self.frames()
+        return frame
+
+    def commands(self) -> list[str]:
+        """Return the commands of the frames that came."""
+        return [frame.command for frame in self.frames()]
+
+    def error(self) -> str:
+        """Return the text of the ERROR that ended the session."""
+        frame = self.read()
+        assert frame.command == "ERROR"
+        assert self.closed
+        assert self.session.is_closed
+        return frame.body.decode()
+
+    def subscribe(self, ack: str = "client-individual", **headers: str) -> list[Frame]:
+        """Subscribe to the queue and return what is delivered at once."""
+        self.send("SUBSCRIBE", destination=QUEUE, id="s", ack=ack, **headers)
+        return self.frames()
+
+
+def fill(core: CoreUnderTest, *bodies: str) -> None:
+    """Put messages into the queue."""
+    core.send(QUEUE, *bodies)
+
+
+def bodies(frames: list[Frame]) -> list[str]:
+    """Return the bodies of MESSAGE frames."""
+    return [frame.body.decode() for frame in frames if frame.command == "MESSAGE"]
+
+
+def acknowledge(client: Client, frame: Frame, command: str = "ACK", **headers: str) -> None:
+    """Answer a MESSAGE as the client's version does."""
+    version = client.session._version
+    if version is Version.V1_2:
+        client.send(command, id=frame.get(b"ack") or "", **headers)
+    elif version is Version.V1_1:
+        client.send(command, message_id=frame.get(b"message-id") or "", subscription="s", **headers)
+    else:
+        client.send(command, message_id=frame.get(b"message-id") or "", **headers)

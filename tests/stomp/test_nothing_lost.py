@@ -1,0 +1,333 @@
+"""The edges of a session where a message could be lost, or a mistake end more than it should."""
+
+import pytest
+
+from config.settings import StompLimits
+from tests.core.support import CoreUnderTest, settings
+from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
+
+# --- what an acknowledgement reaches
+
+
+def test_a_cumulative_ack_after_an_abort_reaches_no_later_delivery() -> None:
+    """A message delivered again comes after those it was before; an ABORT does not reorder them."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c")
+    client = Client(core)
+    first, second, _ = client.subscribe("client")
+    acknowledge(client, first, "NACK")
+    (again,) = client.frames()
+    assert bodies([again]) == ["a"]
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, again, transaction="t")
+    client.send("ABORT", transaction="t")
+    acknowledge(client, second)
+    assert core.stored_texts() == ["a", "c"]
+
+
+def test_aborts_in_any_order_keep_the_order_of_deliveries() -> None:
+    """Two transactions that each took a part give it back to its place."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c", "d")
+    client = Client(core)
+    frames = client.subscribe("client")
+    for name, frame in (("t", frames[1]), ("u", frames[2])):
+        client.send("BEGIN", transaction=name)
+        acknowledge(client, frame, transaction=name)
+    client.send("ABORT", transaction="t")
+    client.send("ABORT", transaction="u")
+    acknowledge(client, frames[1])
+    assert core.stored_texts() == ["c", "d"]
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_nack_of_mode_client_means_all_up_to_that_message(version: str) -> None:
+    """They come again, in their order; the ones after stay as they are."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c")
+    client = Client(core, version)
+    frames = client.subscribe("client")
+    acknowledge(client, frames[1], "NACK")
+    assert bodies(client.frames()) == ["a", "b"]
+    acknowledge(client, frames[2])
+    assert core.stored_texts() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("version", "headers", "complaint"),
+    [
+        ("1.0", {"message_id": "999"}, "message 999 is not waiting"),
+        ("1.0", {"message_id": "abc"}, "message-id 'abc' is not one this broker gave"),
+        ("1.0", {}, "ACK has no message-id header"),
+        ("1.1", {"message_id": "999", "subscription": "s"}, "message 999 is not waiting"),
+        ("1.1", {"message_id": "1", "subscription": "x"}, "has no subscription 'x'"),
+        ("1.1", {"message_id": "1"}, "ACK has no subscription header"),
+        ("1.1", {"subscription": "s"}, "ACK has no message-id header"),
+        ("1.1", {"message_id": "9" * 5_000, "subscription": "s"}, "not one this broker gave"),
+        ("1.2", {}, "ACK has no id header"),
+        ("1.2", {"id": "1-" + "9" * 5_000}, "not one this broker gave"),
+        ("1.2", {"id": "9" * 5_000 + "-1"}, "not one this broker gave"),
+        ("1.2", {"id": "\u0661-\u0661"}, "not one this broker gave"),
+    ],
+)
+def test_an_ack_that_names_nothing_is_refused_in_each_version(
+    version: str, headers: dict[str, str], complaint: str
+) -> None:
+    """What was delivered stays in the store, and goes to others."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core, version)
+    client.subscribe("client")
+    client.send("ACK", **headers)
+    assert complaint in client.error()
+    assert core.stored_texts() == ["a"]
+    assert bodies(Client(core).subscribe()) == ["a"]
+
+
+def test_a_second_ack_of_a_message_is_refused() -> None:
+    """And takes no other message with it."""
+    core = CoreUnderTest()
+    fill(core, "a", "b")
+    client = Client(core)
+    frames = client.subscribe("client")
+    acknowledge(client, frames[0])
+    acknowledge(client, frames[0])
+    assert "it was acknowledged before" in client.error()
+    assert core.stored_texts() == ["b"]
+
+
+# --- transactions
+
+
+def test_an_aborted_nack_leaves_the_message_with_its_client() -> None:
+    """It does not come again, and may be acknowledged."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, frame, "NACK", transaction="t")
+    client.send("ABORT", transaction="t")
+    assert client.frames() == []
+    acknowledge(client, frame)
+    assert core.stored_texts() == []
+
+
+def test_what_a_transaction_acknowledges_takes_its_place_in_the_prefetch() -> None:
+    """Until the COMMIT the client holds it; then there is room for the next."""
+    core = CoreUnderTest()
+    fill(core, "a", "b")
+    client = Client(core)
+    (frame,) = client.subscribe(prefetch_count="1")
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, frame, transaction="t")
+    assert client.frames() == []
+    client.send("COMMIT", transaction="t")
+    assert bodies(client.frames()) == ["b"]
+
+
+def test_a_refused_commit_does_nothing_of_its_transaction() -> None:
+    """One send that cannot be, and neither the other nor the acknowledgement is; the ERROR says so.
+
+    The message it acknowledged goes to others.
+    """
+    core = CoreUnderTest(settings("gone", auto_create_addresses=False))
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, frame, transaction="t")
+    client.send("SEND", "good", destination="/queue/good", transaction="t")
+    client.send("SEND", "bad", destination="/queue/gone", transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    refusal = client.read()
+    assert refusal.command == "ERROR"
+    assert refusal.get(b"receipt-id") == "r"
+    assert b"'gone' does not exist" in refusal.body
+    assert core.stored_texts() == ["a"]
+    assert bodies(Client(core).subscribe()) == ["a"]
+
+
+def test_the_receipt_of_a_commit_means_stored() -> None:
+    """Not before; and a transaction of one connection is unknown to another."""
+    core = CoreUnderTest(auto_commit=False)
+    client, other = Client(core), Client(core)
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "a", destination=QUEUE, transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert client.frames() == []
+    core.journal.commit()
+    core.settle()
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == ["a"]
+    other.send("COMMIT", transaction="t")
+    assert "transaction 't' has not begun" in other.error()
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_the_name_of_a_transaction_is_free_after_its_end(end: str) -> None:
+    """A new one of the name begins empty."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "a", destination=QUEUE, transaction="t")
+    client.send(end, transaction="t")
+    client.send("BEGIN", transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == (["a"] if end == "COMMIT" else [])
+
+
+# --- the end of a connection
+
+
+def test_nothing_is_delivered_while_disconnecting() -> None:
+    """With ack auto a delivery would delete what the client does not read any more."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core)
+    client.subscribe("auto")
+    client.send("SEND", "a", destination=QUEUE)
+    client.send("DISCONNECT", receipt="bye")
+    core.journal.commit()
+    core.settle()
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == ["a"]
+
+
+def test_what_goes_back_does_not_come_to_another_subscription_of_the_same_end() -> None:
+    """A connection that ends is no consumer, whichever of its subscriptions is closed first."""
+    for how in ("DISCONNECT", "NONSENSE"):
+        core = CoreUnderTest()
+        fill(core, "a", "b")
+        client = Client(core)
+        client.subscribe("client", prefetch_count="2")
+        client.send("SUBSCRIBE", destination=QUEUE, id="greedy", ack="auto")
+        client.send(how)
+        assert core.stored_texts() == ["a", "b"]
+
+
+def test_heart_beats_go_on_while_disconnecting() -> None:
+    """A slow store is no reason for the client to think that the broker is gone."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core, heart_beat="0,1000")
+    client.send("SEND", "a", destination=QUEUE)
+    client.send("DISCONNECT", receipt="bye")
+    client.session.tick(1.0)
+    assert client.written == b"\n"
+
+
+def test_a_disconnect_without_receipt_still_closes() -> None:
+    """Once all before it is stored; its open transactions are dropped."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "dropped", destination=QUEUE, transaction="t")
+    client.send("SEND", "kept", destination=QUEUE)
+    client.send("DISCONNECT")
+    assert not client.session.is_closed
+    core.journal.commit()
+    core.settle()
+    assert client.closed
+    assert client.frames() == []
+    assert core.stored_texts() == ["kept"]
+
+
+def test_connections_end_quietly_on_a_closed_journal() -> None:
+    """A node that is ending closes its journal first: what is unacknowledged stays in its store.
+
+    Whatever gives a message back, moves it or reads the queue on must bear that.
+    """
+    core = CoreUnderTest(settings("orders", max_size_bytes=2_000, max_delivery_attempts=1))
+    fill(core, *("x" * 900 for _ in range(5)))
+    client, other = Client(core), Client(core)
+    client.subscribe("client", prefetch_count="1")
+    client.send("SUBSCRIBE", destination="/queue/second", id="second")
+    other.subscribe("auto")
+    left = len(core.successor_store().messages)
+    other.session.set_writable(writable=False)
+    fill(core, *("z" * 900 for _ in range(5)))
+    core.journal.close(drain=False)
+    client.session.connection_lost()
+    other.session.set_writable(writable=True)
+    other.session.connection_lost()
+    assert len(core.successor_store().messages) == left + 5
+    assert all(not queue.consumers for queue in core.broker.queues().values())
+
+
+# --- errors
+
+
+def test_an_error_names_the_receipt_as_the_client_wrote_it() -> None:
+    """Unescaped once and escaped once: a client finds the frame it belongs to."""
+    client = Client(CoreUnderTest())
+    client.send("ABORT", transaction="t", receipt="a\\cb\\\\c")
+    frame = client.read()
+    assert frame.raw[b"receipt-id"] == b"a\\cb\\\\c"
+    assert frame.get(b"receipt-id") == "a:b\\c"
+
+
+def test_a_client_without_a_common_version_learns_them() -> None:
+    """In the version header, as the specification has it; a connected client is not told."""
+    client = Client(CoreUnderTest(), None)
+    client.send("CONNECT", accept_version="2.1")
+    assert client.read().get(b"version") == "1.0,1.1,1.2"
+    client = Client(CoreUnderTest())
+    client.send("NONSENSE")
+    assert client.read().get(b"version") is None
+
+
+@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
+def test_a_second_connect_is_refused(command: str) -> None:
+    """By name, and even if it has what would be an unknown escape sequence elsewhere."""
+    client = Client(CoreUnderTest())
+    client.send(command, accept_version="1.2", receipt="a\\tb")
+    assert "connected already" in client.error()
+
+
+@pytest.mark.parametrize("heart_beat", ["9" * 5_000 + ",0", "1", "-1,0"])
+def test_a_malformed_heart_beat_is_refused(heart_beat: str) -> None:
+    """Before anything else is agreed."""
+    client = Client(CoreUnderTest(), None)
+    client.send("CONNECT", accept_version="1.2", heart_beat=heart_beat)
+    assert "is not two numbers of milliseconds" in client.error()
+
+
+@pytest.mark.parametrize("name", ["expires", "priority", "prefetch-count"])
+@pytest.mark.parametrize("value", ["-1", "1.5", "x", "9" * 5_000, "\u0661"])
+def test_a_header_that_must_be_a_number_is_refused_by_name(name: str, value: str) -> None:
+    """The ERROR shows name and value."""
+    client = Client(CoreUnderTest())
+    if name == "prefetch-count":
+        client.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client", **{name: value})
+    else:
+        client.send("SEND", "x", destination=QUEUE, **{name: value})
+    assert f"header {name} is {value!r}"[:60] in client.error()
+
+
+def test_a_send_the_broker_cannot_store_is_answered_with_why() -> None:
+    """The ERROR has its receipt-id; there is no RECEIPT."""
+    core = CoreUnderTest()
+    client = Client(core)
+    core.journal.close(drain=False)
+    client.send("SEND", "a", destination=QUEUE, receipt="r")
+    frame = client.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r")
+
+
+def test_frames_before_a_malformed_one_count() -> None:
+    """They were whole; the malformed one and what follows it do not."""
+    core = CoreUnderTest()
+    client = Client(core)
+    send = b"SEND\ndestination:/queue/orders\n"
+    client.session.receive(send + b"\na\0" + send + b"no colon\n\nb\0" + send + b"\nc\0")
+    core.settle()
+    assert "has no colon" in client.error()
+    assert core.stored_texts() == ["a"]
+
+
+def test_subscriptions_are_bounded() -> None:
+    """One too many is refused with the limit's name."""
+    client = Client(CoreUnderTest(), limits=StompLimits(max_subscriptions=2))
+    for number in range(3):
+        client.send("SUBSCRIBE", destination=QUEUE, id=str(number))
+    assert "max-subscriptions 2" in client.error()
