@@ -66,6 +66,17 @@ def poll_seconds(renew_period_ms: int) -> float:
     return min(_MAX_POLL_SECONDS, max(_MIN_POLL_SECONDS, renew_period_ms / 4000))
 
 
+def idle_limit_ms(expiration_ms: int) -> int:
+    """Return for how long a transaction of the node manager may stand still in the server.
+
+    A process that freezes between an UPDATE and its COMMIT holds the row, and whoever waits for
+    the row waits with it. The server ends that transaction well before the lease expires, so that
+    the successor finds the row free. More than a renew period, so that no idle session is hit
+    where the DBMS counts idleness outside of transactions too.
+    """
+    return expiration_ms // 2
+
+
 def new_holder_id(name: str) -> str:
     """Return who holds a lock, for the table: node, host, process and a fresh UUID."""
     tail = f"@{socket.gethostname()[:40]}:{os.getpid()}:{uuid.uuid4()}"
@@ -134,6 +145,7 @@ class JdbcNodeManager:
         self._backup_lost = threading.Event()
         self._node_id: str | None = None
         self._outage_since: float | None = None
+        self._own_database: Database | None = None
 
     @classmethod
     def from_settings(
@@ -150,19 +162,26 @@ class JdbcNodeManager:
         """Make the node manager of this ``database-store``; connects nowhere yet.
 
         ``listener`` hears every event, on the thread it happens on. ``log_path`` is the failover
-        log's file.
+        log's file. Without ``database`` the node manager opens one of its own, which ``stop``
+        closes.
         """
-        database = database or Database.from_settings(store)
+        own_database = None
+        if database is None:
+            database = own_database = Database.from_settings(store)
         timeout_ms = lease_query_timeout(store)
 
         def open_store(purpose: str, query_timeout_ms: int) -> NodeManagerStore:
-            engine = database.dedicated_engine(purpose, query_timeout_ms=query_timeout_ms)
+            engine = database.dedicated_engine(
+                purpose,
+                query_timeout_ms=query_timeout_ms,
+                idle_in_transaction_ms=idle_limit_ms(store.jdbc_lock_expiration),
+            )
             return SqlNodeManagerStore(database, store, engine)
 
         stores = Stores(
             live=open_store("live-lock", timeout_ms),
             backup=open_store("backup-lock", timeout_ms),
-            shared=SqlNodeManagerStore(database, store, database.engine),
+            shared=open_store("shared-state", store.jdbc_network_timeout),
             # The fence waits for the batch in flight, which the server ends in time.
             fence=open_store("fence", store.jdbc_lock_expiration),
         )
@@ -175,7 +194,9 @@ class JdbcNodeManager:
             table=FailoverLogTable(database, store),
             listener=listener,
         )
-        return cls(stores, store, name=name, log=log, holder_id=holder_id, clock=clock)
+        manager = cls(stores, store, name=name, log=log, holder_id=holder_id, clock=clock)
+        manager._own_database = own_database
+        return manager
 
     # --- the life of the node manager
 
@@ -196,6 +217,8 @@ class JdbcNodeManager:
         for keep_alive in list(self._kept.values()):
             keep_alive.stop()
         self.log.close(_LOG_CLOSE_SECONDS)
+        if self._own_database is not None:
+            self._own_database.dispose()
 
     def interrupt(self) -> None:
         """Make every present and later wait raise Interrupted."""
@@ -288,7 +311,7 @@ class JdbcNodeManager:
 
     def _withdraw_failback(self) -> None:
         """Take state F back if somebody serves, so that nobody hands over to a node that left."""
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(OrthiaError):
             if self._stores.shared.status().live.is_held:
                 self._stores.shared.write_state(State.LIVE, expected=State.FAILING_BACK)
 
@@ -334,6 +357,8 @@ class JdbcNodeManager:
 
     def _keeps(self, lease: Lease, decision: Decision, watch: BackupWatch) -> bool:
         state = self._patiently(self.status).state
+        if not lease.is_valid(self._clock()):
+            return False  # the database was away meanwhile: look again before anything else
         if not still_wanted(decision, state):
             self._patiently(lambda: self._lockers[Lock.LIVE].release(lease))
             return False
@@ -404,7 +429,10 @@ class JdbcNodeManager:
         except (StoreUnavailable, TransientStoreError):
             return False  # renewals decide whether there is a next attempt
         if not advanced:
-            raise LockLost("the fence belongs to a newer token: another node became live")
+            raise LockLost(
+                f"the journal was not fenced under token {lease.token}: the live lock expired in"
+                " the database or a newer token is fenced already, which another node then holds"
+            )
         return True
 
     def _keep(self, lease: Lease, on_lost: Callable[[Lease, str], None]) -> None:

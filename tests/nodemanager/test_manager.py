@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import MetaData, update
 
 import migrations
 from config.settings import DatabaseStoreSettings, Role
-from database import Database
+from database import Database, StoreUnavailable, write_transaction
 from nodemanager import (
     Interrupted,
     JdbcNodeManager,
@@ -29,7 +30,10 @@ from nodemanager.events import (
     WaitingForBackupLock,
     WaitingForLiveLock,
 )
-from tests.support.servers import ServerProcess
+from nodemanager.lease import Lock
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.tables import node_manager_store
+from tests.support.servers import ServerProcess, StoreServer
 from tests.support.waiting import wait_until
 
 
@@ -272,11 +276,11 @@ def test_waiting_nodes_outlive_the_database(private_server: ServerProcess) -> No
         private_server.kill()
         wait_until(lambda: live.lost, what="the live node loses its lease")
         backup.wait_for(StoreUnavailableEvent)
+        backup.wait_for(LeaseLost)  # its backup lock could not be renewed either
         assert not taking_over.done()
         private_server.start()
         taking_over.result(60)
         backup.wait_for(StoreRecovered)
-        assert backup.has_said(LeaseLost), "its backup lock could not be renewed either"
         assert not backup.lost, "which is no reason for a waiting node to stop"
     finally:
         live.close()
@@ -316,3 +320,38 @@ def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
     finally:
         private_server.resume()
         live.close()
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+def test_a_node_frozen_inside_a_renewal_does_not_hold_up_its_successor(nodes: Nodes) -> None:
+    """The server ends the transaction it stands still in, which frees the live lock's row."""
+    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+    live.go_live()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    store = live.manager._stores.live
+    assert isinstance(store, SqlNodeManagerStore)
+    table = node_manager_store(MetaData(), "NODE_MANAGER_STORE", live.database.dialect)
+    touch = update(table).where(table.c.id == int(Lock.LIVE)).values(node_id=None)
+    with (  # noqa: PT012 - the server ends the transaction while something else is waited for
+        pytest.raises(StoreUnavailable),
+        write_transaction(store._engine, "freeze") as connection,
+    ):
+        connection.execute(touch)
+        taking_over.result(60)
+    assert live.lost
+
+
+def test_a_node_manager_closes_the_database_it_opened(
+    migrated_store: DatabaseStoreSettings, database: Database, server: StoreServer
+) -> None:
+    """After stop() none of its sessions is left."""
+    database.dispose()
+    name = str(migrated_store.jdbc_connection_url.sqlalchemy_url.database)
+    manager = JdbcNodeManager.from_settings(migrated_store, name="a")
+    manager.start()
+    manager.start_live_node().activation_complete()
+    assert server.connections(name)
+    manager.crash_live_server()
+    manager.stop()
+    wait_until(lambda: not server.connections(name), what="its sessions end")
