@@ -123,9 +123,12 @@ class FrameParser:
         """Return where the head ends and the body begins; None if that has not come yet."""
         limit = position + self._limits.max_header_bytes
         plain = data.find(b"\n\n", position, limit)
-        with_return = data.find(b"\n\r\n", position, limit if plain < 0 else plain + 2)
-        if with_return >= 0:
-            return with_return, with_return + 3
+        bound = limit if plain < 0 else plain + 1
+        # One byte is found much faster than three, and a carriage return is rare.
+        if data.find(b"\r", position, bound) >= 0:
+            with_return = data.find(b"\n\r\n", position, bound)
+            if with_return >= 0:
+                return with_return, with_return + 3
         if plain >= 0:
             return plain, plain + 2
         if len(data) >= limit:
@@ -173,17 +176,18 @@ class FrameParser:
                 self._hold(data[start:], _Waiting.NUL, body_start - start)
                 return None
             return end
-        length = declared.strip()
-        if not (length.isascii() and length.isdigit() and len(length) < 16):
+        digits = declared.strip()
+        if not (digits.isdigit() and len(digits) < 16):
             raise ProtocolError(f"content-length {declared.decode()!r} is not a number of bytes")
-        end = body_start + int(length)
-        self._check_body(int(length))
+        length = int(digits)
+        self._check_body(length)
+        end = body_start + length
         if len(data) <= end:
             self._hold(data[start:], _Waiting.LENGTH, end + 1 - start)
             return None
         if data[end]:
             raise ProtocolError(
-                f"the body of content-length {int(length)} is not followed by a NUL byte"
+                f"the body of content-length {length} is not followed by a NUL byte"
             )
         return end
 
