@@ -340,6 +340,8 @@ class BrokerNode:
         broker.count_backlogs()
 
     async def _stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.stop_reading()
         if self._broker is not None:
             self._broker.stop()
 

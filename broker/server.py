@@ -6,6 +6,7 @@ its last frame is cut off.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -25,6 +26,11 @@ WRITE_HIGH_BYTES = 262_144
 _FLUSH_BYTES = 65_536
 _TICK_SECONDS = 0.25
 _LINGER_SECONDS = 5.0
+"""How long a client may take to read its last frame and close."""
+_STOP_LINGER_SECONDS = 0.5
+"""The same when the node stops: its successor waits for it."""
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""Finds clients that are gone and agreed on no heart-beats in two minutes, not in two hours."""
 
 
 class AcceptorError(OrthiaError):
@@ -43,6 +49,7 @@ class Connection(asyncio.Protocol):
         self._may_write = True
         self._reading = True
         self._closing = False
+        self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._session = StompSession(
             server.core,
@@ -62,16 +69,20 @@ class Connection(asyncio.Protocol):
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if not self._server.admit(self):
-            limit = self._server.limits.max_connections
-            self._transport.write(
-                error_frame(f"the broker has max-connections {limit} already", None, Version.V1_2)
-            )
+            for name, value in _KEEP_ALIVE:
+                if hasattr(socket, name):  # not every system has them
+                    raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            self._transport.write(error_frame(refusal, None, Version.V1_2))
             self._session.connection_lost()
-            self._close()
+            self._closing = True
+            self._transport.close()  # without lingering: who is not counted may hold nothing
 
     def data_received(self, data: bytes) -> None:
-        """Feed the session, then see whether more is wanted."""
+        """Feed the session, then see whether more is wanted; a session that is over wants none."""
+        if self._closing:
+            return
         self._session.receive(data)
         self.update_reading()
 
@@ -79,6 +90,8 @@ class Connection(asyncio.Protocol):
         """End the session."""
         self._closing = True
         self._out.clear()
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._server.forget(self)
         self._session.connection_lost()
 
@@ -97,9 +110,9 @@ class Connection(asyncio.Protocol):
     # --- the server's side
 
     def update_reading(self) -> None:
-        """Read from the client if it reads from us and the journal has room."""
+        """Read from the client if it reads from us and what it sends can be taken."""
         transport = self._transport
-        wanted = self._may_write and not self._server.journal.is_full
+        wanted = self._may_write and self._server.takes_requests
         if transport is None or self._closing or wanted == self._reading:
             return
         self._reading = wanted
@@ -147,13 +160,23 @@ class Connection(asyncio.Protocol):
             transport.write(data)
 
     def _close(self) -> None:
+        """Send what is left and end our side; the client ends its own, or is cut off.
+
+        What it still sends is read and dropped: closing a socket with unread bytes in it resets
+        the connection, and the client would lose the last frame, which says why.
+        """
         transport = self._transport
         if self._closing or transport is None:
             return
         self._flush()
         self._closing = True
-        transport.close()
-        self._loop.call_later(_LINGER_SECONDS, transport.abort)
+        if transport.is_closing():
+            return
+        transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)
 
 
 class StompServer:
@@ -167,12 +190,19 @@ class StompServer:
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
         self._accepting = False
+        self._deaf = False
+        self._gone = asyncio.Event()
         journal.register_room_listener(self._room)
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether clients are to be read from."""
+        return not self._deaf and not self.journal.is_full
 
     async def start(
         self, acceptors: tuple[AcceptorSettings, ...], opened: Callable[[str, int], None]
@@ -199,31 +229,51 @@ class StompServer:
                 opened(*listening.getsockname()[:2])
         self._tick()
 
-    async def stop(self, reason: str | None) -> None:
-        """Accept nothing more and close every connection; without a reason, cut them off."""
+    def stop_reading(self) -> None:
+        """Accept nobody and read from nobody any more; what was read is still answered."""
         self._accepting = False
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self._deaf = True
         for server in self._servers:
             server.close()
         self._servers.clear()
+        self._room()
+
+    async def stop(self, reason: str | None) -> None:
+        """Accept nothing more and close every connection; without a reason, cut them off.
+
+        With one, clients have a moment to read it: unread bytes of theirs would take it away.
+        """
+        self.stop_reading()
+        if self._ticker is not None:
+            self._ticker.cancel()
         for connection in list(self._connections):
             if reason is None:
                 connection.abort()
             else:
                 connection.shut_down(reason)
+        if reason is not None and self._connections:
+            self._gone.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), _STOP_LINGER_SECONDS)
+            for connection in list(self._connections):
+                connection.abort()
         await asyncio.sleep(0)
 
-    def admit(self, connection: Connection) -> bool:
-        """Note a new connection; False if there are too many."""
-        if not self._accepting or len(self._connections) >= self.limits.max_connections:
-            return False
+    def admit(self, connection: Connection) -> str | None:
+        """Note a new connection, or return why it is refused."""
+        if not self._accepting:
+            return "this node is stopping; connect to the other node"
+        limit = self.limits.max_connections
+        if len(self._connections) >= limit:
+            return f"the broker has max-connections {limit} already"
         self._connections.add(connection)
-        return True
+        return None
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that is lost."""
         self._connections.discard(connection)
+        if not self._connections:
+            self._gone.set()
 
     def _room(self) -> None:
         for connection in list(self._connections):

@@ -21,9 +21,10 @@ from broker.api import (
     Subscription,
     TransactionWork,
 )
+from broker.core.consumers import QueueSubscription
 from broker.core.destinations import Destination, parse
 from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
-from broker.core.queue import Queue, QueueSubscription
+from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicSubscription
 from config.addresses import ResolvedAddressSettings, resolve
@@ -34,19 +35,27 @@ from journal.errors import JournalClosed, RecordTooLarge
 from journal.unit import MessageLocation, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
+MIN_SWEEP = 1_000
+"""How many addresses there are at least before the unused ones are forgotten."""
 
 
 class _Address:
     """An address of this node: its queues, and the topic subscribers that are there."""
 
-    __slots__ = ("next_anycast", "queues", "settings", "subscribers", "types")
+    __slots__ = ("is_configured", "next_anycast", "queues", "settings", "subscribers", "types")
 
     def __init__(self, settings: ResolvedAddressSettings) -> None:
         self.settings = settings
+        self.is_configured = False
         self.queues: list[Queue] = []
         self.subscribers: list[TopicSubscription] = []
         self.types: set[RoutingType] = set()
         self.next_anycast = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything would be missed if the node forgot the address."""
+        return bool(self.is_configured or self.queues or self.subscribers)
 
     def anycast(self) -> Queue | None:
         """Return the queue whose turn it is."""
@@ -78,7 +87,7 @@ class _QueueEnd:
         self.inner.queue.dispatch()
 
     def resume(self) -> None:
-        self.inner.queue.resume()
+        self.inner.resume()
 
     def close(self, *, failed: bool) -> None:
         if not self.inner.is_closed:
@@ -108,12 +117,14 @@ class Broker:
         self._budget = MemoryBudget(settings.global_max_size)
         self._addresses: dict[str, _Address] = {}
         self._queues: dict[str, Queue] = {}
+        self._sweep_at = MIN_SWEEP
         self._in_flight: dict[int, int] = {}
         self._running = True
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding):
                 self._open_queue(binding, unread_up_to=journal.recovery_horizon)
         self._create_configured()
+        journal.register_room_listener(self._room)
 
     # --- the life of the core
 
@@ -149,6 +160,11 @@ class Broker:
         """Return whether a delivery is allowed at this moment."""
         return self._running and self._lease_valid()
 
+    def _room(self) -> None:
+        """Have queues read on that held back because the journal was full."""
+        for queue in list(self._queues.values()):
+            queue.resume()
+
     def wall_ms(self) -> int:
         """Return the wall clock, for timestamps and ``expires`` only."""
         return time.time_ns() // 1_000_000
@@ -174,18 +190,16 @@ class Broker:
         self._refuse_if_stopped()
         address, queues, topic = self._route(principal, destination)
         record = self._record(address, message)
-        if topic:
-            self._publish(topic, record, self._next_id())
+        done = self._publishing(topic, record, on_stored) if topic else on_stored
         if not queues:
-            if on_stored is not None:
-                on_stored()
-            return
-        if len(queues) == 1:
-            self._send_to_one(queues[0], record, message, on_stored)
-            return
-        unit = Unit()
-        unit.add_message([queue.id for queue in queues], self._encoded(record))
-        self._append(unit, [(queues, record)], on_stored)
+            if done is not None:
+                done()
+        elif len(queues) == 1:
+            self._send_to_one(queues[0], record, message, done)
+        else:
+            unit = Unit()
+            unit.add_message([queue.id for queue in queues], self._encoded(record))
+            self._append(unit, [(queues, record)], done)
 
     def subscribe(
         self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
@@ -193,12 +207,12 @@ class Broker:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
         where = parse(destination)
-        self._security.check(principal, "consume", where.address)
         routing_type = self._routing_type(where)
-        address = self._address_for(principal, where, routing_type)
         if routing_type is RoutingType.ANYCAST:
-            queue = self._queue_of(principal, where.address, address)
+            queue = self._queue_to_consume(principal, where)
             return _QueueEnd(self, queue.attach(consumer, prefetch))
+        self._security.check(principal, "consume", where.address)
+        address = self._address_for(principal, where, routing_type)
         subscription = TopicSubscription(
             consumer,
             prefetch,
@@ -348,6 +362,19 @@ class Broker:
         except ValueError as error:
             raise LimitExceeded(str(error)) from None
 
+    def _publishing(
+        self, topic: Iterable[TopicSubscription], record: MessageRecord, done: Done | None
+    ) -> Done:
+        """Return what publishes to a topic, once its queues have the message, and is ``done``."""
+        seq = self._next_id()
+
+        def publish() -> None:
+            self._publish(topic, record, seq)
+            if done is not None:
+                done()
+
+        return publish
+
     def _publish(self, topic: Iterable[TopicSubscription], record: MessageRecord, seq: int) -> None:
         size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
         for subscription in list(topic):
@@ -357,10 +384,23 @@ class Broker:
 
     def expire(self, queue: Queue, reference: MessageReference) -> None:
         """Move an expired message to the expiry address, or drop it."""
+        if queue.settings.expiry_address is None and queue.counters.expired == 1:
+            LOGGER.warning(
+                "messages of queue %s expire and are dropped: no expiry-address is configured"
+                " (said once for each queue)",
+                queue.name,
+            )
         self._move(queue, reference, queue.settings.expiry_address, "expired")
 
     def bury(self, queue: Queue, reference: MessageReference) -> None:
         """Move a message that was delivered too often to the dead-letter address, or drop it."""
+        if queue.settings.dead_letter_address is None:
+            LOGGER.warning(
+                "message %d of queue %s is dead-lettered and dropped: no dead-letter-address is"
+                " configured",
+                reference.seq,
+                queue.name,
+            )
         self._move(queue, reference, queue.settings.dead_letter_address, "dead-lettered")
 
     def _move(
@@ -369,7 +409,7 @@ class Broker:
         if not self._running:
             return  # its row stays, and the next live node decides anew
         try:
-            self._move_to(queue, reference, target, what)
+            self._move_to(queue, reference, target)
         except BrokerError as error:
             # Its row stays: the next live node delivers it again.
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
@@ -381,21 +421,12 @@ class Broker:
                 error,
             )
 
-    def _move_to(
-        self, queue: Queue, reference: MessageReference, target: str | None, what: str
-    ) -> None:
+    def _move_to(self, queue: Queue, reference: MessageReference, target: str | None) -> None:
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location)
         messages: list[tuple[list[Queue], MessageRecord]] = []
-        if target is None:
-            LOGGER.warning(
-                "message %d of queue %s is %s and dropped: no address is configured for such",
-                reference.seq,
-                queue.name,
-                what,
-            )
-        else:
+        if target is not None:
             destination = self._ensure_queue(target)
             record = self._moved_record(queue, reference.record, target)
             unit.add_message([destination.id], self._encoded(record))
@@ -450,6 +481,7 @@ class Broker:
                     f"address {where.address!r} does not exist and auto-create-addresses is false"
                 )
             self._security.check(principal, "createAddress", where.address)
+            self._sweep()
             address = self._addresses[where.address] = _Address(settings)
         elif address.types:
             has = ", ".join(sorted(one.value for one in address.types))
@@ -460,13 +492,32 @@ class Broker:
         address.types.add(routing_type)
         return address
 
-    def _queue_of(self, principal: Principal, name: str, address: _Address) -> Queue:
-        named = self._queues.get(name)
-        if named is not None and named in address.queues:
+    def _sweep(self) -> None:
+        """Forget addresses that clients made and nobody uses: clients can make any number."""
+        if len(self._addresses) < self._sweep_at:
+            return
+        for name in [name for name, address in self._addresses.items() if not address.is_used]:
+            del self._addresses[name]
+        self._sweep_at = max(MIN_SWEEP, 2 * len(self._addresses))
+
+    def _queue_to_consume(self, principal: Principal, where: Destination) -> Queue:
+        """Return the queue of that name, whatever its address, or one of the address' queues."""
+        named = self._queues.get(where.address)
+        self._security.check(principal, "consume", named.address if named else where.address)
+        if named is not None:
             return named
+        address = self._address_for(principal, where, RoutingType.ANYCAST)
+        return self._queue_of(principal, where.address, address)
+
+    def _queue_of(self, principal: Principal, name: str, address: _Address) -> Queue:
         queue = address.anycast()
         if queue is not None:
             return queue
+        named = self._queues.get(name)
+        if named is not None:
+            raise DestinationRefused(
+                f"queue {name!r} belongs to address {named.address!r}: send to that"
+            )
         if not address.settings.auto_create_queues:
             raise DestinationRefused(
                 f"queue {name!r} does not exist and auto-create-queues is false"
@@ -488,6 +539,7 @@ class Broker:
             if address is None:
                 address = _Address(resolve(self._settings, configured.name))
                 self._addresses[configured.name] = address
+            address.is_configured = True
             address.types |= configured.routing_types
             for queue in configured.queues:
                 if queue.name not in self._queues:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.api import Consumer, Done, MessageReference
+from broker.core.consumers import QueueSubscription, Turns
 from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
@@ -35,6 +36,8 @@ MIN_WINDOW_BYTES = 65_536
 """What a queue may always read, however full the memory is: it must be able to go on."""
 MAX_WINDOW_BYTES = 4 * 1024 * 1024
 COUNT_STEP = 20_000
+RETRY_MS = 1_000
+"""When a window that could not be read is asked for again."""
 
 
 @dataclass
@@ -105,7 +108,8 @@ class Queue:
         self._returned: list[tuple[int, MessageReference]] = []
         self._delivered = 0
         self._delayed = 0
-        self._subscriptions: deque[QueueSubscription] = deque()
+        self._subscriptions: set[QueueSubscription] = set()
+        self._turns = Turns()
         self._read_seq = 0
         self._tail_seq = unread_up_to
         self._counted_to = 0
@@ -195,9 +199,10 @@ class Queue:
     def _refill(self) -> None:
         if self._reading or not self.is_paged or not self._subscriptions:
             return
-        if len(self._ready) > WINDOW_MESSAGES // 4:
-            return
-        self._budget.make_room(MAX_WINDOW_BYTES)
+        if len(self._ready) > WINDOW_MESSAGES // 4 or self._journal.is_full:
+            return  # what leaves the queue is work for the journal: a full one calls ``resume``
+        if not self._ready:
+            self._budget.make_room(MAX_WINDOW_BYTES)
         limit, room = self.settings.max_size_bytes, self._budget.room
         if limit >= 0:
             room = min(room, limit - self.bytes_in_memory)
@@ -219,7 +224,8 @@ class Queue:
     def _window_read(self, window: Window | OrthiaError) -> None:
         self._reading = False
         if isinstance(window, OrthiaError):
-            LOGGER.error("queue %s cannot be read on: %s", self.name, window)
+            LOGGER.error("queue %s cannot be read on: %s; it is tried again", self.name, window)
+            self._timers.call_later(RETRY_MS, self.resume)
             return
         for corrupt in window.corrupt:
             LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
@@ -272,15 +278,17 @@ class Queue:
 
     # --- going out
 
-    def attach(self, consumer: Consumer, prefetch: int) -> "QueueSubscription":
+    def attach(self, consumer: Consumer, prefetch: int) -> QueueSubscription:
         """Add a consumer; deliveries begin with its ``resume``."""
-        subscription = QueueSubscription(self, consumer, prefetch)
-        self._subscriptions.append(subscription)
+        subscription = QueueSubscription(self, self._turns, consumer, prefetch)
+        self._subscriptions.add(subscription)
+        self._turns.join(subscription)
         return subscription
 
-    def detach(self, subscription: "QueueSubscription") -> None:
+    def detach(self, subscription: QueueSubscription) -> None:
         """Remove a consumer that was closed."""
         self._subscriptions.remove(subscription)
+        self._turns.leave(subscription)
 
     def dispatch(self) -> None:
         """Deliver while there is a message, a consumer that takes it, and a valid lease."""
@@ -289,7 +297,7 @@ class Queue:
         self._dispatching = True
         try:
             while (self._ready or self._returned) and self._may_deliver():
-                subscription = self._next_consumer()
+                subscription = self._turns.next()
                 if subscription is None:
                     break
                 reference = self._pop()
@@ -305,15 +313,6 @@ class Queue:
             self._dispatching = False
         if self.is_paged:
             self._refill()
-
-    def _next_consumer(self) -> "QueueSubscription | None":
-        subscriptions = self._subscriptions
-        for _ in range(len(subscriptions)):
-            candidate = subscriptions[0]
-            subscriptions.rotate(-1)
-            if candidate.wants_more:
-                return candidate
-        return None
 
     def _pop(self) -> MessageReference:
         ready, returned = self._ready, self._returned
@@ -365,49 +364,3 @@ class Queue:
         """Go on reading and delivering."""
         self._refill()
         self.dispatch()
-
-
-class QueueSubscription:
-    """A consumer of a queue, with its credit."""
-
-    __slots__ = ("_consumer", "_delivered", "_prefetch", "is_closed", "queue")
-
-    def __init__(self, queue: Queue, consumer: Consumer, prefetch: int) -> None:
-        self.queue = queue
-        self.is_closed = False
-        self._consumer = consumer
-        self._prefetch = prefetch
-        self._delivered: dict[int, MessageReference] = {}
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether the consumer has credit and its socket takes more."""
-        has_credit = not self._prefetch or len(self._delivered) < self._prefetch
-        return has_credit and self._consumer.is_writable
-
-    def deliver(self, reference: MessageReference) -> None:
-        """Hand over a message."""
-        self._delivered[reference.seq] = reference
-        self._consumer.deliver(reference)
-
-    def held(self, references: Sequence[MessageReference]) -> list[MessageReference]:
-        """Return those of ``references`` that are delivered here and not acknowledged."""
-        return [one for one in references if one.seq in self._delivered]
-
-    def take(self, references: Sequence[MessageReference]) -> list[MessageReference]:
-        """Take those of ``references`` that are still delivered here."""
-        delivered = self._delivered
-        return [one for one in references if delivered.pop(one.seq, None) is not None]
-
-    def give_back_all(self, *, failed: bool) -> None:
-        """End the subscription and return what is not acknowledged."""
-        self.is_closed = True
-        self.queue.detach(self)
-        references = list(self._delivered.values())
-        self._delivered.clear()
-        self.queue.give_back(references, failed=failed)
-        self.queue.dispatch()
-
-    def fail(self, reason: str) -> None:
-        """End the consumer's connection."""
-        self._consumer.fail(reason)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 import stomp
+import uvloop
 from stomp.utils import Frame
 
 from broker.core.broker import Broker
@@ -37,7 +38,7 @@ class ServerUnderTest:
         journal_limits: JournalLimits | None,
         auto_commit: bool,
     ) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.port = 0
@@ -135,12 +136,12 @@ def connected(server: ServerUnderTest) -> Iterator[socket.socket]:
 
 def read_until(client: socket.socket, end: bytes) -> bytes:
     """Read until ``end`` came."""
-    data = b""
-    while end not in data:
+    data = bytearray()
+    while data.find(end, max(0, len(data) - 65_536 - len(end))) < 0:
         chunk = client.recv(65_536)
-        assert chunk, f"closed after {data!r}"
+        assert chunk, f"closed after {bytes(data[-1_000:])!r}"
         data += chunk
-    return data
+    return bytes(data)
 
 
 def read_to_the_end(client: socket.socket) -> bytes:
@@ -158,7 +159,52 @@ def test_an_error_is_read_whole_before_the_connection_closes() -> None:
         data = read_to_the_end(client)
         assert data.startswith(b"ERROR\n")
         assert b"unknown command 'NONSENSE'" in data
+        client.close()
         wait_until(lambda: server.connections == 0, what="the connection is forgotten")
+
+
+def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
+    """Its unread bytes do not reset the connection under the ERROR frame."""
+    with serving(max_body_bytes=1_000) as server, connected(server) as client:
+        head = b"SEND\ndestination:/queue/a\ncontent-length:50000000\n\n"
+        client.sendall(head)
+        assert select.select([client], [], [], 30)[0], "no ERROR came"
+        for _ in range(100):
+            client.sendall(b"x" * 50_000)
+        assert b"max-body-bytes" in read_to_the_end(client)
+
+
+def test_a_client_that_does_not_close_its_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an ERROR it has a while to close; then the broker does."""
+    monkeypatch.setattr("broker.server._LINGER_SECONDS", 0.2)
+    with serving() as server, connected(server) as client:
+        client.sendall(b"NONSENSE\n\n\0")
+        wait_until(lambda: server.connections == 0, what="the connection is cut off")
+
+
+def test_what_was_read_before_a_stop_is_answered() -> None:
+    """Receipts of what the store had when the node began to stop come before the reason."""
+    with serving(auto_commit=False) as server, connected(server) as client:
+        for number in range(3):
+            client.sendall(b"SEND\ndestination:/queue/a\nreceipt:%d\n\nx\0" % number)
+        wait_until(lambda: len(server.call(lambda: server.journal.waiting)) == 4, what="all read")
+        server.call(server.server.stop_reading)
+        server.call(server.broker.stop)
+        client.sendall(b"SEND\ndestination:/queue/a\nreceipt:late\n\nx\0")
+        server.call(server.journal.commit)
+        server.stop("the node is stopping")
+        data = read_to_the_end(client)
+        receipts = [data.index(b"receipt-id:%d" % number) for number in range(3)]
+        assert sorted(receipts) == receipts
+        assert receipts[-1] < data.index(b"the node is stopping")
+        assert b"receipt-id:late" not in data
+
+
+def test_a_node_that_stops_waits_for_nobody_long() -> None:
+    """A client that neither reads nor closes holds the hand-over up for a moment only."""
+    with serving() as server, connected(server):
+        server.stop("the node is stopping")
+        wait_until(lambda: server.connections == 0, what="the connection is cut off")
 
 
 def test_a_frame_too_large_is_refused_before_it_is_there() -> None:

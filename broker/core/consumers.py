@@ -1,0 +1,99 @@
+"""A queue's consumers: what each has of it, and whose turn it is."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.api import Consumer, MessageReference
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+class QueueSubscription:
+    """A consumer of a queue, with its credit."""
+
+    __slots__ = ("_consumer", "_delivered", "_prefetch", "_turns", "has_turn", "is_closed", "queue")
+
+    def __init__(self, queue: "Queue", turns: "Turns", consumer: Consumer, prefetch: int) -> None:
+        self.queue = queue
+        self.is_closed = False
+        self.has_turn = False
+        """Kept by ``Turns``."""
+        self._turns = turns
+        self._consumer = consumer
+        self._prefetch = prefetch
+        self._delivered: dict[int, MessageReference] = {}
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the consumer has credit and its socket takes more."""
+        has_credit = not self._prefetch or len(self._delivered) < self._prefetch
+        return has_credit and self._consumer.is_writable
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Hand over a message."""
+        self._delivered[reference.seq] = reference
+        self._consumer.deliver(reference)
+
+    def held(self, references: Sequence[MessageReference]) -> list[MessageReference]:
+        """Return those of ``references`` that are delivered here and not acknowledged."""
+        return [one for one in references if one.seq in self._delivered]
+
+    def take(self, references: Sequence[MessageReference]) -> list[MessageReference]:
+        """Take those of ``references`` that are still delivered here; that is credit again."""
+        delivered = self._delivered
+        taken = [one for one in references if delivered.pop(one.seq, None) is not None]
+        self._turns.join(self)
+        return taken
+
+    def resume(self) -> None:
+        """Go on delivering: the socket takes more."""
+        self._turns.join(self)
+        self.queue.resume()
+
+    def give_back_all(self, *, failed: bool) -> None:
+        """End the subscription and return what is not acknowledged."""
+        self.is_closed = True
+        self.queue.detach(self)
+        references = list(self._delivered.values())
+        self._delivered.clear()
+        self.queue.give_back(references, failed=failed)
+        self.queue.dispatch()
+
+
+class Turns:
+    """The consumers that may take a message, in turn.
+
+    One that turns out to have no credit, or a full socket, is left out until it says that this has
+    changed: finding the next costs the same however many wait for their clients.
+    """
+
+    __slots__ = ("_ring",)
+
+    def __init__(self) -> None:
+        self._ring: deque[QueueSubscription] = deque()
+
+    def join(self, subscription: QueueSubscription) -> None:
+        """Have a subscription asked again, as the last."""
+        if not subscription.has_turn and not subscription.is_closed:
+            subscription.has_turn = True
+            self._ring.append(subscription)
+
+    def leave(self, subscription: QueueSubscription) -> None:
+        """Ask a subscription no more."""
+        if subscription.has_turn:
+            subscription.has_turn = False
+            self._ring.remove(subscription)
+
+    def next(self) -> QueueSubscription | None:
+        """Return the subscription that is to have the next message, if any wants one."""
+        ring = self._ring
+        while ring:
+            candidate = ring[0]
+            if candidate.wants_more:
+                ring.rotate(-1)
+                return candidate
+            ring.popleft()
+            candidate.has_turn = False
+        return None

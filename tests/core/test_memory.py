@@ -1,0 +1,152 @@
+"""What a node holds in memory, and what it does while the store is behind."""
+
+import logging
+
+import pytest
+
+from broker.core.memory import MemoryBudget
+from journal.limits import JournalLimits
+from journal.memory import MemoryJournal
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+
+QUEUE = "/queue/orders"
+WAITING_ROWS = 2_000
+BACKLOG = 10_000
+
+
+class Idler:
+    """Holds memory that it gives up when asked."""
+
+    def __init__(self, budget: MemoryBudget, size: int) -> None:
+        self.size = size
+        self.asked: list[int] = []
+        self._budget = budget
+        budget.used += size
+        budget.register(self)
+
+    def shed(self, size: int) -> None:
+        """Give up what is asked for, as far as there is."""
+        self.asked.append(size)
+        given = min(size, self.size)
+        self.size -= given
+        self._budget.used -= given
+
+
+def test_a_budget_without_limit_always_has_room() -> None:
+    """``global-max-size`` -1 means what it means in Artemis."""
+    budget = MemoryBudget(-1)
+    budget.used = 1 << 39
+    assert budget.has_room(1 << 39)
+    assert budget.room > 1 << 30
+
+
+def test_a_budget_is_exact_at_its_limit() -> None:
+    """The last byte may be used, not one more."""
+    budget = MemoryBudget(100)
+    budget.used = 60
+    assert budget.room == 40
+    assert budget.has_room(40)
+    assert not budget.has_room(41)
+
+
+def test_room_is_made_by_one_holder_after_the_other() -> None:
+    """Nobody is asked for more than is missing, and not the same one first each time."""
+    budget = MemoryBudget(100)
+    first, second = Idler(budget, 50), Idler(budget, 50)
+    budget.make_room(30)
+    assert (first.asked, second.asked) == ([30], [])
+    budget.make_room(30)
+    assert (first.asked, second.asked) == ([30], [])
+    budget.make_room(60)
+    assert (first.asked, second.asked) == ([30], [30])
+
+
+def test_all_holders_are_asked_when_there_is_no_room_to_be_made() -> None:
+    """And the call ends."""
+    budget = MemoryBudget(100)
+    holders = [Idler(budget, 10) for _ in range(3)]
+    budget.make_room(1_000)
+    assert [holder.size for holder in holders] == [0, 0, 0]
+
+
+def backlog_under_a_slow_store(options: dict[str, object], *, expires_ms: int = 0) -> CoreUnderTest:
+    """Return the next live node on a long backlog, whose store answers when the test says so."""
+    core = CoreUnderTest(settings("orders", **options))
+    core.send(QUEUE, *["x"] * BACKLOG, expires_ms=expires_ms)
+    core.journal.store.fence_token = 2
+    slow = MemoryJournal(
+        core.journal.store,
+        token=2,
+        auto_commit=False,
+        limits=JournalLimits(max_waiting_rows=WAITING_ROWS),
+    )
+    successor = CoreUnderTest(settings("orders", **options), store=core.journal.store, token=2)
+    successor.journal = slow
+    successor.broker = type(successor.broker)(
+        settings("orders", **options),
+        slow,
+        lease_valid=lambda: True,
+        call_later=lambda *_: None,
+    )
+    return successor
+
+
+@pytest.mark.parametrize("expiry_address", [None, "expired"])
+def test_a_backlog_that_expired_is_moved_no_faster_than_it_is_stored(
+    expiry_address: str | None,
+) -> None:
+    """However long it is, what waits for the store stays bounded, and all of it is moved."""
+    core = backlog_under_a_slow_store({"expiry_address": expiry_address}, expires_ms=1)
+    consumer = core.consume(QUEUE)
+    most = 0
+    while core.journal.waiting:
+        most = max(most, len(core.journal.waiting))
+        core.journal.commit()
+        core.settle()
+    assert most <= 2 * WAITING_ROWS
+    assert consumer.texts == []
+    moved = BACKLOG if expiry_address else 0
+    assert len(core.journal.store.messages) == moved
+    assert core.broker.depths().get("expired", 0) == moved
+
+
+def test_a_backlog_is_consumed_no_faster_than_it_is_deleted() -> None:
+    """A consumer that acknowledges by receiving does not outrun the store; it gets everything."""
+    core = backlog_under_a_slow_store({})
+    consumer = core.consume(QUEUE, auto=True, prefetch=0)
+    assert len(core.journal.waiting) <= 2 * WAITING_ROWS
+    while core.journal.waiting:
+        core.journal.commit()
+        core.settle()
+    assert len(consumer.received) == BACKLOG
+    assert core.journal.store.messages == {}
+
+
+def test_messages_that_expire_without_an_address_are_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not a line for each of a million."""
+    core = CoreUnderTest(SETTINGS)
+    core.send(QUEUE, *["x"] * 50, expires_ms=1)
+    with caplog.at_level(logging.WARNING):
+        core.consume(QUEUE)
+    assert caplog.text.count("no expiry-address is configured") == 1
+    assert core.broker.queues()["orders"].counters.expired == 50
+
+
+def test_all_memory_is_given_back() -> None:
+    """However messages leave, nothing is left counted."""
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=1))
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "acknowledged", "dead", "given back")
+    core.send(QUEUE, "expired", expires_ms=1)
+    core.send(QUEUE, "volatile", persistent=False)
+    assert core.broker.bytes_in_memory > 0
+    consumer.acknowledge("acknowledged", "volatile")
+    consumer.reject("dead")
+    consumer.end.close(failed=False)
+    last = core.consume(QUEUE)
+    last.acknowledge("given back")
+    core.settle()
+    assert core.broker.depths() == {"orders": 0}
+    assert core.broker.bytes_in_memory == 0
