@@ -143,6 +143,13 @@ def test_an_error_frame_is_whole_whatever_the_message(
     assert frame.get(b"version") is None
 
 
+def test_the_header_of_an_error_is_its_first_line_and_short() -> None:
+    """Clients log it; whoever wants all reads the body."""
+    frame = parse_one(error_frame("x" * 300 + "\nmore", None, Version.V1_2), Version.V1_2)
+    assert frame.get(b"message") == "x" * 200
+    assert frame.body == b"x" * 300 + b"\nmore\n"
+
+
 def test_an_error_frame_may_name_the_versions() -> None:
     """For a client that shares none, which then knows what to ask for."""
     frame = parse_one(error_frame("no", None, Version.V1_2, names_versions=True), Version.V1_2)

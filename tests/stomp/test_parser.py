@@ -79,6 +79,13 @@ def test_lines_may_end_in_carriage_returns_in_each_version(version: Version) -> 
     assert parse(*(stream[i : i + 1] for i in range(len(stream))), version=version) == expected
 
 
+@pytest.mark.parametrize("body", [b"\n", b"\r\n", b"\n\nx", b"\r\n\r\nx", b"\r", b""])
+def test_line_ends_at_the_start_of_a_body_belong_to_it(body: bytes) -> None:
+    """The head ends at its first empty line, whichever way that is written."""
+    for head in (b"SEND\n\n", b"SEND\r\n\r\n", b"SEND\nk:v\r\n\n", b"SEND\r\nk:v\n\r\n"):
+        assert [seen[2] for seen in parse(head + body + b"\0")] == [body]
+
+
 def test_a_body_may_look_like_a_frame() -> None:
     """With a content-length nothing in the body is looked at, wherever it is cut."""
     body = b"\0\n\nSEND\ncontent-length:9\n\n\0\0"

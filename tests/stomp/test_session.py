@@ -158,6 +158,28 @@ def test_headers_keep_their_meaning_between_versions(sender: str, receiver: str)
     assert frame.get(b"path") == "a\\b"
 
 
+@pytest.mark.parametrize(
+    ("headers", "expires_ms", "priority", "is_stored"),
+    [
+        ({}, 0, 4, True),
+        ({"persistent": "true", "priority": "0", "expires": "0"}, 0, 0, True),
+        ({"persistent": "false"}, 0, 4, False),
+        ({"priority": "9", "expires": "99999999999999"}, 99_999_999_999_999, 9, True),
+        ({"priority": "10"}, 0, 9, True),
+    ],
+)
+def test_headers_that_mean_something_to_the_broker(
+    headers: dict[str, str], expires_ms: int, priority: int, is_stored: bool
+) -> None:
+    """persistent, which is true unless said otherwise, expires and priority."""
+    core = CoreUnderTest()
+    Client(core).send("SEND", "x", destination=QUEUE, **headers)
+    (reference,) = core.consume(QUEUE).received
+    assert reference.record.expires_ms == expires_ms
+    assert reference.record.priority == priority
+    assert core.stored_texts() == (["x"] if is_stored else [])
+
+
 def test_a_send_without_destination_is_an_error_with_its_receipt() -> None:
     """The ERROR names the frame it answers."""
     client = Client(CoreUnderTest())
@@ -271,6 +293,32 @@ def test_prefetch_count_bounds_deliveries() -> None:
         assert bodies(frames) == ["a", "b"]
         acknowledge(client, frames[0])
         assert bodies(client.frames()) == ["c"]
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual", "auto"])
+def test_a_prefetch_of_one_goes_on_with_each_acknowledgement(mode: str) -> None:
+    """Which with ack auto is the delivery itself."""
+    core = CoreUnderTest()
+    fill(core, "a", "b", "c")
+    client = Client(core)
+    received: list[str] = []
+    frames = client.subscribe(mode, prefetch_count="1")
+    while frames:
+        received += bodies(frames)
+        if mode == "auto":
+            break
+        assert len(frames) == 1
+        acknowledge(client, frames[0])
+        frames = client.frames()
+    assert received == ["a", "b", "c"]
+    assert core.stored_texts() == []
+
+
+def test_prefetch_has_a_limit_whatever_a_client_asks_for() -> None:
+    """What is delivered and not acknowledged is held in memory."""
+    core = CoreUnderTest()
+    fill(core, *("x" for _ in range(10_050)))
+    assert len(Client(core).subscribe(prefetch_count="1000000")) == 10_000
 
 
 def test_without_it_the_configured_prefetch_holds() -> None:
@@ -471,6 +519,20 @@ def test_open_transactions_are_bounded() -> None:
     client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
     client.send("SEND", "x" * 3_000, destination=QUEUE, transaction="t")
     assert "max-transaction-bytes 5000" in client.error()
+
+
+def test_acknowledgements_count_for_the_bound_of_transactions() -> None:
+    """A client cannot make a transaction endless with them either."""
+    core = CoreUnderTest()
+    fill(core, *("x" for _ in range(20)))
+    client = Client(core, limits=StompLimits(max_transaction_bytes=1_000))
+    frames = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    for frame in frames:
+        if not client.closed:
+            acknowledge(client, frame, transaction="t")
+    assert "max-transaction-bytes 1000" in client.error()
+    assert len(core.stored_texts()) == 20
 
 
 # --- the end
