@@ -329,7 +329,7 @@ class BrokerNode:
         broker = self._broker = Broker(
             self._settings,
             journal,
-            lease_valid=manager.is_lease_valid,
+            lease_valid=manager.may_deliver,
             call_later=lambda seconds, callback: loop.call_later(seconds, callback),
         )
         server = self._server = StompServer(broker, journal, self._settings.stomp_limits)
@@ -437,6 +437,13 @@ class BrokerNode:
             metrics.live_renewal_seconds if lock is Lock.LIVE else metrics.backup_renewal_seconds
         )
         histogram.observe(seconds)
+        if lock is Lock.LIVE and self._loop is not None:
+            _post(self._loop, self._go_on)
+
+    def _go_on(self) -> None:
+        """Deliver what a late renewal held back."""
+        if self._broker is not None:
+            self._broker.go_on()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

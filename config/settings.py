@@ -36,6 +36,8 @@ class DatabaseStoreSettings:
     jdbc_journal_sync_period: int = 5
     jdbc_allowed_time_diff: int = 250
     jdbc_max_page_size_bytes: int = 102_400
+    crash_detection: bool = True
+    """Orthia's own: replace a live node whose process is gone before its lease has run out."""
 
 
 class Role(Enum):

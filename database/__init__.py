@@ -21,6 +21,7 @@ from database.errors import (
     translate_errors,
 )
 from database.locks import for_share, named_lock
+from database.presence import PresenceLock, presence_lock
 from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
 from database.sqltime import UtcTimestamp, db_now, db_now_plus_ms, seconds_until
 from database.tables import fold_table_name
@@ -32,6 +33,7 @@ __all__ = [
     "DuplicateKey",
     "OpenTurnstile",
     "PermanentStoreError",
+    "PresenceLock",
     "SqliteTurnstile",
     "StoreError",
     "StoreUnavailable",
@@ -45,6 +47,7 @@ __all__ = [
     "fold_table_name",
     "for_share",
     "named_lock",
+    "presence_lock",
     "seconds_until",
     "translate_errors",
     "write_transaction",

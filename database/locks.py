@@ -19,6 +19,11 @@ _POLL_SECONDS = 0.05
 
 _Rows = TypeVar("_Rows", bound=Select[Any])
 
+_STATEMENTS = {
+    "postgresql": ("SELECT pg_try_advisory_lock(:key)", "SELECT pg_advisory_unlock(:key)"),
+    "mysql": ("SELECT GET_LOCK(:key, 0)", "SELECT RELEASE_LOCK(:key)"),
+}
+
 
 def for_share(select: _Rows, dialect: Dialect) -> _Rows:
     """Return the SELECT that also locks its rows against change until the transaction ends.
@@ -43,7 +48,8 @@ def named_lock(connection: Connection, name: str, timeout_seconds: float) -> Ite
         with _file_lock(connection, name, timeout_seconds):
             yield
         return
-    take, give_back, key = _statements(connection, name)
+    take, give_back = _STATEMENTS[connection.dialect.name]
+    key = lock_key(connection, name)
 
     def ask(statement: str) -> bool:
         with connection.begin():
@@ -60,15 +66,14 @@ def named_lock(connection: Connection, name: str, timeout_seconds: float) -> Ite
             connection.invalidate()  # the server frees the locks of a closed session
 
 
-def _statements(connection: Connection, name: str) -> tuple[str, str, int | str]:
+def lock_key(connection: Connection, name: str) -> int | str:
+    """Return what stands for ``name`` in the lock functions of PostgreSQL or MySQL."""
     if connection.dialect.name == "postgresql":
         # Advisory locks are numbered, within one database.
-        number = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
-        return "SELECT pg_try_advisory_lock(:key)", "SELECT pg_advisory_unlock(:key)", number
+        return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
     # User locks are named, within one server, by at most 64 characters.
     qualified = f"{connection.engine.url.database}/{name}"
-    key = "orthia-" + sha256(qualified.encode()).hexdigest()[:32]
-    return "SELECT GET_LOCK(:key, 0)", "SELECT RELEASE_LOCK(:key)", key
+    return "orthia-" + sha256(qualified.encode()).hexdigest()[:32]
 
 
 @contextmanager

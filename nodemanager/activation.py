@@ -7,8 +7,9 @@
 | P     | any              | wait: an operator stopped the live node and wants it so          |
 | F, N  | held             | wait: a live node is on its way                                  |
 | F, N  | free or expired  | wait for one expiration, then take it: that node died on its way |
+| not P | held by a node that is gone | take it over: see ``judge_holder``                     |
 
-The last line is Orthia's: without it a live node that dies between asking for failback and taking
+The fourth line is Orthia's: without it a live node that dies between asking for failback and taking
 the lock leaves nobody to serve. It is measured with the waiter's own stopwatch, and is safe because
 taking the lock is: a live node that comes after all finds it held.
 
@@ -17,9 +18,19 @@ the look and the taking.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 
-from nodemanager.lease import NodeManagerStatus, State
+from nodemanager.lease import LEASE_ONLY, LockStatus, NodeManagerStatus, State
+
+GRACE_PERIODS = 1.25
+"""For how many renew periods a node that has the presence lock must see no renewal before it takes
+the lease of a node that is gone; and how many a live node delivers after its last renewal began.
+
+One period brings a renewal if the holder is alive; the quarter is for its being late. Since the
+watch begins after the last renewal did, the holder has stopped delivering when it ends: that is why
+both are the same number.
+"""
 
 
 class Decision(Enum):
@@ -29,6 +40,8 @@ class Decision(Enum):
     TAKE = auto()
     TAKE_STALE = auto()
     """As TAKE, though the state is still that of a node on its way to be live."""
+    TAKE_OVER = auto()
+    """Take the lock though it has not expired: its holder is gone."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +52,64 @@ class BackupWatch:
     """Since when, on its stopwatch, nobody has held the live lock without the state saying L."""
 
 
+class Holder(Enum):
+    """What a node that has the presence lock knows of the live lock's holder."""
+
+    UNKNOWN = auto()
+    ALIVE = auto()
+    """It renews, though its presence lock was to be had: its session was lost, not its process."""
+    GONE = auto()
+
+
+@dataclass(frozen=True)
+class HolderWatch:
+    """What is remembered between two looks at a lock whose holder may be gone."""
+
+    present_since_seconds: float | None = None
+    lease: tuple[str | None, int, datetime | None] | None = None
+    unchanged_since_seconds: float = 0.0
+
+
+def judge_holder(
+    lock: LockStatus,
+    watch: HolderWatch,
+    *,
+    present_since_seconds: float | None,
+    now_seconds: float,
+    grace_seconds: float,
+) -> tuple[Holder, HolderWatch]:
+    """Return what the holder of ``lock`` is, for a node that has the presence lock since then.
+
+    ``now_seconds`` is read after ``lock`` was. A holder that has no presence lock to lose is never
+    taken for gone.
+    """
+    without = lock.holder_id is None or lock.holder_id.endswith(LEASE_ONLY)
+    if present_since_seconds is None or not lock.is_held or without:
+        return Holder.UNKNOWN, HolderWatch()
+    lease = (lock.holder_id, lock.token, lock.expiration_time)
+    seen = HolderWatch(present_since_seconds, lease, now_seconds)
+    if watch.present_since_seconds != present_since_seconds:
+        return Holder.UNKNOWN, seen
+    if watch.lease != lease:
+        return Holder.ALIVE, seen
+    if now_seconds - watch.unchanged_since_seconds < grace_seconds:
+        return Holder.UNKNOWN, watch
+    return Holder.GONE, watch
+
+
 def decide(
-    status: NodeManagerStatus, watch: BackupWatch, now_seconds: float, expiration_ms: int
+    status: NodeManagerStatus,
+    watch: BackupWatch,
+    now_seconds: float,
+    expiration_ms: int,
+    holder: Holder = Holder.UNKNOWN,
 ) -> tuple[Decision, BackupWatch]:
     """Return what to do now and what to remember."""
-    if status.live.is_held or status.state is State.PAUSED:
+    if status.state is State.PAUSED:
         return Decision.WAIT, BackupWatch()
+    if status.live.is_held:
+        taken = Decision.TAKE_OVER if holder is Holder.GONE else Decision.WAIT
+        return taken, BackupWatch()
     if status.state is State.LIVE:
         return Decision.TAKE, BackupWatch()
     since = now_seconds if watch.unheld_since_seconds is None else watch.unheld_since_seconds
@@ -55,6 +120,6 @@ def decide(
 
 def still_wanted(decision: Decision, state: State) -> bool:
     """Return whether the lock, now held, may be kept under the state read while holding it."""
-    if decision is Decision.TAKE_STALE:
+    if decision in (Decision.TAKE_STALE, Decision.TAKE_OVER):
         return state is not State.PAUSED
     return state is State.LIVE

@@ -399,6 +399,35 @@ class RenewalBeyondExpiration(Event):
     expiration_ms: int
 
 
+@dataclass(frozen=True)
+class PresenceLost(Event):
+    """The session of the presence lock ended, though the node runs; it asks for another."""
+
+    code: ClassVar[str] = "ORT100018"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "presence lock lost, asking for it again; the lease is not affected"
+    advice: ClassVar[str] = (
+        "Something ended a database session: a restart, an administrator, an idle limit, the"
+        " network. If it goes on, crash-detection is of no use here."
+    )
+
+
+@dataclass(frozen=True)
+class CrashDetected(Event):
+    """The live node's process is gone; its lease is taken over before it has run out."""
+
+    code: ClassVar[str] = "ORT100019"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "{holder} is gone: its presence lock was free and no renewal seen for {watched_ms} ms;"
+        " taking over {remaining_ms} ms before its lease runs out"
+    )
+    advice: ClassVar[str] = "Find out what became of that process."
+    holder: str
+    watched_ms: float
+    remaining_ms: float
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():

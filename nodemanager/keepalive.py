@@ -38,11 +38,13 @@ class KeepAlive:
         report: Callable[[Event], None],
         on_lost: Callable[[str], None],
         on_renewed: Callable[[float], None] = lambda _: None,
+        delivery_ms: float | None = None,
     ) -> None:
         """Prepare to keep ``lease``.
 
         ``on_lost`` gets the reason, from a scheduler or watchdog thread; ``on_renewed`` the
-        seconds each successful renewal took.
+        seconds each successful renewal took. ``delivery_ms`` is for how long after the beginning of
+        a renewal deliveries are allowed, if not for the whole of the lease.
         """
         self._locker = locker
         self._lease = lease
@@ -52,6 +54,8 @@ class KeepAlive:
         self._report = report
         self._on_lost = on_lost
         self._on_renewed = on_renewed
+        within_ms = expiration_ms if delivery_ms is None else min(delivery_ms, expiration_ms)
+        self._withheld_seconds = (expiration_ms - within_ms) / 1000
         self._changed = threading.Condition()
         self._lost: str | None = None
         self._stopped = False
@@ -74,6 +78,11 @@ class KeepAlive:
     def is_valid(self) -> bool:
         """Return whether the lease is certainly held; takes no lock, for the delivery path."""
         return self._lost is None and self._clock() < self._lease.deadline_seconds
+
+    def may_deliver(self) -> bool:
+        """Return whether no other node can be delivering; asked for every delivery."""
+        until = self._lease.deadline_seconds - self._withheld_seconds
+        return self._lost is None and self._clock() < until
 
     def start(self) -> None:
         """Begin to renew and to watch."""

@@ -33,6 +33,10 @@ class State(Enum):
     PAUSED = "P"
 
 
+LEASE_ONLY = ":lease-only"
+"""How the holder id of a node ends that has no presence lock beside its lease."""
+
+
 @dataclass(frozen=True)
 class Lease:
     """A lease as its holder knows it."""
@@ -66,6 +70,8 @@ class LockStatus:
     token: int
     expires_in_seconds: float | None
     """Negative once expired; None while nobody holds the lock."""
+    expiration_time: datetime | None = None
+    """The expiry itself; each renewal changes it."""
 
     @property
     def is_held(self) -> bool:

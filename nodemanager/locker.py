@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodemanager.errors import LockLost
 from nodemanager.lease import Lease, Lock, LockStatus, deadline
-from nodemanager.store import NodeManagerStore
+from nodemanager.store import Acquired, NodeManagerStore
 
 
 class Locker(ABC):
@@ -59,8 +59,21 @@ class LeaseDatabaseLocker(Locker):
 
     def try_acquire(self) -> Lease | None:
         """Take the lease if it is free or expired."""
+        return self._ask(
+            lambda: self._store.try_acquire(self._lock, self._holder_id, self._expiration_ms)
+        )
+
+    def take_over(self, seen: LockStatus) -> Lease | None:
+        """Take the lease of a holder that is gone, if it is as ``seen``; raises StoreError."""
+        return self._ask(
+            lambda: self._store.take_over(
+                self._lock, self._holder_id, self._expiration_ms, seen=seen
+            )
+        )
+
+    def _ask(self, request: Callable[[], Acquired | None]) -> Lease | None:
         asked = self._clock()
-        acquired = self._store.try_acquire(self._lock, self._holder_id, self._expiration_ms)
+        acquired = request()
         if acquired is None:
             return None
         self._on_database_time(acquired.database_time, asked, self._clock())

@@ -20,19 +20,38 @@ from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.rules import lease_query_timeout
 from config.settings import DatabaseStoreSettings, Role
-from database import Database, StoreError, StoreUnavailable, TransientStoreError
-from nodemanager.activation import BackupWatch, Decision, decide, still_wanted
+from database import (
+    Database,
+    PresenceLock,
+    StoreError,
+    StoreUnavailable,
+    TransientStoreError,
+    fold_table_name,
+    presence_lock,
+)
+from nodemanager.activation import (
+    GRACE_PERIODS,
+    BackupWatch,
+    Decision,
+    Holder,
+    HolderWatch,
+    decide,
+    judge_holder,
+    still_wanted,
+)
 from nodemanager.errors import Interrupted, LockAcquisitionTimeout, LockLost, NotHeld
 from nodemanager.events import (
     BackupAnnounced,
     BackupLockObtained,
     BackupStarted,
+    CrashDetected,
     Event,
     FenceAdvanced,
     LeaseLost,
     LiveLockObtained,
     LockReleased,
     NodeStarted,
+    PresenceLost,
     ReleaseFailed,
     StaleFailback,
     StateWritten,
@@ -44,8 +63,9 @@ from nodemanager.events import (
 from nodemanager.failover_log import FailoverLog, FailoverLogTable
 from nodemanager.judgement import DriftJudge
 from nodemanager.keepalive import KeepAlive
-from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.locker import LeaseDatabaseLocker
+from nodemanager.presence import PresenceKeeper
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.store import NodeManagerStore
 
@@ -55,6 +75,7 @@ LockListener = Callable[[str], None]
 _MAX_POLL_SECONDS = 0.5
 _MIN_POLL_SECONDS = 0.02
 _LOG_CLOSE_SECONDS = 2.0
+_IDLE_SECONDS = 0.5
 _HOLDER_ID_LENGTH = 128
 
 
@@ -77,9 +98,15 @@ def idle_limit_ms(expiration_ms: int) -> int:
     return expiration_ms // 2
 
 
-def new_holder_id(name: str) -> str:
-    """Return who holds a lock, for the table: node, host, process and a fresh UUID."""
+def new_holder_id(name: str, *, crash_detection: bool) -> str:
+    """Return who holds a lock, for the table: node, host, process and a fresh UUID.
+
+    It also says whether there is a presence lock beside the lease, since waiting nodes may be
+    configured otherwise.
+    """
     tail = f"@{socket.gethostname()[:40]}:{os.getpid()}:{uuid.uuid4()}"
+    if not crash_detection:
+        tail += LEASE_ONLY
     return name[: _HOLDER_ID_LENGTH - len(tail)] + tail
 
 
@@ -118,8 +145,10 @@ class JdbcNodeManager:
         name: str,
         log: FailoverLog,
         holder_id: str,
+        presence: PresenceLock | None = None,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
+        """Make a node manager; without ``presence`` a crash is noticed when the lease runs out."""
         self.holder_id = holder_id
         self.log = log
         self._stores = stores
@@ -141,7 +170,10 @@ class JdbcNodeManager:
         self._kept: dict[Lock, KeepAlive] = {}
         self._lock_listeners: list[LockListener] = []
         self._renewal_listener: Callable[[Lock, float], None] = lambda *_: None
+        self._presence = presence
+        self._keeper: PresenceKeeper | None = None
         self._interrupted = threading.Event()
+        self._wake = threading.Event()
         self._backup_lost = threading.Event()
         self._node_id: str | None = None
         self._outage_since: float | None = None
@@ -185,7 +217,13 @@ class JdbcNodeManager:
             # The fence waits for the batch in flight, which the server ends in time.
             fence=open_store("fence", store.jdbc_lock_expiration),
         )
-        holder_id = new_holder_id(name)
+        holder_id = new_holder_id(name, crash_detection=store.crash_detection)
+        presence = None
+        if store.crash_detection:
+            table = fold_table_name(database.dialect, store.node_manager_store_table_name)
+            presence = presence_lock(
+                database, f"{table}-presence", query_timeout_ms=store.jdbc_network_timeout
+            )
         log = FailoverLog(
             node_name=name,
             holder_id=holder_id,
@@ -194,7 +232,15 @@ class JdbcNodeManager:
             table=FailoverLogTable(database, store),
             listener=listener,
         )
-        manager = cls(stores, store, name=name, log=log, holder_id=holder_id, clock=clock)
+        manager = cls(
+            stores,
+            store,
+            name=name,
+            log=log,
+            holder_id=holder_id,
+            presence=presence,
+            clock=clock,
+        )
         manager._own_database = own_database
         return manager
 
@@ -216,6 +262,9 @@ class JdbcNodeManager:
         self.interrupt()
         for keep_alive in list(self._kept.values()):
             keep_alive.stop()
+            # So that its connection is back before the pool is closed, if the database answers.
+            keep_alive.wait_idle(_IDLE_SECONDS)
+        self._drop_presence()
         self.log.close(_LOG_CLOSE_SECONDS)
         if self._own_database is not None:
             self._own_database.dispose()
@@ -224,6 +273,7 @@ class JdbcNodeManager:
         """Make every present and later wait raise Interrupted."""
         self._interrupted.set()
         self._backup_lost.set()
+        self._wake.set()
 
     def read_node_id(self) -> str:
         """Return the node id of the pair; raises NotHeld before ``start``."""
@@ -253,6 +303,15 @@ class JdbcNodeManager:
         """Return whether the live lease is certainly held; cheap enough for every delivery."""
         keep_alive = self._kept.get(Lock.LIVE)
         return keep_alive is not None and keep_alive.is_valid()
+
+    def may_deliver(self) -> bool:
+        """Return whether no other node can be delivering.
+
+        With crash detection that is stricter than a valid lease: a renewal has begun within
+        ``GRACE_PERIODS`` of the renew period.
+        """
+        keep_alive = self._kept.get(Lock.LIVE)
+        return keep_alive is not None and keep_alive.may_deliver()
 
     def lease_seconds_remaining(self) -> float | None:
         """Return what the stopwatch leaves of the live lease; None if it is not held."""
@@ -293,11 +352,18 @@ class JdbcNodeManager:
     def _wait_for_live_lock(self, started: float) -> Lease:
         timeout_ms = self._settings.jdbc_lock_acquisition_timeout
         announced = False
+        watch = HolderWatch()
+        self._want_presence()
         while True:
             lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
             if lease is not None:
                 return lease
             status = self._patiently(self._lockers[Lock.LIVE].status)
+            holder, watch = self._judge_holder(status, watch)
+            if holder is Holder.GONE:
+                lease = self._take_over(status, watch)
+                if lease is not None:
+                    return lease
             if not announced:
                 self.log.emit(WaitingForLiveLock(Lock.LIVE, status.holder_id or "nobody"))
                 announced = True
@@ -327,6 +393,7 @@ class JdbcNodeManager:
             self._pause(self._until_free(self._patiently(self._lockers[Lock.BACKUP].status)))
         self._backup_lost.clear()
         self._keep(lease, self._lose_backup_lock)
+        self._want_presence()
         self.log.emit(BackupLockObtained(Lock.BACKUP, lease.token))
         self.log.emit(BackupStarted())
         holder = self._patiently(self.status).live.holder_id
@@ -337,23 +404,71 @@ class JdbcNodeManager:
 
         A backup lock lost meanwhile is waited for again. Raises LockLost, Interrupted.
         """
-        watch = BackupWatch()
+        watch, holder_watch = BackupWatch(), HolderWatch()
+        expiration_ms = self._settings.jdbc_lock_expiration
         while True:
             if self._backup_lost.is_set():
                 self._pause(0)
                 self._forget(Lock.BACKUP)
+                self._drop_presence()
                 self.start_backup()
-                watch = BackupWatch()
+                watch, holder_watch = BackupWatch(), HolderWatch()
             status = self._patiently(self.status)
-            expiration_ms = self._settings.jdbc_lock_expiration
-            decision, watch = decide(status, watch, self._clock(), expiration_ms)
+            holder, holder_watch = self._judge_holder(status.live, holder_watch)
+            decision, watch = decide(status, watch, self._clock(), expiration_ms, holder)
             if decision is Decision.WAIT:
                 self._pause(self._until_free(status.live))
                 continue
-            lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
+            if decision is Decision.TAKE_OVER:
+                lease = self._take_over(status.live, holder_watch)
+            else:
+                lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
             if lease is not None and self._keeps(lease, decision, watch):
                 overdue = -(status.live.expires_in_seconds or 0.0)
                 return self._activate(lease, detection_ms=max(0.0, overdue * 1000))
+
+    def _judge_holder(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:
+        """Judge the live lock's holder; one that is alive gets its presence lock back."""
+        keeper = self._keeper
+        holder, watch = judge_holder(
+            live,
+            watch,
+            present_since_seconds=keeper.held_since_seconds if keeper else None,
+            now_seconds=self._clock(),
+            grace_seconds=self._grace_seconds(),
+        )
+        if holder is Holder.ALIVE and keeper is not None:
+            keeper.stand_back()
+        return holder, watch
+
+    def _take_over(self, live: LockStatus, watch: HolderWatch) -> Lease | None:
+        lease = self._patiently(lambda: self._lockers[Lock.LIVE].take_over(live))
+        if lease is not None:
+            watched_ms = (self._clock() - watch.unchanged_since_seconds) * 1000
+            remaining_ms = (live.expires_in_seconds or 0.0) * 1000
+            holder = live.holder_id or "nobody"
+            self.log.emit(CrashDetected(holder, watched_ms, remaining_ms))
+        return lease
+
+    def _grace_seconds(self) -> float:
+        return GRACE_PERIODS * self._settings.jdbc_lock_renew_period / 1000
+
+    def _want_presence(self) -> None:
+        if self._presence is None or self._keeper is not None:
+            return
+        self._keeper = PresenceKeeper(
+            self._presence,
+            period_seconds=self._settings.jdbc_lock_renew_period / 1000,
+            clock=self._clock,
+            obtained=self._wake.set,
+            lost=lambda: self.log.emit(PresenceLost()),
+        )
+        self._keeper.start()
+
+    def _drop_presence(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.stop()
 
     def _keeps(self, lease: Lease, decision: Decision, watch: BackupWatch) -> bool:
         state = self._patiently(self.status).state
@@ -445,6 +560,7 @@ class JdbcNodeManager:
             report=self.log.emit,
             on_lost=lambda reason: on_lost(lease, reason),
             on_renewed=lambda seconds: self._renewal_listener(lease.lock, seconds),
+            delivery_ms=self._grace_seconds() * 1000 if self._presence is not None else None,
         )
         self._kept[lease.lock] = keep_alive
         keep_alive.start()
@@ -475,8 +591,15 @@ class JdbcNodeManager:
         keep_alive.wait_idle(lease_query_timeout(self._settings) / 1000)
         lease = keep_alive.lease
         self._kept.pop(lock, None)
-        if not valid:
-            return
+        try:
+            if valid:
+                self._give_back(lock, lease)
+        finally:
+            if not self._kept:
+                # After the lease: whoever is woken by it finds the lock free.
+                self._drop_presence()
+
+    def _give_back(self, lock: Lock, lease: Lease) -> None:
         try:
             self._lockers[lock].release(lease)
         except StoreError as error:
@@ -499,7 +622,10 @@ class JdbcNodeManager:
         return min(period, max(_MIN_POLL_SECONDS, status.expires_in_seconds))
 
     def _pause(self, seconds: float) -> None:
-        if self._interrupted.wait(seconds):
+        """Wait, or until there is something to look at; raises Interrupted."""
+        if self._wake.wait(seconds):
+            self._wake.clear()
+        if self._interrupted.is_set():
             raise Interrupted("the node is being stopped")
 
     def _patiently(self, ask: Callable[[], _Result]) -> _Result:

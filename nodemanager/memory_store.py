@@ -29,7 +29,11 @@ class MemoryNodeManagerStore(NodeManagerStore):
         """Row 4; a journal in memory compares with it."""
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(0, UTC) + timedelta(seconds=self._clock())
+        return self._at(self._clock())
+
+    @staticmethod
+    def _at(seconds: float) -> datetime:
+        return datetime.fromtimestamp(0, UTC) + timedelta(seconds=seconds)
 
     def _matches(self, lock: Lock, holder_id: str, token: int) -> bool:
         row = self._rows[lock]
@@ -41,10 +45,28 @@ class MemoryNodeManagerStore(NodeManagerStore):
             row, now = self._rows[lock], self._clock()
             if row.holder_id not in (None, holder_id) and row.expires_seconds > now:
                 return None
-            row.holder_id = holder_id
-            row.expires_seconds = now + expiration_ms / 1000
-            row.token += 1
-            return Acquired(row.token, self._now())
+            return self._take(lock, holder_id, expiration_ms)
+
+    def take_over(
+        self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
+    ) -> Acquired | None:
+        """Take the lock if nothing has changed."""
+        with self._mutex:
+            now = self._lock_status(lock)
+            if (now.holder_id, now.token, now.expiration_time) != (
+                seen.holder_id,
+                seen.token,
+                seen.expiration_time,
+            ):
+                return None
+            return self._take(lock, holder_id, expiration_ms)
+
+    def _take(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired:
+        row = self._rows[lock]
+        row.holder_id = holder_id
+        row.expires_seconds = self._clock() + expiration_ms / 1000
+        row.token += 1
+        return Acquired(row.token, self._now())
 
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
         """Set the expiry anew."""
@@ -111,5 +133,7 @@ class MemoryNodeManagerStore(NodeManagerStore):
 
     def _lock_status(self, lock: Lock) -> LockStatus:
         row = self._rows[lock]
-        left = None if row.holder_id is None else row.expires_seconds - self._clock()
-        return LockStatus(lock, row.holder_id, row.token, left)
+        if row.holder_id is None:
+            return LockStatus(lock, None, row.token, None)
+        left = row.expires_seconds - self._clock()
+        return LockStatus(lock, row.holder_id, row.token, left, self._at(row.expires_seconds))

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Engine,
     MetaData,
@@ -55,22 +56,54 @@ class SqlNodeManagerStore(NodeManagerStore):
     def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
         """Take the lock if it is free or expired, by one UPDATE."""
         c = self._table.c
-        free = or_(
-            c.holder_id.is_(None),
-            c.holder_expiration_time.is_(None),
-            c.holder_expiration_time <= db_now(),
-            c.holder_id == holder_id,
+        return self._take(
+            lock,
+            holder_id,
+            expiration_ms,
+            or_(
+                c.holder_id.is_(None),
+                c.holder_expiration_time.is_(None),
+                c.holder_expiration_time <= db_now(),
+                c.holder_id == holder_id,
+            ),
+            f"acquire the {lock.name.lower()} lock",
         )
+
+    def take_over(
+        self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
+    ) -> Acquired | None:
+        """Take the lock if nothing has changed, by one UPDATE."""
+        c = self._table.c
+        return self._take(
+            lock,
+            holder_id,
+            expiration_ms,
+            and_(
+                c.holder_id == seen.holder_id,
+                c.holder_token == seen.token,
+                c.holder_expiration_time == seen.expiration_time,
+            ),
+            f"take over the {lock.name.lower()} lock",
+        )
+
+    def _take(
+        self,
+        lock: Lock,
+        holder_id: str,
+        expiration_ms: int,
+        condition: ColumnElement[bool],
+        what: str,
+    ) -> Acquired | None:
+        c = self._table.c
         take = (
             update(self._table)
-            .where(c.id == int(lock), free)
+            .where(c.id == int(lock), condition)
             .values(
                 holder_id=holder_id,
                 holder_expiration_time=db_now_plus_ms(expiration_ms),
                 holder_token=c.holder_token + 1,
             )
         )
-        what = f"acquire the {lock.name.lower()} lock"
         with self._urgent(), write_transaction(self._engine, what) as connection:
             if not self._update_one(connection, take):
                 return None
@@ -185,4 +218,4 @@ class SqlNodeManagerStore(NodeManagerStore):
 
 def _lock_status(lock: Lock, row: Row[Any]) -> LockStatus:
     left = None if row.holder_id is None or row.left is None else float(row.left)
-    return LockStatus(lock, row.holder_id, int(row.holder_token), left)
+    return LockStatus(lock, row.holder_id, int(row.holder_token), left, row.holder_expiration_time)

@@ -26,6 +26,16 @@ class NodeManagerStore(ABC):
         """
 
     @abstractmethod
+    def take_over(
+        self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
+    ) -> Acquired | None:
+        """Take ``lock``, though it has not expired, if it is exactly as ``seen``.
+
+        Holder, token and expiry: a renewal in between is a None. Whoever calls this knows by other
+        means that the holder is gone.
+        """
+
+    @abstractmethod
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
         """Set the expiry anew, if holder and token match; return the database's time.
 

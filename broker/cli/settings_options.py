@@ -168,15 +168,19 @@ def policy_options(command: _Command) -> _Command:
 
     decorated: Any = with_policy
     for name, setting in reversed(_POLICY_FIELDS.items()):
-        element = name.replace("_", "-")
-        decorated = click.option(
-            f"--{element}/--no-{element}",
-            name,
-            default=None,
-            help=f"<{element}>; default {str(setting.default).lower()}.",
-        )(decorated)
+        decorated = _switch(name, setting)(decorated)
     result: _Command = decorated
     return result
+
+
+def _switch(name: str, setting: "Field[Any]") -> Callable[[Any], Any]:
+    element = name.replace("_", "-")
+    return click.option(
+        f"--{element}/--no-{element}",
+        name,
+        default=None,
+        help=f"<{element}>; default {str(setting.default).lower()}.",
+    )
 
 
 def apply_policy(base: HaPolicy, role: Role, given: Mapping[str, bool]) -> HaPolicy:
@@ -204,6 +208,8 @@ def _store_option(setting: "Field[Any]") -> Callable[[Any], Any]:
             multiple=True,
             help="Property of the connection pool; repeatable.",
         )
+    if kind is bool:
+        return _switch(name, setting)
     if kind == Secret | None:
         return click.option(
             f"--{element}",

@@ -120,6 +120,7 @@ class Broker:
         self._sweep_at = MIN_SWEEP
         self._in_flight: dict[int, int] = {}
         self._running = True
+        self._held_back = False
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding):
                 self._open_queue(binding, unread_up_to=journal.recovery_horizon)
@@ -158,7 +159,21 @@ class Broker:
 
     def may_deliver(self) -> bool:
         """Return whether a delivery is allowed at this moment."""
-        return self._running and self._lease_valid()
+        allowed = self._running and self._lease_valid()
+        if not allowed:
+            self._held_back = True
+        return allowed
+
+    def go_on(self) -> None:
+        """Deliver again, if deliveries were held back for want of a lease that is now valid."""
+        if not self._held_back or not self._running or not self._lease_valid():
+            return
+        self._held_back = False
+        for queue in list(self._queues.values()):
+            queue.resume()
+        for address in self._addresses.values():
+            for subscription in list(address.subscribers):
+                subscription.resume()
 
     def _room(self) -> None:
         """Have queues read on that held back because the journal was full."""

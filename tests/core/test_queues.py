@@ -65,7 +65,7 @@ def test_nothing_is_delivered_without_a_valid_lease() -> None:
     core.send(QUEUE, "a")
     assert consumer.texts == []
     core.lease_valid = True
-    consumer.end.resume()
+    core.broker.go_on()
     assert consumer.texts == ["a"]
 
 

@@ -21,8 +21,10 @@ from nodemanager import (
     State,
 )
 from nodemanager.events import (
+    CrashDetected,
     Event,
     LeaseLost,
+    PresenceLost,
     ReleaseFailed,
     StaleFailback,
     StoreRecovered,
@@ -204,16 +206,65 @@ def test_a_returning_live_node_gets_its_place_back(nodes: Nodes) -> None:
     waiting.result(30)
 
 
-def test_a_live_node_that_dies_on_its_way_does_not_leave_the_pair_down(nodes: Nodes) -> None:
-    """State F and nobody live for an expiration: the backup takes over, and says why."""
-    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+@pytest.mark.parametrize(("detects", "said"), [(True, CrashDetected), (False, StaleFailback)])
+def test_a_live_node_that_dies_on_its_way_does_not_leave_the_pair_down(
+    nodes: Nodes, detects: bool, said: type[Event]
+) -> None:
+    """State F and nobody live: the backup takes over, sooner or later, and says why."""
+    live = nodes("a", crash_detection=detects)
+    backup = nodes("b", Role.BACKUP, crash_detection=detects)
     live.manager.start()
     live.manager.start_live_node()
     taking_over = backup.wait_as_backup()
     wait_until(backup.manager.is_backup_live, what="the backup waits")
     live.vanish()
     taking_over.result(60)
-    assert backup.has_said(StaleFailback)
+    assert backup.has_said(said)
+
+
+def test_a_crash_is_noticed_long_before_the_lease_runs_out(nodes: Nodes) -> None:
+    """The lease has most of a minute left when the backup becomes live."""
+    live = nodes("a", jdbc_lock_expiration=60_000)
+    backup = nodes("b", Role.BACKUP, jdbc_lock_expiration=60_000)
+    token = live.go_live()
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    live.vanish()
+    taking_over.result(50)
+    assert backup.manager.fencing_token == token + 1
+    assert backup.has_said(CrashDetected)
+
+
+def test_a_restarted_live_node_need_not_wait_for_its_former_self(nodes: Nodes) -> None:
+    """A single node that was killed and started again serves within a few renew periods."""
+    former = nodes("a", jdbc_lock_expiration=60_000)
+    former.go_live()
+    former.vanish()
+    again = nodes("a", jdbc_lock_expiration=60_000)
+    again.soon(again.go_live).result(50)
+    assert again.has_said(CrashDetected)
+
+
+def test_a_live_node_whose_session_alone_was_lost_stays_live(nodes: Nodes) -> None:
+    """The waiting backup sees it renew, gives the presence lock back, and goes on waiting."""
+    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+    token = live.go_live()
+    wait_until(lambda: presence(live) is not None, what="the live node has the presence lock")
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    assert live.manager._presence is not None
+    live.manager._presence.release()
+    live.wait_for(PresenceLost)
+    wait_until(lambda: presence(live) is not None, what="it has the presence lock again")
+    assert not taking_over.done()
+    assert live.lost == []
+    assert live.manager.fencing_token == token
+
+
+def presence(node: Node) -> float | None:
+    """Return since when a node has the presence lock."""
+    keeper = node.manager._keeper
+    return None if keeper is None else keeper.held_since_seconds
 
 
 def test_a_live_node_gives_up_when_the_lock_is_not_to_be_had(nodes: Nodes) -> None:

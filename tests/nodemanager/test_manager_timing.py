@@ -42,7 +42,7 @@ class Simulation:
         settings = SqliteServer(directory).settings(
             "unused", jdbc_lock_expiration=EXPIRATION_MS, jdbc_lock_renew_period=9_000
         )
-        holder_id = new_holder_id("me")
+        holder_id = new_holder_id("me", crash_detection=False)
         log = FailoverLog(
             node_name="me", holder_id=holder_id, role="backup", listener=self.events.append
         )

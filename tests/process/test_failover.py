@@ -17,7 +17,15 @@ from database import Database
 from nodemanager import State
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.process.clients import Consumer, Producer, receive_all
-from tests.process.nodes import Cluster, NodeProcess, accepts, cluster, free_port, wait_any_serving
+from tests.process.nodes import (
+    RENEW_PERIOD_MS,
+    Cluster,
+    NodeProcess,
+    accepts,
+    cluster,
+    free_port,
+    wait_any_serving,
+)
 from tests.support.servers import ServerProcess, url_with_password
 from tests.support.waiting import wait_until
 
@@ -335,6 +343,50 @@ def test_the_nodes_of_one_data_directory_log_in_files_of_their_own(pair_on: Clus
     assert roles["BackupAnnounced"] == "backup"
     assert roles["BackupActive"] == "live"
     assert re.search(r"AMQ221010 backup live: ", backup.log)
+
+
+def test_a_crash_is_noticed_before_the_lease_runs_out(pair_on: Cluster) -> None:
+    """kill -9 with a lease of an hour: the backup takes over all the same, and loses nothing."""
+    live, backup = pair_on.pair(jdbc_lock_expiration=3_600_000)
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(100)
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(100)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+    assert "ORT100019" in pair_on.codes()
+
+
+def test_a_paused_live_node_keeps_its_whole_lease(
+    pair_on: Cluster, database: Database, store_settings: DatabaseStoreSettings
+) -> None:
+    """Stopped for many renew periods and then resumed, it is live as before."""
+    live, backup = pair_on.pair(jdbc_lock_expiration=60_000)
+    store = SqlNodeManagerStore(database, store_settings, database.engine)
+    token = store.status().live.token
+    live.signal(signal.SIGSTOP)
+    wait_until(
+        lambda: (store.status().live.expires_in_seconds or 0) < 60 - 20 * RENEW_PERIOD_MS / 1000,
+        what="twenty renew periods without a renewal",
+    )
+    live.signal(signal.SIGCONT)
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(live.port, QUEUE, receipted)
+    assert store.status().live.token == token
+    assert not accepts(backup.port)
+
+
+def test_crash_detection_can_be_switched_off(pair_on: Cluster) -> None:
+    """Then a crash is noticed when the lease has run out, and only then."""
+    live, backup = pair_on.pair(crash_detection=False)
+    live.kill()
+    backup.wait_serving()
+    codes = pair_on.codes()
+    assert "AMQ221010" in codes
+    assert "ORT100019" not in codes
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)

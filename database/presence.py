@@ -1,0 +1,200 @@
+"""A presence lock: held by a session, and freed by the database the moment the session ends.
+
+PostgreSQL frees a session's advisory locks when its socket closes, MySQL those of GET_LOCK, and the
+operating system a file lock: a process that dies lets go at once, whatever its leases say. One that
+is merely frozen holds on. Nothing is decided by a presence lock alone; it tells where to look.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from config.dialects import Dialect
+from database.engine import Database
+from database.errors import StoreUnavailable, translate_errors
+from database.locks import lock_key
+
+_FILE_POLL_SECONDS = 0.02
+_LOCK_NOT_AVAILABLE = "55P03"
+_DEAD_HOST_SECONDS = 1
+"""Between the probes by which PostgreSQL notices that the host of a session is gone; three fail."""
+
+
+class PresenceLock(Protocol):
+    """One lock, asked for and held by one object; not for several threads at once."""
+
+    def acquire(self, timeout_seconds: float) -> bool:
+        """Wait for the lock, in the database where it can; return whether it is held now.
+
+        Raises StoreError.
+        """
+
+    def is_held(self) -> bool:
+        """Ask the session whether it still is; raises nothing: a lost session holds none."""
+
+    def release(self) -> None:
+        """Let go by ending the session; raises nothing."""
+
+
+def presence_lock(database: Database, name: str, *, query_timeout_ms: int) -> PresenceLock:
+    """Return the presence lock of this name, the same for all processes on ``database``.
+
+    ``query_timeout_ms`` bounds each call beside the time it waits for the lock.
+    """
+    if database.dialect is Dialect.SQLITE:
+        path = Path(str(database.engine.url.database))
+        return _FilePresenceLock(path.with_name(f"{path.name}-{name}"))
+    engine = database.dedicated_engine("presence", query_timeout_ms=query_timeout_ms)
+    if database.dialect is Dialect.POSTGRESQL:
+        return _PostgresqlPresenceLock(engine, name)
+    return _MysqlPresenceLock(engine, name)
+
+
+class _SessionPresenceLock:
+    """A lock of a database session, which is kept checked out of its engine for as long."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._name = name
+        self._connection: Connection | None = None
+        self._held = False
+
+    def acquire(self, timeout_seconds: float) -> bool:
+        try:
+            with translate_errors("acquire the presence lock"):
+                if self._connection is None:
+                    self._connection = self._engine.connect()
+                    self._prepare(self._connection)
+                self._held = self._take(self._connection, timeout_seconds)
+        except BaseException:
+            self.release()
+            raise
+        return self._held
+
+    def is_held(self) -> bool:
+        if not self._held or self._connection is None:
+            return False
+        try:
+            held = self._asks(self._connection)
+        except DBAPIError:
+            held = False
+        if not held:
+            self.release()
+        return held
+
+    def release(self) -> None:
+        self._held = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(DBAPIError):
+                connection.invalidate()
+                connection.close()
+
+    def _prepare(self, connection: Connection) -> None:
+        """Set up a new session."""
+
+    def _take(self, connection: Connection, timeout_seconds: float) -> bool:
+        raise NotImplementedError
+
+    def _asks(self, connection: Connection) -> bool:
+        raise NotImplementedError
+
+
+class _PostgresqlPresenceLock(_SessionPresenceLock):
+    def _prepare(self, connection: Connection) -> None:
+        # The server's own default notices a dead host after two hours.
+        connection.execute(
+            text(
+                f"SET tcp_keepalives_idle = {_DEAD_HOST_SECONDS};"
+                f" SET tcp_keepalives_interval = {_DEAD_HOST_SECONDS};"
+                " SET tcp_keepalives_count = 3"
+            )
+        )
+
+    def _take(self, connection: Connection, timeout_seconds: float) -> bool:
+        number = lock_key(connection, self._name)
+        connection.execute(text(f"SET lock_timeout = {max(1, round(timeout_seconds * 1000))}"))
+        try:
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": number})
+        except DBAPIError as error:
+            if getattr(error.orig, "pgcode", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            connection.rollback()
+            return False
+        return True
+
+    def _asks(self, connection: Connection) -> bool:
+        connection.execute(text("SELECT 1"))
+        return True
+
+
+class _MysqlPresenceLock(_SessionPresenceLock):
+    def _take(self, connection: Connection, timeout_seconds: float) -> bool:
+        answer = connection.execute(
+            text("SELECT GET_LOCK(:key, :seconds)"),
+            {"key": lock_key(connection, self._name), "seconds": max(1, round(timeout_seconds))},
+        )
+        return answer.scalar() == 1
+
+    def _asks(self, connection: Connection) -> bool:
+        key = lock_key(connection, self._name)
+        answer = connection.execute(
+            text("SELECT IS_USED_LOCK(:key) = CONNECTION_ID()"), {"key": key}
+        )
+        return bool(answer.scalar())
+
+
+class _FilePresenceLock:
+    """A lock of the operating system on a file beside an SQLite database."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, timeout_seconds: float) -> bool:
+        if self._descriptor is not None:
+            return True
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._path, flags, 0o660)
+        except OSError as error:
+            raise StoreUnavailable(f"acquire the presence lock {self._path}: {error}") from None
+        give_up_seconds = time.monotonic() + timeout_seconds
+        while not _lock(descriptor):
+            if time.monotonic() >= give_up_seconds:
+                os.close(descriptor)
+                return False
+            time.sleep(_FILE_POLL_SECONDS)
+        self._descriptor = descriptor
+        return True
+
+    def is_held(self) -> bool:
+        """Held for as long as the file is the one that others would lock."""
+        if self._descriptor is None:
+            return False
+        try:
+            same = os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except OSError:
+            same = False
+        if not same:
+            self.release()
+        return same
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

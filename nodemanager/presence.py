@@ -1,0 +1,101 @@
+"""The presence lock of a node: asked for, watched and let go on a thread of its own.
+
+A node that is live, or next in line, wants it. Whoever is live has it for as long as its process
+lives; whoever waits blocks in the database and is woken when that process is gone, or has handed
+over. What to make of having it is decided elsewhere (``nodemanager.activation``).
+"""
+
+import threading
+from collections.abc import Callable
+
+from config.errors import OrthiaError
+from database import PresenceLock
+
+_ACQUIRE_SECONDS = 1.0
+"""How long one request waits in the database; between two of them the thread may be stopped."""
+_CLOSE_SECONDS = 3.0
+
+
+class PresenceKeeper:
+    """Wants the lock from ``start`` to ``stop``."""
+
+    def __init__(
+        self,
+        lock: PresenceLock,
+        *,
+        period_seconds: float,
+        clock: Callable[[], float],
+        obtained: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        """Prepare to keep ``lock``, looking each ``period_seconds`` whether it is still held.
+
+        ``obtained`` and ``lost`` are called on the keeper's thread.
+        """
+        self._lock = lock
+        self._period_seconds = period_seconds
+        self._clock = clock
+        self._obtained = obtained
+        self._lost = lost
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._stand_back = False
+        self._held_since: float | None = None
+        self._thread = threading.Thread(target=self._run, name="orthia-presence", daemon=True)
+
+    @property
+    def held_since_seconds(self) -> float | None:
+        """Since when, on the stopwatch, the lock is held as far as is known; None if it is not."""
+        return self._held_since
+
+    def start(self) -> None:
+        """Begin to ask for the lock."""
+        self._thread.start()
+
+    def stand_back(self) -> None:
+        """Let the lock go for a period: it belongs to a node that is alive."""
+        with self._changed:
+            self._held_since = None
+            self._stand_back = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let the lock go and end the thread; bounded, whatever the database does."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            if self._held_since is None:
+                self._ask()
+            elif not self._lock.is_held():
+                self._held_since = None
+                self._lost()
+                continue
+            else:
+                self._wait(self._period_seconds)
+            if self._stand_back:
+                self._lock.release()
+                self._stand_back = False
+                self._wait(self._period_seconds)
+        self._held_since = None
+        self._lock.release()
+
+    def _ask(self) -> None:
+        try:
+            held = self._lock.acquire(_ACQUIRE_SECONDS)
+        except OrthiaError:
+            # The keep-alive tells of a database that is away; here it is only asked again.
+            self._wait(self._period_seconds)
+            return
+        if held and not self._stopped:
+            self._held_since = self._clock()
+            self._obtained()
+
+    def _wait(self, seconds: float) -> None:
+        with self._changed:
+            if not self._stopped and not self._stand_back:
+                self._changed.wait(seconds)

@@ -1,0 +1,308 @@
+"""Presence: a lock that ends with its process, and what a waiting node makes of that."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.settings import DatabaseStoreSettings
+from database import Database, PresenceLock, StoreUnavailable, presence_lock
+from nodemanager.activation import (
+    GRACE_PERIODS,
+    BackupWatch,
+    Decision,
+    Holder,
+    HolderWatch,
+    decide,
+    judge_holder,
+)
+from nodemanager.lease import LEASE_ONLY, Lock, LockStatus, State
+from nodemanager.presence import PresenceKeeper
+from tests.nodemanager.conftest import ManualClock
+from tests.nodemanager.test_rules import NOW, status
+from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
+
+GRACE = 2.5
+
+
+# --- the lock itself, on each DBMS
+
+Maker = Callable[[], PresenceLock]
+
+
+@pytest.fixture
+def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
+    """Give a maker of locks of one name, each with a session of its own."""
+    databases: list[Database] = []
+    made: list[PresenceLock] = []
+
+    def make() -> PresenceLock:
+        databases.append(Database.from_settings(store_settings))
+        made.append(presence_lock(databases[-1], "test-presence", query_timeout_ms=10_000))
+        return made[-1]
+
+    yield make
+    for lock in made:
+        lock.release()
+    for database in databases:
+        database.dispose()
+
+
+def test_one_session_holds_the_lock(locks: Maker) -> None:
+    """Others do not get it until it is let go; asking for it again while it is held is harmless."""
+    first, second = locks(), locks()
+    assert first.acquire(1.0)
+    assert first.is_held()
+    assert first.acquire(1.0)
+    assert not second.acquire(1.0)
+    assert not second.is_held()
+    first.release()
+    assert not first.is_held()
+    assert second.acquire(1.0)
+
+
+def test_whoever_waits_is_woken_by_the_release(locks: Maker) -> None:
+    """The database wakes the waiter, long before its time is up."""
+    first, second = locks(), locks()
+    assert first.acquire(1.0)
+    got = threading.Event()
+
+    def wait() -> None:
+        if second.acquire(60.0):
+            got.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    first.release()
+    assert got.wait(30)
+    waiting.join()
+
+
+@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+def test_a_session_that_is_gone_holds_nothing(private_server: ServerProcess) -> None:
+    """After a restart of the database the lock is nobody's, and can be had again."""
+    database = Database.from_settings(private_server.settings(private_server.create_database()))
+    lock = presence_lock(database, "test-presence", query_timeout_ms=2_000)
+    assert lock.acquire(1.0)
+    private_server.kill()
+    assert not lock.is_held()
+    with pytest.raises(StoreUnavailable):
+        lock.acquire(1.0)
+    private_server.start()
+    assert lock.acquire(5.0)
+    lock.release()
+    database.dispose()
+
+
+# --- the keeper
+
+
+class ScriptedLock:
+    """A presence lock the test gives and takes."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.held = False
+        self.releases = 0
+        self.asked = 0
+        self.error: StoreUnavailable | None = None
+
+    def acquire(self, timeout_seconds: float) -> bool:
+        """Wait for the test."""
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        self.held = self.free.wait(min(timeout_seconds, 0.05))
+        return self.held
+
+    def is_held(self) -> bool:
+        """Say what the test says."""
+        return self.held
+
+    def release(self) -> None:
+        """Note it."""
+        self.held = False
+        self.releases += 1
+
+
+class KeeperUnderTest:
+    """A keeper and what it said."""
+
+    def __init__(self) -> None:
+        self.lock = ScriptedLock()
+        self.obtained = threading.Semaphore(0)
+        self.lost = threading.Event()
+        self.keeper = PresenceKeeper(
+            self.lock,
+            period_seconds=0.01,
+            clock=ManualClock(),
+            obtained=self.obtained.release,
+            lost=self.lost.set,
+        )
+
+
+@pytest.fixture
+def subject() -> Iterator[KeeperUnderTest]:
+    """Give a keeper that runs."""
+    made = KeeperUnderTest()
+    made.keeper.start()
+    yield made
+    made.keeper.stop()
+
+
+def test_the_keeper_says_when_it_has_the_lock(subject: KeeperUnderTest) -> None:
+    """And not before."""
+    assert subject.keeper.held_since_seconds is None
+    subject.lock.free.set()
+    assert subject.obtained.acquire(timeout=30)
+    assert subject.keeper.held_since_seconds == 1_000.0
+
+
+def test_the_keeper_asks_again_for_a_lock_it_lost(subject: KeeperUnderTest) -> None:
+    """A session may end though the process lives."""
+    subject.lock.free.set()
+    assert subject.obtained.acquire(timeout=30)
+    subject.lock.held = False
+    assert subject.lost.wait(30)
+    assert subject.obtained.acquire(timeout=30)
+
+
+def test_the_keeper_outlives_a_database_that_is_away() -> None:
+    """It goes on asking."""
+    subject = KeeperUnderTest()
+    subject.lock.error = StoreUnavailable("away")
+    subject.lock.free.set()
+    subject.keeper.start()
+    try:
+        wait_until(lambda: subject.lock.asked >= 3, what="it asks again and again")
+        assert subject.keeper.held_since_seconds is None
+        subject.lock.error = None
+        assert subject.obtained.acquire(timeout=30)
+    finally:
+        subject.keeper.stop()
+
+
+def test_standing_back_gives_the_lock_to_another(subject: KeeperUnderTest) -> None:
+    """It is let go at once and asked for again later."""
+    subject.lock.free.set()
+    assert subject.obtained.acquire(timeout=30)
+    subject.keeper.stand_back()
+    wait_until(lambda: subject.lock.releases == 1, what="the lock is let go")
+    assert subject.obtained.acquire(timeout=30)
+
+
+def test_a_stopped_keeper_holds_nothing() -> None:
+    """Whatever it was doing."""
+    subject = KeeperUnderTest()
+    subject.keeper.start()
+    subject.lock.free.set()
+    assert subject.obtained.acquire(timeout=30)
+    subject.keeper.stop()
+    assert not subject.lock.held
+    assert subject.keeper.held_since_seconds is None
+
+
+# --- the judgement
+
+
+def lease(token: int = 1, renewed: int = 0, holder: str | None = "live@h:1:x") -> LockStatus:
+    """Return the live lock as renewed for the ``renewed``th time."""
+    return LockStatus(Lock.LIVE, holder, token, 15.0, NOW.replace(second=renewed % 60))
+
+
+def judged(
+    *looks: tuple[LockStatus, float | None, float],
+) -> list[Holder]:
+    """Return what each look at (lock, present since, now) gives."""
+    watch, found = HolderWatch(), []
+    for lock, since, now in looks:
+        holder, watch = judge_holder(
+            lock, watch, present_since_seconds=since, now_seconds=now, grace_seconds=GRACE
+        )
+        found.append(holder)
+    return found
+
+
+def test_a_holder_that_does_not_renew_for_the_grace_is_gone() -> None:
+    """Counted from the first look with the presence lock in hand."""
+    assert judged(
+        (lease(), None, 0.0), (lease(), 9.0, 10.0), (lease(), 9.0, 12.4), (lease(), 9.0, 12.5)
+    ) == [Holder.UNKNOWN, Holder.UNKNOWN, Holder.UNKNOWN, Holder.GONE]
+
+
+def test_a_holder_that_renews_is_alive() -> None:
+    """One renewal is enough; the watch then begins anew."""
+    assert judged(
+        (lease(), 9.0, 10.0),
+        (lease(renewed=1), 9.0, 12.4),
+        (lease(renewed=1), 9.0, 14.8),
+    ) == [Holder.UNKNOWN, Holder.ALIVE, Holder.UNKNOWN]
+
+
+def test_without_the_presence_lock_nobody_is_gone() -> None:
+    """A paused process keeps its session, and so its whole lease."""
+    assert set(judged(*((lease(), None, float(now)) for now in range(20)))) == {Holder.UNKNOWN}
+
+
+def test_a_presence_lock_that_was_lost_meanwhile_counts_anew() -> None:
+    """While it was away the holder may have had it."""
+    assert (
+        judged((lease(), 9.0, 10.0), (lease(), None, 11.0), (lease(), 12.0, 12.6))[-1]
+        is Holder.UNKNOWN
+    )
+    assert judged((lease(), 9.0, 10.0), (lease(), 12.0, 12.6))[-1] is Holder.UNKNOWN
+
+
+def test_a_holder_without_a_presence_lock_is_never_gone() -> None:
+    """It was configured so: there is nothing to be learnt from a lock it never had."""
+    holder = f"live@h:1:x{LEASE_ONLY}"
+    looks = [(lease(holder=holder), 9.0, now) for now in (10.0, 13.0, 16.0)]
+    assert set(judged(*looks)) == {Holder.UNKNOWN}
+
+
+def test_a_lock_that_is_free_has_no_holder() -> None:
+    """Then the ordinary rules hold."""
+    free = LockStatus(Lock.LIVE, None, 1, None)
+    assert judged((free, 9.0, 10.0), (free, 9.0, 20.0)) == [Holder.UNKNOWN] * 2
+
+
+@pytest.mark.parametrize("state", [State.LIVE, State.FAILING_BACK, State.NOT_STARTED])
+def test_a_backup_takes_the_lease_of_one_that_is_gone(state: State) -> None:
+    """Whatever it was about to do."""
+    decision, _ = decide(status(state, 15.0), BackupWatch(), 0.0, 20_000, Holder.GONE)
+    assert decision is Decision.TAKE_OVER
+
+
+def test_a_paused_pair_stays_so() -> None:
+    """An operator's word is above it."""
+    decision, _ = decide(status(State.PAUSED, 15.0), BackupWatch(), 0.0, 20_000, Holder.GONE)
+    assert decision is Decision.WAIT
+
+
+@given(
+    st.floats(0, 10),
+    st.floats(0, 3),
+    st.lists(st.floats(0.01, 2.0), min_size=1, max_size=20),
+)
+def test_whoever_takes_over_does_so_after_the_other_stopped_delivering(
+    renewal_began: float, obtained_after: float, steps: list[float]
+) -> None:
+    """Over any times of looking: both count the same grace, the holder from an earlier moment."""
+    period = 2.0
+    now = obtained = renewal_began + obtained_after
+    stops_delivering = renewal_began + GRACE_PERIODS * period
+    watch = HolderWatch()
+    for step in steps:
+        now += step
+        holder, watch = judge_holder(
+            lease(),
+            watch,
+            present_since_seconds=obtained,
+            now_seconds=now,
+            grace_seconds=GRACE_PERIODS * period,
+        )
+        if holder is Holder.GONE:
+            assert now >= stops_delivering
