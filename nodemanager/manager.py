@@ -254,6 +254,9 @@ class JdbcNodeManager:
         candidate = str(uuid.uuid4())
         node_id = self._patiently(lambda: self._stores.shared.create_node_id(candidate))
         self._node_id = self.log.node_id = node_id
+        # Only to learn the database's time: the first entry of the log carries it already.
+        asked = self._clock()
+        self._note_database_time(self._patiently(self.status).database_time, asked, self._clock())
         url = self._settings.jdbc_connection_url.display
         self.log.emit(NodeStarted(metadata.version("orthia"), self.log.role, url, node_id))
 

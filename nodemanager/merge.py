@@ -71,12 +71,16 @@ def _parse(line: str, where: str, db_time: datetime | None) -> Entry | None:
 
 
 def merge(*logs: Iterable[Entry]) -> list[Entry]:
-    """Return all entries in order of time, each event once.
+    """Return all entries in order of time, each event once, those of a holder in their order.
 
-    The order is by the database's clock; a node that did not know it yet is placed by its own.
+    The time is the database's. An entry from before a node knew that is placed by its own clock or
+    by when its row was inserted, but never after the events that followed it on that node.
     """
     unique = {(entry.holder_id, entry.event_seq): entry for log in logs for entry in log}
-    return sorted(
-        unique.values(),
-        key=lambda entry: (entry.db_time or entry.node_time, entry.holder_id, entry.event_seq),
-    )
+    placed: list[tuple[datetime, str, int, Entry]] = []
+    following: dict[str, datetime] = {}
+    for (holder_id, number), entry in sorted(unique.items(), reverse=True):
+        time = entry.db_time or entry.node_time
+        time = following[holder_id] = min(time, following.get(holder_id, time))
+        placed.append((time, holder_id, number, entry))
+    return [entry for *_, entry in sorted(placed, key=lambda one: one[:3])]

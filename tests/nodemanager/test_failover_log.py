@@ -2,6 +2,8 @@
 
 import logging
 import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,18 @@ def test_a_node_without_database_time_is_placed_by_its_own(tmp_path: Path) -> No
     second.close(30)
     merged = merge(read_files([tmp_path / "b.jsonl", tmp_path / "a.jsonl"]))
     assert [entry.token for entry in merged] == [1, 2]
+
+
+def test_the_events_of_a_node_keep_their_order() -> None:
+    """One that reached the table late is not shown after what followed it."""
+    log = open_log()
+    first, second = log._entry(LiveActive(1)), log._entry(LiveActive(2))
+    log.close(1)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    late = replace(first, db_time=noon + timedelta(seconds=5))
+    later = replace(second, db_time=noon)
+    other = replace(second, holder_id="b", token=3, db_time=noon - timedelta(seconds=1))
+    assert [entry.token for entry in merge([later, late, other])] == [3, 1, 2]
 
 
 @pytest.mark.parametrize(
