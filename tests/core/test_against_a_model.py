@@ -3,11 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from broker.api import MessageReference
+from broker.core import queue as queue_module
 from config.settings import AddressSettings
 from journal.codec import decode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
@@ -168,7 +176,13 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue is None or (queue.in_memory == 0) is (queue.bytes_in_memory == 0)
 
 
-TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = hypothesis_settings(
-    max_examples=150, stateful_step_count=60, deadline=None
-)
+@pytest.mark.parametrize("window_messages", [3, queue_module.WINDOW_MESSAGES])
+def test_a_queue_does_what_its_model_says(
+    window_messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In windows of the usual size, and of so few messages that most end within the queue."""
+    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", window_messages)
+    run_state_machine_as_test(
+        QueueMachine,
+        settings=hypothesis_settings(max_examples=150, stateful_step_count=60, deadline=None),
+    )

@@ -7,7 +7,7 @@ import pytest
 from broker.core.memory import MemoryBudget
 from journal.limits import JournalLimits
 from journal.memory import MemoryJournal
-from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"
 WAITING_ROWS = 2_000
@@ -150,3 +150,27 @@ def test_all_memory_is_given_back() -> None:
     core.settle()
     assert core.broker.depths() == {"orders": 0}
     assert core.broker.bytes_in_memory == 0
+
+
+def test_memory_is_not_taken_while_a_window_is_on_its_way() -> None:
+    """What it brings comes after what is there: none of either is lost, or out of order."""
+    core = CoreUnderTest(settings(max_size_messages=4))
+    core.send(QUEUE, *map(str, range(20)))
+    leaving = FakeConsumer()
+    leaving.subscription = core.broker.subscribe(ANYONE, QUEUE, leaving, prefetch=1)
+    leaving.end.resume()
+    leaving.end.close(failed=False)
+    core.broker.queues()["orders"].shed(1_000_000)
+    core.settle()
+    assert core.consume(QUEUE).texts == [str(number) for number in range(20)]
+
+
+def test_memory_that_was_taken_is_counted_once() -> None:
+    """Messages that were left to the table and read again weigh what they weighed."""
+    core = CoreUnderTest()
+    core.send(QUEUE, *map(str, range(20)))
+    before = core.broker.bytes_in_memory
+    core.broker.queues()["orders"].shed(before // 2)
+    assert core.broker.bytes_in_memory <= before // 2
+    core.consume(QUEUE)
+    assert core.broker.bytes_in_memory == before

@@ -200,8 +200,9 @@ def test_what_was_read_before_a_stop_is_answered() -> None:
         assert b"receipt-id:late" not in data
 
 
-def test_a_node_that_stops_waits_for_nobody_long() -> None:
+def test_a_node_that_stops_waits_for_nobody_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that neither reads nor closes holds the hand-over up for a moment only."""
+    monkeypatch.setattr("broker.server._LINGER_SECONDS", 3_600)
     with serving() as server, connected(server):
         server.stop("the node is stopping")
         wait_until(lambda: server.connections == 0, what="the connection is cut off")
