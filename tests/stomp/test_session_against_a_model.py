@@ -5,6 +5,7 @@ and what open transactions would change; after every frame store, deliveries and
 what it says. A receipt for something stored must come after the commit and not before.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import settings as hypothesis_settings
@@ -15,7 +16,6 @@ from broker.stomp.parser import Frame
 from tests.core.support import CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge
 
-WHICH = st.integers(0, 1)
 NAMES = st.sampled_from(["t", "u"])
 PICK = st.integers(0, 1_000)
 
@@ -44,7 +44,7 @@ class Transaction:
         return self.acknowledged + self.rejected
 
 
-@dataclass
+@dataclass(eq=False)
 class Connection:
     """A client and what the model knows of it."""
 
@@ -61,6 +61,11 @@ class Connection:
         """What is delivered on the subscription it has now, transactions' share included."""
         taken = [one for work in self.transactions.values() for one in work.held]
         return [one for one in self.held + taken if one.subscription == self.subscription]
+
+    @property
+    def may_nack(self) -> bool:
+        """Whether it holds something and its version has NACK."""
+        return bool(self.held) and self.version != "1.0"
 
     @property
     def has_credit(self) -> bool:
@@ -135,74 +140,61 @@ class Sessions(RuleBasedStateMachine):
             self._delivered(connection, frame)
         self._settle()
 
-    # --- what clients do
+    # --- what clients do; each rule picks among the connections that can do it
 
-    @rule(which=WHICH)
-    def send(self, which: int) -> None:
-        """A message with a receipt."""
-        text, receipt = self._text(), self._receipt()
-        self.stored.append(text)
-        client = self.connections[which].client
-        client.send("SEND", text, destination=QUEUE, receipt=receipt)
-        self._expect_receipt(self.connections[which], receipt, stores=True)
+    def _one(self, pick: int, able: Callable[[Connection], bool] = bool) -> Connection:
+        candidates = [one for one in self.connections if able(one)]
+        return candidates[pick % len(candidates)]
+
+    @rule(pick=PICK, count=st.integers(1, 4))
+    def send(self, pick: int, count: int) -> None:
+        """Messages, each with a receipt."""
+        connection = self._one(pick)
+        for _ in range(count):
+            text, receipt = self._text(), self._receipt()
+            self.stored.append(text)
+            connection.client.send("SEND", text, destination=QUEUE, receipt=receipt)
+            self._expect_receipt(connection, receipt, stores=True)
 
     def _text(self) -> str:
         self.sent += 1
         return f"m{self.sent:04}"
 
-    @rule(which=WHICH, name=NAMES)
-    def begin(self, which: int, name: str) -> None:
-        """A transaction."""
-        connection = self.connections[which]
+    def _transaction(self, connection: Connection, name: str) -> Transaction:
         if name not in connection.transactions:
             connection.transactions[name] = Transaction()
             connection.client.send("BEGIN", transaction=name)
             self._settle()
+        return connection.transactions[name]
 
-    @rule(which=WHICH, name=NAMES)
-    def send_in_transaction(self, which: int, name: str) -> None:
+    @rule(pick=PICK, name=NAMES)
+    def send_in_transaction(self, pick: int, name: str) -> None:
         """A message that is not there before the COMMIT; its receipt is for the frame only."""
-        connection = self.connections[which]
-        if name in connection.transactions:
-            text, receipt = self._text(), self._receipt()
-            connection.transactions[name].sends.append(text)
-            connection.client.send(
-                "SEND", text, destination=QUEUE, transaction=name, receipt=receipt
-            )
-            self._expect_receipt(connection, receipt, stores=False)
+        connection = self._one(pick)
+        text, receipt = self._text(), self._receipt()
+        self._transaction(connection, name).sends.append(text)
+        connection.client.send("SEND", text, destination=QUEUE, transaction=name, receipt=receipt)
+        self._expect_receipt(connection, receipt, stores=False)
 
+    @precondition(lambda self: any(not one.mode for one in self.connections))
     @rule(
-        which=WHICH,
-        mode=st.sampled_from(["auto", "client", "client-individual"]),
-        prefetch=st.sampled_from([1, 2, 100]),
+        pick=PICK,
+        mode=st.sampled_from(["client", "client-individual", "client", "auto"]),
+        prefetch=st.sampled_from([2, 4, 100]),
     )
-    def subscribe(self, which: int, mode: str, prefetch: int) -> None:
+    def subscribe(self, pick: int, mode: str, prefetch: int) -> None:
         """One subscription for each client."""
-        connection = self.connections[which]
-        if connection.mode is None:
-            connection.mode, connection.prefetch = mode, prefetch
-            connection.subscription += 1
-            connection.client.send(
-                "SUBSCRIBE", destination=QUEUE, id="s", ack=mode, prefetch_count=str(prefetch)
-            )
-            self._settle()
+        connection = self._one(pick, lambda one: not one.mode)
+        connection.mode, connection.prefetch = mode, prefetch
+        connection.subscription += 1
+        connection.client.send(
+            "SUBSCRIBE", destination=QUEUE, id="s", ack=mode, prefetch_count=str(prefetch)
+        )
+        self._settle()
 
-    @rule(which=WHICH)
-    def unsubscribe(self, which: int) -> None:
-        """What it held goes to others; transactions know it no more."""
-        connection = self.connections[which]
-        if connection.mode is not None:
-            connection.mode = None
-            connection.held.clear()
-            for work in connection.transactions.values():
-                work.acknowledged.clear()
-                work.rejected.clear()
-            connection.client.send("UNSUBSCRIBE", id="s")
-            self._settle()
-
-    def _take(self, connection: Connection, pick: int) -> tuple[Held, list[Held]]:
+    def _take(self, connection: Connection, at: int) -> tuple[Held, list[Held]]:
         """Return a message to name and all that this means, which the client holds no more."""
-        at = pick % len(connection.held)
+        at %= len(connection.held)
         named = connection.held[at]
         if connection.mode == "client":
             taken, connection.held = connection.held[: at + 1], connection.held[at + 1 :]
@@ -210,77 +202,96 @@ class Sessions(RuleBasedStateMachine):
             taken = [connection.held.pop(at)]
         return named, taken
 
-    @rule(which=WHICH, pick=PICK)
-    def ack(self, which: int, pick: int) -> None:
+    @precondition(lambda self: any(one.held for one in self.connections))
+    @rule(pick=PICK, at=PICK)
+    def ack(self, pick: int, at: int) -> None:
         """Of any message held, not the oldest only."""
-        connection = self.connections[which]
-        if connection.held:
-            named, taken = self._take(connection, pick)
-            for one in taken:
-                self.stored.remove(one.text)
-            receipt = self._receipt()
-            acknowledge(connection.client, named.frame, receipt=receipt)
-            self._expect_receipt(connection, receipt, stores=True)
+        connection = self._one(pick, lambda one: bool(one.held))
+        named, taken = self._take(connection, at)
+        for one in taken:
+            self.stored.remove(one.text)
+        receipt = self._receipt()
+        acknowledge(connection.client, named.frame, receipt=receipt)
+        self._expect_receipt(connection, receipt, stores=True)
 
-    @rule(which=WHICH, pick=PICK)
-    def nack(self, which: int, pick: int) -> None:
+    @precondition(lambda self: any(one.may_nack for one in self.connections))
+    @rule(pick=PICK, at=PICK)
+    def nack(self, pick: int, at: int) -> None:
         """It comes again, to whoever has credit."""
-        connection = self.connections[which]
-        if connection.held and connection.version != "1.0":
-            named, _ = self._take(connection, pick)
-            acknowledge(connection.client, named.frame, "NACK")
-            self._settle()
-
-    @rule(which=WHICH, pick=PICK, name=NAMES, command=st.sampled_from(["ACK", "NACK"]))
-    def ack_in_transaction(self, which: int, pick: int, name: str, command: str) -> None:
-        """Held by the client still, until the end of the transaction."""
-        connection = self.connections[which]
-        work = connection.transactions.get(name)
-        if work is None or not connection.held or (command, connection.version) == ("NACK", "1.0"):
-            return
-        named, taken = self._take(connection, pick)
-        (work.acknowledged if command == "ACK" else work.rejected).extend(taken)
-        acknowledge(connection.client, named.frame, command, transaction=name)
+        connection = self._one(pick, lambda one: one.may_nack)
+        named, _ = self._take(connection, at)
+        acknowledge(connection.client, named.frame, "NACK")
         self._settle()
 
-    @rule(which=WHICH, name=NAMES)
-    def commit(self, which: int, name: str) -> None:
+    @precondition(lambda self: any(one.held for one in self.connections))
+    @rule(pick=PICK, at=PICK, name=NAMES)
+    def ack_in_transaction(self, pick: int, at: int, name: str) -> None:
+        """Held by the client still, until the end of the transaction."""
+        connection = self._one(pick, lambda one: bool(one.held))
+        work = self._transaction(connection, name)
+        named, taken = self._take(connection, at)
+        work.acknowledged += taken
+        acknowledge(connection.client, named.frame, transaction=name)
+        self._settle()
+
+    @precondition(lambda self: any(one.may_nack for one in self.connections))
+    @rule(pick=PICK, at=PICK, name=NAMES)
+    def nack_in_transaction(self, pick: int, at: int, name: str) -> None:
+        """The same; it comes again after the COMMIT."""
+        connection = self._one(pick, lambda one: one.may_nack)
+        work = self._transaction(connection, name)
+        named, taken = self._take(connection, at)
+        work.rejected += taken
+        acknowledge(connection.client, named.frame, "NACK", transaction=name)
+        self._settle()
+
+    @precondition(lambda self: any(one.transactions for one in self.connections))
+    @rule(pick=PICK)
+    def commit(self, pick: int) -> None:
         """All of it, and a receipt once it is stored."""
-        connection = self.connections[which]
-        work = connection.transactions.pop(name, None)
-        if work is not None:
-            self.stored += work.sends
-            for one in work.acknowledged:
-                self.stored.remove(one.text)
-            receipt = self._receipt()
-            connection.client.send("COMMIT", transaction=name, receipt=receipt)
-            self._expect_receipt(connection, receipt, stores=True)
+        connection = self._one(pick, lambda one: bool(one.transactions))
+        name, work = connection.transactions.popitem()
+        self.stored += work.sends
+        for one in work.acknowledged:
+            self.stored.remove(one.text)
+        receipt = self._receipt()
+        connection.client.send("COMMIT", transaction=name, receipt=receipt)
+        self._expect_receipt(connection, receipt, stores=True)
 
-    @rule(which=WHICH, name=NAMES)
-    def abort(self, which: int, name: str) -> None:
+    @precondition(lambda self: any(one.transactions for one in self.connections))
+    @rule(pick=PICK)
+    def abort(self, pick: int) -> None:
         """None of it: the messages are the client's to acknowledge, in the order they came."""
-        connection = self.connections[which]
-        work = connection.transactions.pop(name, None)
-        if work is not None:
-            connection.held += work.held
-            connection.held.sort(key=lambda one: one.delivery)
-            connection.client.send("ABORT", transaction=name)
-            self._settle()
+        connection = self._one(pick, lambda one: bool(one.transactions))
+        name = next(iter(connection.transactions))
+        connection.held += connection.transactions.pop(name).held
+        connection.held.sort(key=lambda one: one.delivery)
+        connection.client.send("ABORT", transaction=name)
+        self._settle()
 
+    @precondition(lambda self: any(one.mode for one in self.connections))
     @rule(
-        which=WHICH,
-        how=st.sampled_from(["lost", "NONSENSE", "DISCONNECT", "ACK"]),
+        pick=PICK,
+        how=st.sampled_from(["UNSUBSCRIBE", "lost", "NONSENSE", "DISCONNECT", "ACK"]),
         version=st.sampled_from(["1.0", "1.1", "1.2"]),
     )
-    def reconnect(self, which: int, how: str, version: str) -> None:
-        """However a connection ends, it leaves nothing behind but what it held."""
-        connection = self.connections[which]
-        if how == "lost":
-            connection.client.session.connection_lost()
+    def leave(self, pick: int, how: str, version: str) -> None:
+        """However a subscription ends, what it held goes to others; transactions lose it too."""
+        connection = self._one(pick, lambda one: one.mode is not None)
+        if how == "UNSUBSCRIBE":
+            connection.mode = None
+            connection.held.clear()
+            for work in connection.transactions.values():
+                work.acknowledged.clear()
+                work.rejected.clear()
+            connection.client.send(how, id="s")
         else:
-            connection.client.send(how)
-        assert connection.client.session.is_closed
-        self.connections[which] = self._connect(version)
+            if how == "lost":
+                connection.client.session.connection_lost()
+            else:
+                connection.client.send(how)
+            assert connection.client.session.is_closed
+            self.connections[self.connections.index(connection)] = self._connect(version)
         self._settle()
 
     # --- what is always so
@@ -300,4 +311,4 @@ class Sessions(RuleBasedStateMachine):
 
 TestSessions = Sessions.TestCase
 TestSessions.__doc__ = "Any sequence of frames leaves store, deliveries and receipts as they must."
-TestSessions.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSessions.settings = hypothesis_settings(max_examples=100, stateful_step_count=40, deadline=None)
