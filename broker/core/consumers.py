@@ -10,10 +10,27 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
+MAX_UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
+"""What a consumer may hold, whatever its prefetch: it has no more credit until it acknowledges.
+
+A prefetch counts messages, of which each may be large. Artemis' credit for a STOMP consumer counts
+bytes only, and is far smaller.
+"""
+
+
 class QueueSubscription:
     """A consumer of a queue, with its credit."""
 
-    __slots__ = ("_consumer", "_delivered", "_prefetch", "_turns", "has_turn", "is_closed", "queue")
+    __slots__ = (
+        "_consumer",
+        "_delivered",
+        "_delivered_bytes",
+        "_prefetch",
+        "_turns",
+        "has_turn",
+        "is_closed",
+        "queue",
+    )
 
     def __init__(self, queue: "Queue", turns: "Turns", consumer: Consumer, prefetch: int) -> None:
         self.queue = queue
@@ -24,16 +41,22 @@ class QueueSubscription:
         self._consumer = consumer
         self._prefetch = prefetch
         self._delivered: dict[int, MessageReference] = {}
+        self._delivered_bytes = 0
 
     @property
     def wants_more(self) -> bool:
         """Whether the consumer has credit and its socket takes more."""
         has_credit = not self._prefetch or len(self._delivered) < self._prefetch
-        return has_credit and self._consumer.is_writable
+        return (
+            has_credit
+            and self._delivered_bytes < MAX_UNACKNOWLEDGED_BYTES
+            and self._consumer.is_writable
+        )
 
     def deliver(self, reference: MessageReference) -> None:
         """Hand over a message."""
         self._delivered[reference.seq] = reference
+        self._delivered_bytes += reference.size
         self._consumer.deliver(reference)
 
     def held(self, references: Sequence[MessageReference]) -> list[MessageReference]:
@@ -44,6 +67,7 @@ class QueueSubscription:
         """Take those of ``references`` that are still delivered here; that is credit again."""
         delivered = self._delivered
         taken = [one for one in references if delivered.pop(one.seq, None) is not None]
+        self._delivered_bytes -= sum(one.size for one in taken)
         self._turns.join(self)
         return taken
 
@@ -58,6 +82,7 @@ class QueueSubscription:
         self.queue.detach(self)
         references = list(self._delivered.values())
         self._delivered.clear()
+        self._delivered_bytes = 0
         self.queue.give_back(references, failed=failed)
         self.queue.dispatch()
 

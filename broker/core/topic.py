@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from broker.api import Consumer, Done, MessageReference
+from broker.core.consumers import MAX_UNACKNOWLEDGED_BYTES
 
 MAX_BEHIND_BYTES = 8 * 1024 * 1024
 
@@ -30,6 +31,7 @@ class TopicSubscription:
         self._waiting: deque[MessageReference] = deque()
         self._waiting_bytes = 0
         self._delivered: dict[int, MessageReference] = {}
+        self._delivered_bytes = 0
         self._is_delivering = False
 
     def add(self, reference: MessageReference) -> None:
@@ -46,7 +48,8 @@ class TopicSubscription:
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Free credit; there is nothing to delete."""
         for reference in references:
-            self._delivered.pop(reference.seq, None)
+            if self._delivered.pop(reference.seq, None) is not None:
+                self._delivered_bytes -= reference.size
         if done is not None:
             done()
         self.resume()
@@ -65,16 +68,22 @@ class TopicSubscription:
                 reference = self._waiting.popleft()
                 self._waiting_bytes -= reference.size
                 self._delivered[reference.seq] = reference
+                self._delivered_bytes += reference.size
                 self._consumer.deliver(reference)
         finally:
             self._is_delivering = False
 
     def _has_credit(self) -> bool:
         within = not self._prefetch or len(self._delivered) < self._prefetch
-        return within and self._consumer.is_writable
+        return (
+            within
+            and self._delivered_bytes < MAX_UNACKNOWLEDGED_BYTES
+            and self._consumer.is_writable
+        )
 
     def close(self, *, failed: bool) -> None:  # noqa: ARG002 - the signature is Subscription's
         """End the subscription."""
         self._waiting.clear()
         self._delivered.clear()
+        self._delivered_bytes = 0
         self._closed(self)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core import consumers, topic
 from config.settings import StompLimits
 from tests.core.support import CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
@@ -94,6 +95,45 @@ def test_a_second_ack_of_a_message_is_refused() -> None:
     acknowledge(client, frames[0])
     assert "it was acknowledged before" in client.error()
     assert core.stored_texts() == ["b"]
+
+
+def test_a_client_that_never_acknowledges_holds_a_bounded_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever its prefetch; each acknowledgement is room for more, and nothing is left out."""
+    monkeypatch.setattr(consumers, "MAX_UNACKNOWLEDGED_BYTES", 10_000)
+    core = CoreUnderTest(settings("orders", max_size_bytes=10_000))
+    fill(core, *(f"{number:02}" + "x" * 2_998 for number in range(30)))
+    client = Client(core)
+    frames = client.subscribe("client", prefetch_count="10000")
+    assert 1 <= len(frames) <= 4
+    received = len(frames)
+    while frames:
+        acknowledge(client, frames[-1])
+        core.settle()
+        frames = client.frames()
+        received += len(frames)
+    assert received == 30
+    assert core.stored_texts() == []
+
+
+def test_a_subscriber_that_never_acknowledges_holds_a_bounded_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a topic has for it then waits, and comes as it acknowledges."""
+    monkeypatch.setattr(topic, "MAX_UNACKNOWLEDGED_BYTES", 10_000)
+    core = CoreUnderTest()
+    client = Client(core)
+    client.send("SUBSCRIBE", destination="/topic/t", id="s", ack="client", prefetch_count="10000")
+    core.send("/topic/t", *("x" * 3_000 for _ in range(30)))
+    frames = client.frames()
+    assert 1 <= len(frames) <= 4
+    received = len(frames)
+    while frames:
+        acknowledge(client, frames[-1])
+        frames = client.frames()
+        received += len(frames)
+    assert received == 30
 
 
 # --- transactions
