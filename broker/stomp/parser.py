@@ -8,7 +8,7 @@ minds in the others. Between frames any number of line ends is skipped: heart-be
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from broker.stomp.frames import ProtocolError, Version, canonical, unescape
+from broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
 from config.settings import StompLimits
 
 
@@ -31,6 +31,25 @@ class Frame:
         if value is None:
             return None
         return (value if b"\\" not in value else unescape(value, self.version)).decode()
+
+    def required(self, name: bytes) -> str:
+        """Return a header's value; raises ProtocolError if it is absent or empty."""
+        value = self.get(name)
+        if not value:
+            raise ProtocolError(f"{self.command} has no {name.decode()} header")
+        return value
+
+    def number(self, name: bytes, default: int) -> int:
+        """Return a header's value as a number, ``default`` if it is absent or empty.
+
+        Raises ProtocolError.
+        """
+        text = self.get(name)
+        if not text:
+            return default
+        if not is_whole_number(text):
+            raise ProtocolError(f"header {name.decode()} is {text!r}; expected a whole number")
+        return int(text)
 
     def user_headers(self, without: frozenset[bytes]) -> bytes:
         """Return the headers not in ``without`` as 1.2-escaped lines."""

@@ -19,16 +19,10 @@ from enum import Enum, auto
 from importlib import metadata
 
 from broker.api import BrokerCore, BrokerError, OutgoingMessage, Principal, TransactionWork
-from broker.stomp.frames import (
-    ProtocolError,
-    Version,
-    error_frame,
-    is_whole_number,
-    server_frame,
-)
+from broker.stomp.frames import ProtocolError, Version, error_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import Frame, FrameParser
-from broker.stomp.subscriptions import AckMode, ClientSubscription
+from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
 from config.settings import StompLimits
 
 SERVER = f"orthia/{metadata.version('orthia')}"
@@ -76,9 +70,7 @@ class StompSession:
         self._state = _State.CONNECTING
         self._version = Version.V1_2
         self._principal = Principal("", frozenset())
-        self._subscriptions: dict[str, ClientSubscription] = {}
-        self._by_number: dict[int, ClientSubscription] = {}
-        self._numbers = 0
+        self._subscriptions = ClientSubscriptions()
         self._transactions: dict[str, TransactionWork] = {}
         self._outstanding = 0
         self._disconnect_receipt: str | None = None
@@ -137,7 +129,7 @@ class StompSession:
         """Say whether the socket takes more; deliveries stop while it does not."""
         self._is_writable = writable
         if writable:
-            for subscription in list(self._by_number.values()):
+            for subscription in self._subscriptions.all():
                 if subscription.core is not None:
                     subscription.core.resume()
 
@@ -196,10 +188,10 @@ class StompSession:
 
     def _send(self, frame: Frame) -> None:
         raw = frame.raw
-        destination = self._required(frame, b"destination")
+        destination = frame.required(b"destination")
         headers = frame.user_headers(_NOT_PASSED_ON)
-        expires_ms = self._number(frame, b"expires", 0) if b"expires" in raw else 0
-        priority = min(self._number(frame, b"priority", 4), 9) if b"priority" in raw else 4
+        expires_ms = frame.number(b"expires", 0) if b"expires" in raw else 0
+        priority = min(frame.number(b"priority", 4), 9) if b"priority" in raw else 4
         message = OutgoingMessage(
             headers, frame.body, raw.get(b"persistent") != b"false", expires_ms, priority
         )
@@ -214,20 +206,19 @@ class StompSession:
     # --- subscriptions
 
     def _subscribe(self, frame: Frame) -> None:
-        destination = self._required(frame, b"destination")
+        destination = frame.required(b"destination")
         subscription_id = frame.get(b"id")
         if subscription_id is None and self._version is not Version.V1_0:
             raise ProtocolError("SUBSCRIBE has no id header, which STOMP 1.1 and 1.2 require")
-        key = self._subscription_key(subscription_id, destination)
+        key = destination if subscription_id is None else subscription_id
         if key in self._subscriptions:
             raise ProtocolError(f"this connection has a subscription {key!r} already")
         if len(self._subscriptions) >= self._limits.max_subscriptions:
             limit = self._limits.max_subscriptions
             raise ProtocolError(f"this connection has max-subscriptions {limit} already")
-        self._numbers += 1
         subscription = ClientSubscription(
             subscription_id,
-            self._numbers,
+            self._subscriptions.next_number(),
             destination,
             self._ack_mode(frame),
             version=self._version,
@@ -239,8 +230,7 @@ class StompSession:
         subscription.core = self._core.subscribe(
             self._principal, destination, subscription, prefetch=prefetch
         )
-        self._subscriptions[key] = subscription
-        self._by_number[self._numbers] = subscription
+        self._subscriptions.add(key, subscription)
         self._receipt_now(frame)
         subscription.core.resume()
 
@@ -248,19 +238,11 @@ class StompSession:
         subscription_id, destination = frame.get(b"id"), frame.get(b"destination")
         if subscription_id is None and (self._version is not Version.V1_0 or destination is None):
             raise ProtocolError("UNSUBSCRIBE has no id header")
-        key = self._subscription_key(subscription_id, destination or "")
-        subscription = self._subscriptions.pop(key, None)
-        if subscription is None:
-            raise ProtocolError(f"this connection has no subscription {key!r}")
-        for number, one in list(self._by_number.items()):
-            if one is subscription:
-                del self._by_number[number]
+        key = (destination or "") if subscription_id is None else subscription_id
+        subscription = self._subscriptions.remove(key)
         if subscription.core is not None:
             subscription.core.close(failed=False)
         self._receipt_now(frame)
-
-    def _subscription_key(self, subscription_id: str | None, destination: str) -> str:
-        return destination if subscription_id is None else subscription_id
 
     def _ack_mode(self, frame: Frame) -> AckMode:
         text = frame.get(b"ack") or "auto"
@@ -273,7 +255,7 @@ class StompSession:
     def _prefetch(self, frame: Frame) -> int:
         for name in (b"prefetch-count", b"activemq.prefetchSize"):
             if name in frame.raw:
-                asked = self._number(frame, name, 0)
+                asked = frame.number(name, 0)
                 return max(1, min(asked, 10_000)) if asked else self._limits.prefetch_count
         return self._limits.prefetch_count
 
@@ -288,7 +270,7 @@ class StompSession:
         self._acknowledge(frame, nack=True)
 
     def _acknowledge(self, frame: Frame, *, nack: bool) -> None:
-        subscription, seq = self._named(frame)
+        subscription, seq = self._subscriptions.named(frame)
         work = self._transaction(frame) if b"transaction" in frame.raw else None
         references = subscription.take(seq)
         core = subscription.core
@@ -305,35 +287,10 @@ class StompSession:
         else:
             core.acknowledge(references, self._receipt_later(frame))
 
-    def _named(self, frame: Frame) -> tuple[ClientSubscription, int]:
-        """Return the subscription and the message an ACK or NACK names, by version."""
-        if self._version is Version.V1_2:
-            text = self._required(frame, b"id")
-            number, dash, seq = text.partition("-")
-            if not (dash and is_whole_number(number) and is_whole_number(seq)):
-                raise ProtocolError(f"ack id {text!r} is not one this broker gave")
-            subscription = self._by_number.get(int(number))
-            if subscription is None:
-                raise ProtocolError(f"the subscription of ack id {text!r} is closed")
-            return subscription, int(seq)
-        seq = self._required(frame, b"message-id")
-        if not is_whole_number(seq):
-            raise ProtocolError(f"message-id {seq!r} is not one this broker gave")
-        if self._version is Version.V1_1:
-            subscription_id = self._required(frame, b"subscription")
-            found = self._subscriptions.get(subscription_id)
-            if found is None:
-                raise ProtocolError(f"this connection has no subscription {subscription_id!r}")
-            return found, int(seq)
-        for candidate in self._subscriptions.values():
-            if int(seq) in candidate.unacknowledged:
-                return candidate, int(seq)
-        raise ProtocolError(f"message {seq} is not waiting for an acknowledgement")
-
     # --- transactions
 
     def _begin(self, frame: Frame) -> None:
-        name = self._required(frame, b"transaction")
+        name = frame.required(b"transaction")
         if name in self._transactions:
             raise ProtocolError(f"transaction {name!r} has begun already")
         if len(self._transactions) >= self._limits.max_transactions:
@@ -346,19 +303,19 @@ class StompSession:
         work = self._transaction(frame)
         receipt = self._receipt_later(frame)
         self._core.commit(self._principal, work, receipt or (lambda: None))
-        del self._transactions[self._required(frame, b"transaction")]
+        del self._transactions[frame.required(b"transaction")]
 
     def _abort(self, frame: Frame) -> None:
         work = self._transaction(frame)
-        del self._transactions[self._required(frame, b"transaction")]
+        del self._transactions[frame.required(b"transaction")]
         for core, references in (*work.acknowledgements, *work.rejections):
-            for subscription in self._subscriptions.values():
+            for subscription in self._subscriptions.all():
                 if subscription.core is core:
                     subscription.put_back(references)
         self._receipt_now(frame)
 
     def _transaction(self, frame: Frame) -> TransactionWork:
-        name = self._required(frame, b"transaction")
+        name = frame.required(b"transaction")
         work = self._transactions.get(name)
         if work is None:
             raise ProtocolError(f"transaction {name!r} has not begun")
@@ -434,25 +391,6 @@ class StompSession:
         self._close_subscriptions(failed=failed)
 
     def _close_subscriptions(self, *, failed: bool) -> None:
-        subscriptions = list(self._by_number.values())
-        self._subscriptions.clear()
-        self._by_number.clear()
-        for subscription in subscriptions:
+        for subscription in self._subscriptions.clear():
             if subscription.core is not None:
                 subscription.core.close(failed=failed)
-
-    # --- headers
-
-    def _required(self, frame: Frame, name: bytes) -> str:
-        value = frame.get(name)
-        if not value:
-            raise ProtocolError(f"{frame.command} has no {name.decode()} header")
-        return value
-
-    def _number(self, frame: Frame, name: bytes, default: int) -> int:
-        text = frame.get(name)
-        if not text:
-            return default
-        if not is_whole_number(text):
-            raise ProtocolError(f"header {name.decode()} is {text!r}; expected a whole number")
-        return int(text)

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from broker.api import MessageReference, Subscription
-from broker.stomp.frames import ProtocolError, Version, block_for, escape
+from broker.stomp.frames import ProtocolError, Version, block_for, escape, is_whole_number
+from broker.stomp.parser import Frame
 
 
 class AckMode(Enum):
@@ -37,7 +38,8 @@ class ClientSubscription:
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq, in the order they were delivered."""
         self._deliveries = 0
-        self._number = number
+        self.number = number
+        """Unique on its connection, also when the id is used again; part of its ack ids."""
         self._version = version
         self._write = write
         self._is_writable = is_writable
@@ -69,7 +71,7 @@ class ClientSubscription:
 
     def _message(self, reference: MessageReference) -> bytes:
         record = reference.record
-        ack = b"\nack:%d-%d" % (self._number, reference.seq) if self._with_ack else b""
+        ack = b"\nack:%d-%d" % (self.number, reference.seq) if self._with_ack else b""
         return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b\0" % (
             self._head,
             reference.seq,
@@ -115,3 +117,77 @@ class ClientSubscription:
         merged = (*self.unacknowledged.values(), *references)
         in_order = sorted(merged, key=lambda reference: reference.delivery)
         self.unacknowledged = {reference.seq: reference for reference in in_order}
+
+
+class ClientSubscriptions:
+    """The subscriptions of one connection, by what its frames call them."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, ClientSubscription] = {}
+        self._by_number: dict[int, ClientSubscription] = {}
+        self._numbers = 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._by_key
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def all(self) -> list[ClientSubscription]:
+        """Return them, oldest first."""
+        return list(self._by_number.values())
+
+    def next_number(self) -> int:
+        """Return the number of a new subscription."""
+        self._numbers += 1
+        return self._numbers
+
+    def add(self, key: str, subscription: ClientSubscription) -> None:
+        """Keep a subscription under its id, or in 1.0 its destination if it has none."""
+        self._by_key[key] = subscription
+        self._by_number[subscription.number] = subscription
+
+    def remove(self, key: str) -> ClientSubscription:
+        """Forget a subscription and return it; raises ProtocolError."""
+        if key not in self._by_key:
+            raise ProtocolError(f"this connection has no subscription {key!r}")
+        subscription = self._by_key.pop(key)
+        del self._by_number[subscription.number]
+        return subscription
+
+    def clear(self) -> list[ClientSubscription]:
+        """Forget all and return them."""
+        subscriptions = self.all()
+        self._by_key.clear()
+        self._by_number.clear()
+        return subscriptions
+
+    def named(self, frame: Frame) -> tuple[ClientSubscription, int]:
+        """Return the subscription and the seq that an ACK or NACK names; raises ProtocolError.
+
+        In 1.2 by the ``ack`` header of the MESSAGE, in 1.1 by subscription and message-id, in 1.0
+        by message-id alone.
+        """
+        if frame.version is Version.V1_2:
+            return self._by_ack_id(frame.required(b"id"))
+        seq = frame.required(b"message-id")
+        if not is_whole_number(seq):
+            raise ProtocolError(f"message-id {seq!r} is not one this broker gave")
+        if frame.version is Version.V1_1:
+            key = frame.required(b"subscription")
+            if key not in self._by_key:
+                raise ProtocolError(f"this connection has no subscription {key!r}")
+            return self._by_key[key], int(seq)
+        for candidate in self._by_key.values():
+            if int(seq) in candidate.unacknowledged:
+                return candidate, int(seq)
+        raise ProtocolError(f"message {seq} is not waiting for an acknowledgement")
+
+    def _by_ack_id(self, text: str) -> tuple[ClientSubscription, int]:
+        number, dash, seq = text.partition("-")
+        if not (dash and is_whole_number(number) and is_whole_number(seq)):
+            raise ProtocolError(f"ack id {text!r} is not one this broker gave")
+        subscription = self._by_number.get(int(number))
+        if subscription is None:
+            raise ProtocolError(f"the subscription of ack id {text!r} is closed")
+        return subscription, int(seq)
