@@ -232,3 +232,41 @@ def test_an_emptied_table_is_named_with_its_remedy(subject: StoreUnderTest) -> N
         connection.execute(table.delete().where(table.c.id == 4))
     with pytest.raises(NodeManagerError, match=r"has 4 of its 5 rows.*orthia db upgrade"):
         subject.store.status()
+
+
+def test_a_lease_is_taken_over_as_it_was_seen(subject: StoreUnderTest) -> None:
+    """Though it has not expired; the token grows, and the former holder's is worth nothing."""
+    store = subject.store
+    token = acquire(store, "a")
+    taken = store.take_over(Lock.LIVE, "b", LONG_MS, seen=store.lock_status(Lock.LIVE))
+    assert taken is not None
+    assert taken.token == token + 1
+    assert store.lock_status(Lock.LIVE).holder_id == "b"
+    assert store.renew(Lock.LIVE, "a", token, LONG_MS) is None
+    assert not store.advance_fence("a", token)
+
+
+def test_a_lease_that_was_renewed_since_is_not_taken_over(subject: StoreUnderTest) -> None:
+    """Whoever renews is alive."""
+    store = subject.store
+    token = acquire(store, "a")
+    seen = store.lock_status(Lock.LIVE)
+    if subject.clock is not None:
+        subject.clock.now += 0.001
+    assert store.renew(Lock.LIVE, "a", token, LONG_MS) is not None
+    assert store.take_over(Lock.LIVE, "b", LONG_MS, seen=seen) is None
+    assert store.lock_status(Lock.LIVE).holder_id == "a"
+
+
+def test_of_many_only_one_takes_a_lease_over(store: NodeManagerStore) -> None:
+    """All of ten backups saw the same."""
+    acquire(store, "a")
+    seen = store.lock_status(Lock.LIVE)
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(
+            pool.map(
+                lambda number: store.take_over(Lock.LIVE, f"node-{number}", LONG_MS, seen=seen),
+                range(10),
+            )
+        )
+    assert sum(answer is not None for answer in answers) == 1
