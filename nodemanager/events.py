@@ -428,6 +428,40 @@ class CrashDetected(Event):
     remaining_ms: float
 
 
+@dataclass(frozen=True)
+class RenewalOverrun(Event):
+    """A renewal has been under way for a period and more; it may yet succeed."""
+
+    code: ClassVar[str] = "ORT100020"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "renewal of the {lock} lock has not returned for {running_ms} ms;"
+        " {remaining_ms} ms of the lease remain"
+    )
+    advice: ClassVar[str] = (
+        "Look at the database at once: when the time that remains is up, a live node stops with"
+        " code 74 and the backup takes over."
+    )
+    lock: Lock
+    token: int
+    running_ms: float
+    remaining_ms: float
+
+
+@dataclass(frozen=True)
+class StateNotWritten(Event):
+    """A live node that stops without failover could not say so; it releases the lock anyway."""
+
+    code: ClassVar[str] = "ORT100021"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "state {state} not written: {reason}"
+    advice: ClassVar[str] = (
+        "A backup takes over although failover-on-shutdown is false. If it must not serve, stop it."
+    )
+    state: State
+    reason: str
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():

@@ -1,7 +1,7 @@
 """The failover log of one node: each event to the console, to a file and to the database.
 
-Nothing of it may hold the broker up: ``emit`` only queues. A thread writes the file and another
-the table, each best effort; a full disk or a database that is away costs entries, never service.
+Neither disk nor database may hold the broker up: a thread writes the file and another the table,
+each best effort; a full disk or a database that is away costs entries, never service.
 """
 
 import contextlib
@@ -22,7 +22,13 @@ from sqlalchemy import Engine, MetaData, Table, insert
 
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
-from database import Database, DuplicateKey, StoreUnavailable, write_transaction
+from database import (
+    Database,
+    DuplicateKey,
+    StoreUnavailable,
+    TransientStoreError,
+    write_transaction,
+)
 from nodemanager.events import Event
 from nodemanager.lease import Lock
 from nodemanager.tables import failover_log
@@ -61,8 +67,8 @@ class Entry:
     details: dict[str, Any]
 
     def to_json(self) -> str:
-        """Return the entry as one line."""
-        return json.dumps(
+        """Return the entry as one line, which is UTF-8 even if a path that it quotes is not."""
+        line = json.dumps(
             {
                 "db_time": self.db_time and self.db_time.astimezone(UTC).isoformat(),
                 "node_time": self.node_time.isoformat(),
@@ -81,6 +87,7 @@ class Entry:
             },
             ensure_ascii=False,
         )
+        return line.encode(errors="backslashreplace").decode()
 
     @classmethod
     def from_json(cls, line: str) -> "Entry":
@@ -111,7 +118,7 @@ class FailoverLog:
         table: "FailoverLogTable | None" = None,
         listener: Callable[[Event], None] | None = None,
     ) -> None:
-        """Open the log; ``listener`` hears every event and must not raise."""
+        """Open the log; ``listener`` hears every event; what it raises is logged."""
         self._node_name = node_name
         self._holder_id = holder_id
         self.role = role
@@ -131,16 +138,29 @@ class FailoverLog:
 
     def emit(self, event: Event) -> None:
         """Log ``event`` now to the console, and soon to file and database."""
+        self.record(event)()
+
+    def record(self, event: Event) -> Callable[[], None]:
+        """Log ``event`` soon to file and database; return what logs it to the console.
+
+        For whoever must not wait for a console that nobody reads.
+        """
         entry = self._entry(event)
+        for sink in self._sinks:
+            sink.put(entry)
+        return lambda: self._show(event, entry)
+
+    def _show(self, event: Event, entry: Entry) -> None:
         LOGGER.log(
             event.level,
             entry.message,
-            extra={"code": event.code, "node": self._node_name, "role": self.role},
+            extra={"code": event.code, "node": self._node_name, "role": entry.role},
         )
-        for sink in self._sinks:
-            sink.put(entry)
         if self._listener is not None:
-            self._listener(event)
+            try:
+                self._listener(event)
+            except Exception:
+                LOGGER.exception("the listener of events failed at %s", event.code)
 
     def _entry(self, event: Event) -> Entry:
         lock, token = getattr(event, "lock", None), getattr(event, "token", None)
@@ -209,7 +229,11 @@ class _Sink:
             while len(entries) < _BATCH and not self._waiting.empty():
                 entries.append(self._waiting.get())
             ended = None in entries
-            self._write([entry for entry in entries if entry is not None])
+            try:
+                self._write([entry for entry in entries if entry is not None])
+            except Exception:
+                # Whatever it was: the entries after these are to be kept.
+                LOGGER.exception("failover log: entries not kept in the %s", self._name)
 
     def _write(self, batch: list[Entry]) -> None:
         raise NotImplementedError
@@ -258,7 +282,7 @@ class _TableSink(_Sink):
     def _try_insert(self, entry: Entry) -> bool:
         try:
             self._table.insert(entry)
-        except StoreUnavailable:
+        except (StoreUnavailable, TransientStoreError):
             return False
         except OrthiaError as error:
             LOGGER.warning("failover log: %s not kept in the table: %s", entry.code, error)

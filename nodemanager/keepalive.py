@@ -1,7 +1,10 @@
 """The threads that keep a lease: APScheduler renews it, a watchdog of its own counts it down."""
 
+import logging
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,13 +13,22 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from config.errors import OrthiaError
-from nodemanager.events import Event, RenewalFailed, RenewalNotTriggered
+from nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
 from nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
 from nodemanager.lease import Lease
 from nodemanager.locker import Locker
 
+LOGGER = logging.getLogger("orthia.failover")
 Clock = Callable[[], float]
 _JOIN_SECONDS = 1.0
+
+
+@contextmanager
+def _contained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        LOGGER.exception("%s failed; the lease is kept as before", what)
 
 
 class KeepAlive:
@@ -24,7 +36,11 @@ class KeepAlive:
 
     The renewal runs on a scheduler thread of its own and may hang; the watchdog does not care: at
     the local deadline the lease is lost. It also asks again for a renewal that was not triggered,
-    for a scheduler that follows the wall clock waits when that is set back.
+    for a scheduler that follows the wall clock waits when that is set back. It looks once a period
+    at least, since a wait for a lock does not count the time a host was suspended.
+
+    What ``report`` and ``on_renewed`` raise is logged and goes no further: telling of a lease must
+    not decide about it.
     """
 
     def __init__(
@@ -92,11 +108,14 @@ class KeepAlive:
         self._watchdog.start()
 
     def stop(self) -> None:
-        """End both threads without touching the store; a renewal that hangs is left behind."""
+        """End both threads without touching the store; a renewal that hangs is left behind.
+
+        Any thread may call it, and any number of times.
+        """
         with self._changed:
-            self._stopped = True
+            first, self._stopped = not self._stopped, True
             self._changed.notify_all()
-        if self._scheduler.running:
+        if first and self._scheduler.running:
             self._scheduler.shutdown(wait=False)
         if self._watchdog.is_alive() and threading.current_thread() is not self._watchdog:
             self._watchdog.join(_JOIN_SECONDS)
@@ -117,11 +136,10 @@ class KeepAlive:
         try:
             renewed = self._locker.renew(self._lease)
         except OrthiaError as error:
-            if not self._stopped:
-                duration_ms = (self._clock() - started) * 1000
-                failed = RenewalFailed(self._lease.lock, self._lease.token, duration_ms, str(error))
-                self._report(failed)
-                self._lose(f"renewal failed: {error}")
+            self._note_failed(str(error), started)
+        except Exception as error:
+            LOGGER.exception("unexpected error in the renewal of a lease")
+            self._note_failed(f"{type(error).__name__}: {error}", started)
         else:
             self._note_renewed(renewed, RenewalTimes(previous, started, self._clock()))
         finally:
@@ -129,16 +147,24 @@ class KeepAlive:
                 self._renewing = False
                 self._changed.notify_all()
 
+    def _note_failed(self, reason: str, started: float) -> None:
+        if self._stopped:
+            return
+        duration_ms = (self._clock() - started) * 1000
+        self._tell(RenewalFailed(self._lease.lock, self._lease.token, duration_ms, reason))
+        self._lose(f"renewal failed: {reason}")
+
     def _note_renewed(self, renewed: Lease, times: RenewalTimes) -> None:
         with self._changed:
             if self._lost is not None or self._stopped:
                 return
             self._lease = renewed
-        self._on_renewed(times.ended_seconds - times.started_seconds)
+        with _contained("the listener of renewals"):
+            self._on_renewed(times.ended_seconds - times.started_seconds)
         for event in judge_renewal(
             renewed, times, period_ms=self._period_ms, expiration_ms=self._expiration_ms
         ):
-            self._report(event)
+            self._tell(event)
 
     def _lose(self, reason: str) -> None:
         with self._changed:
@@ -149,7 +175,7 @@ class KeepAlive:
         self._on_lost(reason)
 
     def _watch(self) -> None:
-        noticed = self._started_seconds
+        noticed, overrun = self._started_seconds, -math.inf
         while True:
             with self._changed:
                 if self._stopped or self._lost is not None:
@@ -157,16 +183,21 @@ class KeepAlive:
                 now, started = self._clock(), self._started_seconds
                 late_at = not_triggered_after_seconds(max(started, noticed), self._period_ms)
                 idle = not self._renewing
-                wake_at = min(self._lease.deadline_seconds, late_at if idle else float("inf"))
+                over_at = started + self._period_ms / 1000 if overrun != started else math.inf
+                wake_at = min(self._lease.deadline_seconds, late_at if idle else over_at)
                 if now < wake_at:
-                    self._changed.wait(wake_at - now)
+                    self._changed.wait(min(wake_at - now, self._period_ms / 1000))
                     continue
                 expired = now >= self._lease.deadline_seconds
             if expired:
                 self._lose(self._expiry_reason(now, hung=not idle))
                 return
-            noticed = now
-            self._ask_again(now - started - self._period_ms / 1000, now)
+            if idle:
+                noticed = now
+                self._ask_again(now - started - self._period_ms / 1000, now)
+            else:
+                overrun = started
+                self._tell_overrun(started, now)
 
     def _expiry_reason(self, now: float, *, hung: bool) -> str:
         seconds = now - self._started_seconds
@@ -174,11 +205,20 @@ class KeepAlive:
             return f"a renewal begun {seconds:.1f} s ago has not returned by the local deadline"
         return f"no renewal was begun for {seconds:.1f} s and the local deadline has passed"
 
+    def _tell_overrun(self, started: float, now: float) -> None:
+        lease, running_ms = self._lease, (now - started) * 1000
+        remaining_ms = (lease.deadline_seconds - now) * 1000
+        self._tell(RenewalOverrun(lease.lock, lease.token, running_ms, remaining_ms))
+
+    def _tell(self, event: Event) -> None:
+        with _contained("the report of an event"):
+            self._report(event)
+
     def _ask_again(self, late_seconds: float, now: float) -> None:
         remaining_ms = (self._lease.deadline_seconds - now) * 1000
         lease = self._lease
         late = RenewalNotTriggered(lease.lock, lease.token, late_seconds * 1000, remaining_ms)
-        self._report(late)
+        self._tell(late)
         job: Any = self._job
         try:
             job.modify(next_run_time=datetime.now(UTC))

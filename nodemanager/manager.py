@@ -5,6 +5,7 @@ thread; ``is_lease_valid``, ``fencing_token`` and ``interrupt`` may be used from
 """
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -54,6 +55,7 @@ from nodemanager.events import (
     PresenceLost,
     ReleaseFailed,
     StaleFailback,
+    StateNotWritten,
     StateWritten,
     StoreRecovered,
     StoreUnavailableEvent,
@@ -69,6 +71,7 @@ from nodemanager.presence import PresenceKeeper
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.store import NodeManagerStore
 
+LOGGER = logging.getLogger("orthia.failover")
 _Result = TypeVar("_Result")
 LockListener = Callable[[str], None]
 
@@ -506,8 +509,7 @@ class JdbcNodeManager:
             try:
                 self.write_live_state(State.PAUSED)
             except OrthiaError as error:
-                lease = self._live().lease
-                self.log.emit(ReleaseFailed(lease.lock, lease.token, f"state P: {error}"))
+                self.log.emit(StateNotWritten(State.PAUSED, str(error)))
         self._release(Lock.LIVE)
 
     def crash_live_server(self) -> None:
@@ -569,15 +571,22 @@ class JdbcNodeManager:
         keep_alive.start()
 
     def _lose_live_lock(self, lease: Lease, reason: str) -> None:
-        try:
-            self.log.emit(LeaseLost(lease.lock, lease.token, reason))
-        finally:
-            for listener in self._lock_listeners:
+        show = self.log.record(LeaseLost(lease.lock, lease.token, reason))
+        failures: list[Exception] = []
+        for listener in self._lock_listeners:
+            try:
                 listener(reason)
+            except Exception as error:  # noqa: BLE001 - logged below, when all are told
+                failures.append(error)
+        # The console comes last: it may have stopped as well.
+        show()
+        for failure in failures:
+            LOGGER.error("a lock listener failed: %s", failure, exc_info=failure)
 
     def _lose_backup_lock(self, lease: Lease, reason: str) -> None:
-        self.log.emit(LeaseLost(lease.lock, lease.token, reason))
+        show = self.log.record(LeaseLost(lease.lock, lease.token, reason))
         self._backup_lost.set()
+        show()
 
     def _forget(self, lock: Lock) -> None:
         keep_alive = self._kept.pop(lock, None)

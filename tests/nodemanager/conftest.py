@@ -1,5 +1,7 @@
 """Stores of the node manager: the one in memory, and one on each DBMS."""
 
+import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,20 @@ class ManualClock:
     def __call__(self) -> float:
         """Read the clock."""
         return self.now
+
+
+class StuckConsole(logging.Handler):
+    """A terminal that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = threading.Event()
+        self.waiting: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Wait for a reader."""
+        self.waiting.append(record.getMessage())
+        self.read.wait(60)
 
 
 @dataclass

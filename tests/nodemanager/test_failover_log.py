@@ -10,12 +10,20 @@ import pytest
 
 import migrations
 from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable
+from database import Database, StoreUnavailable, TransientStoreError
 from nodemanager import failover_log
-from nodemanager.events import REGISTRY, Event, FenceAdvanced, LiveActive, StateWritten
+from nodemanager.events import (
+    REGISTRY,
+    Event,
+    FenceAdvanced,
+    LiveActive,
+    StartFailed,
+    StateWritten,
+)
 from nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable, log_file_name
 from nodemanager.lease import State
 from nodemanager.merge import merge, read_files, read_table
+from tests.nodemanager.conftest import StuckConsole
 from tests.support.servers import ServerProcess
 from tests.support.waiting import wait_until
 
@@ -172,3 +180,80 @@ def test_every_event_has_a_code_a_text_and_advice() -> None:
         assert kind.advice
         assert kind.__doc__
         assert issubclass(kind, Event)
+
+
+def test_a_listener_that_fails_costs_no_event(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file has it, and the console says whose fault it was."""
+
+    def fail(event: Event) -> None:
+        raise RuntimeError(f"a defect at {event.code}")
+
+    path = tmp_path / "a.jsonl"
+    log = FailoverLog(node_name="a", holder_id="a", role="live", path=path, listener=fail)
+    log.emit(LiveActive(1))
+    log.emit(LiveActive(2))
+    log.close(30)
+    assert [entry.token for entry in read_files([path])] == [1, 2]
+    assert "a defect at AMQ221007" in caplog.text
+
+
+def test_text_no_file_can_hold_does_not_end_the_log(tmp_path: Path) -> None:
+    """A path that is no UTF-8 may be in any reason; what comes after is kept as well."""
+    path = tmp_path / "a.jsonl"
+    log = open_log(path)
+    log.emit(StartFailed("cannot read caf\udce9.xml"))
+    log.emit(LiveActive(2))
+    log.close(30)
+    first, second = read_files([path])
+    assert first.message == "failed to start server: cannot read caf\udce9.xml"
+    assert second.token == 2
+
+
+class BusyTable:
+    """A table whose first insert meets a deadlock, whose second a defect."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = [TransientStoreError("deadlock"), RuntimeError("a defect")]
+        self.kept: list[int | None] = []
+
+    def insert(self, entry: Entry) -> None:
+        """Fail, or keep."""
+        if self.errors:
+            raise self.errors.pop(0)
+        self.kept.append(entry.token)
+
+
+def test_a_deadlock_is_tried_again_and_a_defect_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread of the table lives on."""
+    monkeypatch.setattr(failover_log, "_RETRY_SECONDS", 0.01)
+    table = BusyTable()
+    log = open_log(table=table)  # type: ignore[arg-type] # stands in for the database's
+    log.emit(LiveActive(1))
+    wait_until(lambda: not table.errors, what="it was tried twice")
+    log.emit(LiveActive(2))
+    wait_until(lambda: table.kept == [2], what="the next one is kept")
+    log.close(30)
+
+
+def test_a_stuck_console_holds_back_only_whoever_shows(tmp_path: Path) -> None:
+    """What must not wait records first, and shows last."""
+    console, path = StuckConsole(), tmp_path / "a.jsonl"
+    logger = logging.getLogger("orthia.failover")
+    logger.addHandler(console)
+    log = open_log(path)
+    try:
+        show = log.record(StartFailed("no reason"))
+        wait_until(lambda: path.exists() and read_files([path]), what="the file has it")
+        shown = threading.Thread(target=show)
+        shown.start()
+        wait_until(lambda: console.waiting, what="it waits for the console")
+    finally:
+        console.read.set()
+        logger.removeHandler(console)
+        log.close(30)
+    shown.join(30)
+    assert not shown.is_alive()

@@ -2,13 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from config.errors import OrthiaError
 from database import StoreUnavailable
 from nodemanager.errors import LockLost
-from nodemanager.events import Event, RenewalFailed, RenewalGap, RenewalNotTriggered
+from nodemanager.events import (
+    Event,
+    RenewalFailed,
+    RenewalGap,
+    RenewalNotTriggered,
+    RenewalOverrun,
+)
 from nodemanager.keepalive import KeepAlive
 from nodemanager.lease import Lease, Lock, LockStatus, deadline
 from nodemanager.locker import Locker
@@ -107,9 +113,12 @@ def test_a_lease_is_renewed_for_as_long_as_it_runs(subject: KeepAliveUnderTest) 
     assert subject.lost == []
 
 
-@pytest.mark.parametrize("error", [LockLost("another took it"), StoreUnavailable("no answer")])
+@pytest.mark.parametrize(
+    "error",
+    [LockLost("another took it"), StoreUnavailable("no answer"), RuntimeError("a defect")],
+)
 def test_a_failed_renewal_loses_the_lease_at_once(
-    subject: KeepAliveUnderTest, error: OrthiaError
+    subject: KeepAliveUnderTest, error: Exception
 ) -> None:
     """Not at the deadline: a node that cannot renew stops while it certainly is the only one."""
     subject.locker.error = error
@@ -188,3 +197,87 @@ def test_a_stopped_keep_alive_says_nothing_more(subject: KeepAliveUnderTest) -> 
     assert subject.keep_alive.wait_idle(30)
     assert subject.lost == []
     assert RenewalFailed not in subject.kinds()
+
+
+def test_a_hung_renewal_is_told_of_long_before_the_deadline(subject: KeepAliveUnderTest) -> None:
+    """Once: an operator has the rest of the lease to look at the database."""
+    subject.locker.hangs.set()
+    before = subject.locker.renewals
+    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.pass_time(3.0)
+    wait_until(lambda: RenewalOverrun in subject.kinds(), what="the overrun is told")
+    subject.pass_time(3.0)
+    subject.pass_time(EXPIRATION_MS / 1000)
+    wait_until(lambda: subject.lost, what="the watchdog fires")
+    told = [event for event in subject.events if isinstance(event, RenewalOverrun)]
+    assert len(told) == 1
+    assert told[0].running_ms + told[0].remaining_ms == pytest.approx(EXPIRATION_MS)
+
+
+def test_the_watchdog_notices_time_that_passed_without_it(subject: KeepAliveUnderTest) -> None:
+    """A suspended host: waits for locks do not count that time, the stopwatch does."""
+    subject.locker.hangs.set()
+    before = subject.locker.renewals
+    wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+    subject.pass_time(1.0)
+    wait_until(lambda: RenewalOverrun in subject.kinds(), what="the watchdog waits for the end")
+    subject.clock.now += EXPIRATION_MS / 1000
+    wait_until(lambda: subject.lost, timeout_seconds=10, what="the watchdog fires unasked")
+
+
+def test_what_listeners_raise_does_not_disarm_the_watchdog() -> None:
+    """Neither a report nor a listener of renewals decides about the lease."""
+    subject = KeepAliveUnderTest()
+    told: list[object] = []
+
+    def fail(what: object) -> None:
+        told.append(what)
+        raise RuntimeError("a listener's defect")
+
+    keep_alive = KeepAlive(
+        subject.locker,
+        subject.keep_alive.lease,
+        period_ms=PERIOD_MS,
+        expiration_ms=EXPIRATION_MS,
+        clock=subject.clock,
+        report=fail,
+        on_lost=subject.lost.append,
+        on_renewed=fail,
+    )
+    keep_alive.start()
+    try:
+        wait_until(lambda: subject.locker.renewals >= 3, what="three renewals")
+        subject.locker.hangs.set()
+        before = subject.locker.renewals
+        wait_until(lambda: subject.locker.renewals > before, what="a renewal that hangs")
+        subject.clock.now += 1.0
+        overrun = "the overrun is reported, in vain"
+        wait_until(lambda: any(isinstance(what, RenewalOverrun) for what in told), what=overrun)
+        assert subject.lost == []
+        subject.clock.now += EXPIRATION_MS / 1000
+        wait_until(lambda: subject.lost, what="the watchdog fires")
+    finally:
+        subject.locker.let_go.set()
+        keep_alive.stop()
+
+
+def test_any_number_of_threads_may_stop_it(subject: KeepAliveUnderTest) -> None:
+    """A failure and an orderly end may come together."""
+    scheduler = subject.keep_alive._scheduler
+    shut_down, calls = scheduler.shutdown, []
+    ended: list[Future[None]] = []
+
+    def shut_down_slowly(*, wait: bool) -> None:
+        calls.append(wait)
+        wait_until(lambda: sum(stop.done() for stop in ended) == 7, what="the others are back")
+        shut_down(wait=wait)
+
+    scheduler.shutdown = shut_down_slowly
+    with ThreadPoolExecutor(8) as pool:
+        ended += [pool.submit(subject.keep_alive.stop) for _ in range(8)]
+    for stop in ended:
+        stop.result()
+    assert calls == [False]
+    renewals = subject.locker.renewals
+    subject.keep_alive.renew()
+    assert subject.locker.renewals == renewals

@@ -1,18 +1,22 @@
 """What a node manager makes of time, with a store in memory and a stopwatch the test moves."""
 
+import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from database import StoreUnavailable
 from nodemanager import JdbcNodeManager, NodeManagerStatus, State
-from nodemanager.events import Event, LeaseLost, LiveLockObtained
+from nodemanager.events import Event, LeaseLost, LiveLockObtained, LockReleased, StateNotWritten
 from nodemanager.failover_log import FailoverLog
 from nodemanager.lease import Lock
-from nodemanager.manager import Stores, new_holder_id
+from nodemanager.manager import Stores
 from nodemanager.memory_store import MemoryNodeManagerStore
-from tests.nodemanager.conftest import ManualClock
+from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
+from tests.support.waiting import wait_until
 
 EXPIRATION_MS = 20_000
 
@@ -23,6 +27,13 @@ class SlowStatusStore(MemoryNodeManagerStore):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.before_status: Callable[[], None] = lambda: None
+        self.refuses_state = False
+
+    def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
+        """Write the shared state, if the store is there."""
+        if self.refuses_state:
+            raise StoreUnavailable("no answer")
+        return super().write_state_as_live(state, holder_id, token)
 
     def status(self) -> NodeManagerStatus:
         """Read everything, late."""
@@ -42,7 +53,7 @@ class Simulation:
         settings = SqliteServer(directory).settings(
             "unused", jdbc_lock_expiration=EXPIRATION_MS, jdbc_lock_renew_period=9_000
         )
-        holder_id = new_holder_id("me", crash_detection=False)
+        holder_id = "me@host:1:x"
         log = FailoverLog(
             node_name="me", holder_id=holder_id, role="backup", listener=self.events.append
         )
@@ -93,3 +104,45 @@ def test_a_lease_that_ran_out_while_the_state_was_read_is_taken_anew(
     assert not any(
         isinstance(event, LeaseLost) and event.lock is Lock.LIVE for event in simulation.events
     )
+
+
+def go_live(simulation: Simulation) -> None:
+    """Make the node live."""
+    simulation.manager.start()
+    simulation.manager.start_live_node().activation_complete()
+
+
+def test_every_lock_listener_is_told_whatever_the_others_do(simulation: Simulation) -> None:
+    """Nor does it wait for a console that nobody reads."""
+    later: list[str] = []
+
+    def fail(reason: str) -> None:
+        raise RuntimeError(f"a defect, told of {reason}")
+
+    simulation.manager.register_lock_listener(fail)
+    simulation.manager.register_lock_listener(later.append)
+    go_live(simulation)
+    console = StuckConsole()
+    logging.getLogger("orthia.failover").addHandler(console)
+    try:
+        keep_alive = simulation.manager._kept[Lock.LIVE]
+        losing = threading.Thread(target=keep_alive._lose, args=("a reason",))
+        losing.start()
+        wait_until(lambda: console.waiting, what="the console is stuck")
+        assert simulation.lost == later == ["a reason"]
+    finally:
+        console.read.set()
+        logging.getLogger("orthia.failover").removeHandler(console)
+    losing.join(30)
+    assert LeaseLost in simulation.kinds()
+    assert not simulation.manager.is_lease_valid()
+
+
+def test_a_pause_that_could_not_be_written_is_told(simulation: Simulation) -> None:
+    """The backup will take over, which the operator did not want."""
+    go_live(simulation)
+    store = simulation.store
+    store.refuses_state = True
+    simulation.manager.pause_live_server()
+    assert simulation.kinds()[-2:] == [StateNotWritten, LockReleased]
+    assert not store.status().live.is_held
