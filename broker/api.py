@@ -27,6 +27,10 @@ class DestinationRefused(BrokerError):  # noqa: N818 - named for what is the cas
     """The destination's name is not valid, or it is of the other kind, or may not be created."""
 
 
+class AcknowledgementRefused(BrokerError):  # noqa: N818 - named for what is the case
+    """A message to be acknowledged is not this client's any more."""
+
+
 class LimitExceeded(BrokerError):  # noqa: N818 - named for what is the case
     """A client asked the broker to hold more than it may."""
 

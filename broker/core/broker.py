@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker.api import (
+    AcknowledgementRefused,
     BrokerError,
     Consumer,
-    DestinationRefused,
     Done,
     LimitExceeded,
     MessageReference,
@@ -21,13 +21,14 @@ from broker.api import (
     Subscription,
     TransactionWork,
 )
+from broker.core.addresses import AddressBook
 from broker.core.consumers import QueueSubscription
-from broker.core.destinations import Destination, parse
+from broker.core.destinations import parse
 from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
 from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicSubscription
-from config.addresses import ResolvedAddressSettings, resolve
+from config.addresses import ResolvedAddressSettings
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
 from journal.codec import MessageRecord, QueueBinding, encode_message
@@ -35,39 +36,6 @@ from journal.errors import JournalClosed, RecordTooLarge
 from journal.unit import MessageLocation, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
-MIN_SWEEP = 1_000
-"""How many addresses there are at least before the unused ones are forgotten."""
-
-
-class _Address:
-    """An address of this node: its queues, and the topic subscribers that are there."""
-
-    __slots__ = ("is_configured", "next_anycast", "queues", "settings", "subscribers", "types")
-
-    def __init__(self, settings: ResolvedAddressSettings) -> None:
-        self.settings = settings
-        self.is_configured = False
-        self.queues: list[Queue] = []
-        self.subscribers: list[TopicSubscription] = []
-        self.types: set[RoutingType] = set()
-        self.next_anycast = 0
-
-    @property
-    def is_used(self) -> bool:
-        """Whether anything would be missed if the node forgot the address."""
-        return bool(self.is_configured or self.queues or self.subscribers)
-
-    def anycast(self) -> Queue | None:
-        """Return the queue whose turn it is."""
-        queues = [one for one in self.queues if one.routing_type is RoutingType.ANYCAST]
-        if not queues:
-            return None
-        self.next_anycast += 1
-        return queues[self.next_anycast % len(queues)]
-
-    def multicast(self) -> list[Queue]:
-        """Return the queues that each get a copy."""
-        return [one for one in self.queues if one.routing_type is RoutingType.MULTICAST]
 
 
 class _QueueEnd:
@@ -115,16 +83,16 @@ class Broker:
         self._call_later = call_later
         self._security = Security(settings)
         self._budget = MemoryBudget(settings.global_max_size)
-        self._addresses: dict[str, _Address] = {}
-        self._queues: dict[str, Queue] = {}
-        self._sweep_at = MIN_SWEEP
+        self._addresses = AddressBook(
+            settings, self._security, bind=self._bind, make_queue=self._make_queue
+        )
         self._in_flight: dict[int, int] = {}
         self._running = True
         self._held_back = False
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding):
-                self._open_queue(binding, unread_up_to=journal.recovery_horizon)
-        self._create_configured()
+                self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
+        self._addresses.create_configured()
         journal.register_room_listener(self._room)
 
     # --- the life of the core
@@ -135,7 +103,7 @@ class Broker:
 
     def count_backlogs(self) -> None:
         """Count, in the background and queue by queue, what earlier epochs left."""
-        queues = iter(list(self._queues.values()))
+        queues = iter(list(self._addresses.queues.values()))
 
         def count_next() -> None:
             queue = next(queues, None)
@@ -146,11 +114,11 @@ class Broker:
 
     def queues(self) -> Mapping[str, Queue]:
         """Return the queues by name."""
-        return self._queues
+        return self._addresses.queues
 
     def depths(self) -> dict[str, int]:
         """Return how many messages each queue has, as far as counted."""
-        return {name: queue.depth for name, queue in self._queues.items()}
+        return {name: queue.depth for name, queue in self._addresses.queues.items()}
 
     @property
     def bytes_in_memory(self) -> int:
@@ -169,15 +137,14 @@ class Broker:
         if not self._held_back or not self._running or not self._lease_valid():
             return
         self._held_back = False
-        for queue in list(self._queues.values()):
+        for queue in list(self._addresses.queues.values()):
             queue.resume()
-        for address in self._addresses.values():
-            for subscription in list(address.subscribers):
-                subscription.resume()
+        for subscription in self._addresses.subscribers():
+            subscription.resume()
 
     def _room(self) -> None:
         """Have queues read on that held back because the journal was full."""
-        for queue in list(self._queues.values()):
+        for queue in list(self._addresses.queues.values()):
             queue.resume()
 
     def wall_ms(self) -> int:
@@ -203,7 +170,7 @@ class Broker:
     ) -> None:
         """Route a message; ``on_stored`` follows its commit, or at once if none is needed."""
         self._refuse_if_stopped()
-        address, queues, topic = self._route(principal, destination)
+        address, queues, topic = self._addresses.route(principal, destination)
         record = self._record(address, message)
         done = self._publishing(topic, record, on_stored) if topic else on_stored
         if not queues:
@@ -222,12 +189,12 @@ class Broker:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
         where = parse(destination)
-        routing_type = self._routing_type(where)
+        routing_type = self._addresses.routing_type(where)
         if routing_type is RoutingType.ANYCAST:
-            queue = self._queue_to_consume(principal, where)
+            queue = self._addresses.queue_to_consume(principal, where)
             return _QueueEnd(self, queue.attach(consumer, prefetch))
         self._security.check(principal, "consume", where.address)
-        address = self._address_for(principal, where, routing_type)
+        address = self._addresses.address_for(principal, where, routing_type)
         subscription = TopicSubscription(
             consumer,
             prefetch,
@@ -241,7 +208,8 @@ class Broker:
         """Do all sends and acknowledgements of a transaction in one unit of the journal."""
         self._refuse_if_stopped()
         routed = [
-            (*self._route(principal, destination), message) for destination, message in work.sends
+            (*self._addresses.route(principal, destination), message)
+            for destination, message in work.sends
         ]
         unit = Unit()
         stored: list[tuple[list[Queue], MessageRecord]] = []
@@ -255,7 +223,12 @@ class Broker:
                 published.append((topic, record, self._next_id()))
         for end, references in work.acknowledgements:
             if isinstance(end, _QueueEnd):
-                for location in _locations(end.inner.held(references)):
+                if len(end.inner.held(references)) < len(references):
+                    raise AcknowledgementRefused(
+                        "the transaction acknowledges messages of a subscription that was closed:"
+                        " they went back to their queue; nothing of the transaction was done"
+                    )
+                for location in _locations(references):
                     unit.delete(location)
 
         def committed() -> None:
@@ -442,7 +415,7 @@ class Broker:
             unit.delete(reference.location)
         messages: list[tuple[list[Queue], MessageRecord]] = []
         if target is not None:
-            destination = self._ensure_queue(target)
+            destination = self._addresses.ensure_queue(target)
             record = self._moved_record(queue, reference.record, target)
             unit.add_message([destination.id], self._encoded(record))
             messages.append(([destination], record))
@@ -460,112 +433,11 @@ class Broker:
         )
         return record._replace(address=target, headers=kept + origin, expires_ms=0)
 
-    # --- addresses
+    # --- queues
 
-    def _route(
-        self, principal: Principal, destination: str
-    ) -> tuple[str, list[Queue], list[TopicSubscription]]:
-        where = parse(destination)
-        self._security.check(principal, "send", where.address)
-        routing_type = self._routing_type(where)
-        address = self._address_for(principal, where, routing_type)
-        if routing_type is RoutingType.MULTICAST:
-            return where.address, address.multicast(), address.subscribers
-        queue = address.anycast() or self._queue_of(principal, where.address, address)
-        return where.address, [queue], []
-
-    def _routing_type(self, where: Destination) -> RoutingType:
-        if where.routing_type is not None:
-            return where.routing_type
-        address = self._addresses.get(where.address)
-        if address is not None and len(address.types) == 1:
-            return next(iter(address.types))
-        settings = address.settings if address else resolve(self._settings, where.address)
-        return settings.default_address_routing_type
-
-    def _address_for(
-        self, principal: Principal, where: Destination, routing_type: RoutingType
-    ) -> _Address:
-        address = self._addresses.get(where.address)
-        if address is not None and routing_type in address.types:
-            return address
-        if address is None:
-            settings = resolve(self._settings, where.address)
-            if not settings.auto_create_addresses:
-                raise DestinationRefused(
-                    f"address {where.address!r} does not exist and auto-create-addresses is false"
-                )
-            self._security.check(principal, "createAddress", where.address)
-            self._sweep()
-            address = self._addresses[where.address] = _Address(settings)
-        elif address.types:
-            has = ", ".join(sorted(one.value for one in address.types))
-            raise DestinationRefused(
-                f"address {where.address!r} is {has}; {routing_type.value} was asked for"
-                " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
-            )
-        address.types.add(routing_type)
-        return address
-
-    def _sweep(self) -> None:
-        """Forget addresses that clients made and nobody uses: clients can make any number."""
-        if len(self._addresses) < self._sweep_at:
-            return
-        for name in [name for name, address in self._addresses.items() if not address.is_used]:
-            del self._addresses[name]
-        self._sweep_at = max(MIN_SWEEP, 2 * len(self._addresses))
-
-    def _queue_to_consume(self, principal: Principal, where: Destination) -> Queue:
-        """Return the queue of that name, whatever its address, or one of the address' queues."""
-        named = self._queues.get(where.address)
-        self._security.check(principal, "consume", named.address if named else where.address)
-        if named is not None:
-            return named
-        address = self._address_for(principal, where, RoutingType.ANYCAST)
-        return self._queue_of(principal, where.address, address)
-
-    def _queue_of(self, principal: Principal, name: str, address: _Address) -> Queue:
-        queue = address.anycast()
-        if queue is not None:
-            return queue
-        named = self._queues.get(name)
-        if named is not None:
-            raise DestinationRefused(
-                f"queue {name!r} belongs to address {named.address!r}: send to that"
-            )
-        if not address.settings.auto_create_queues:
-            raise DestinationRefused(
-                f"queue {name!r} does not exist and auto-create-queues is false"
-            )
-        self._security.check(principal, "createDurableQueue", name)
-        return self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
-
-    def _ensure_queue(self, name: str) -> Queue:
-        queue = self._queues.get(name)
-        if queue is not None:
-            return queue
-        address = self._addresses.get(name)
-        existing = address.anycast() if address is not None else None
-        return existing or self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
-
-    def _create_configured(self) -> None:
-        for configured in self._settings.addresses:
-            address = self._addresses.get(configured.name)
-            if address is None:
-                address = _Address(resolve(self._settings, configured.name))
-                self._addresses[configured.name] = address
-            address.is_configured = True
-            address.types |= configured.routing_types
-            for queue in configured.queues:
-                if queue.name not in self._queues:
-                    self._create_queue(
-                        queue.name, configured.name, queue.routing_type, auto_created=False
-                    )
-
-    def _create_queue(
+    def _bind(
         self, name: str, address: str, routing_type: RoutingType, *, auto_created: bool
-    ) -> Queue:
-        """Create a durable queue; its binding is stored before any message for it can be."""
+    ) -> QueueBinding:
         binding = QueueBinding(
             self._next_id(), name, address, routing_type, auto_created=auto_created
         )
@@ -573,20 +445,18 @@ class Broker:
             self._journal.add_binding(binding)
         except JournalClosed as error:
             raise NotLive(str(error)) from None
-        return self._open_queue(binding, unread_up_to=0)
+        return binding
 
-    def _open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
-        address = self._addresses.get(binding.address)
-        if address is None:
-            address = _Address(resolve(self._settings, binding.address))
-            self._addresses[binding.address] = address
-        queue = Queue(
+    def _make_queue(
+        self, binding: QueueBinding, settings: ResolvedAddressSettings, unread_up_to: int
+    ) -> Queue:
+        return Queue(
             binding.queue_id,
             binding.name,
             binding.address,
             binding.routing_type,
             durable=binding.durable,
-            settings=address.settings,
+            settings=settings,
             journal=self._journal,
             budget=self._budget,
             disposal=self,
@@ -594,10 +464,6 @@ class Broker:
             may_deliver=self.may_deliver,
             unread_up_to=unread_up_to,
         )
-        address.types.add(binding.routing_type)
-        address.queues.append(queue)
-        self._queues[binding.name] = queue
-        return queue
 
     def _refuse_if_stopped(self) -> None:
         if not self._running:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.api import DestinationRefused
-from broker.core import broker as core_module
+from broker.core import addresses as addresses_module
 from broker.core.destinations import MAX_NAME_LENGTH, Destination, parse
 from config.settings import AddressConfiguration, QueueSettings, RoutingType
 from tests.core.support import SETTINGS, CoreUnderTest
@@ -86,14 +86,14 @@ def test_a_topics_subscriber_hears_a_message_after_its_queues_have_it() -> None:
 
 def test_addresses_that_nobody_uses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that names ever new topics fills no memory; what is used or configured stays."""
-    monkeypatch.setattr(core_module, "MIN_SWEEP", 20)
+    monkeypatch.setattr(addresses_module, "MIN_SWEEP", 20)
     empty = AddressConfiguration("empty", frozenset({MULTICAST}))
     core = CoreUnderTest(replace(CONFIGURED, addresses=(*CONFIGURED.addresses, empty)))
     subscriber = core.consume("/topic/kept")
     for number in range(500):
         core.send(f"/topic/{number}", "a")
         core.consume(f"/topic/left.{number}").end.close(failed=False)
-    addresses = core.broker._addresses
+    addresses = core.broker._addresses._addresses
     assert len(addresses) <= 50
     assert {"orders", "prices", "empty", "kept"} <= set(addresses)
     core.send("/topic/kept", "b")

@@ -473,19 +473,33 @@ def test_a_nack_in_a_transaction_waits_for_the_commit() -> None:
     assert bodies(client.frames()) == ["order"]
 
 
-def test_a_transaction_outlives_a_subscription_it_acknowledged() -> None:
-    """ABORT and COMMIT after an UNSUBSCRIBE end well; the message went back with it."""
-    for end in ("ABORT", "COMMIT"):
-        core = CoreUnderTest()
-        fill(core, "order")
-        client = Client(core)
-        (order,) = client.subscribe()
-        client.send("BEGIN", transaction="t")
-        acknowledge(client, order, transaction="t")
-        client.send("UNSUBSCRIBE", id="s")
-        client.send(end, transaction="t", receipt="r")
-        assert client.commands() == ["RECEIPT"]
-        assert core.stored_texts() == ["order"]
+def transaction_without_its_subscription() -> tuple[CoreUnderTest, Client]:
+    """Return a client whose open transaction acknowledges a message that went back meanwhile."""
+    core = CoreUnderTest()
+    fill(core, "order")
+    client = Client(core)
+    (order,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "one", destination="/queue/out", transaction="t")
+    acknowledge(client, order, transaction="t")
+    client.send("UNSUBSCRIBE", id="s")
+    return core, client
+
+
+def test_a_transaction_whose_messages_went_back_is_refused() -> None:
+    """Its RECEIPT would say that they are acknowledged; nothing of it is done."""
+    core, client = transaction_without_its_subscription()
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert "subscription that was closed" in client.error()
+    assert core.stored_texts() == ["order"]
+
+
+def test_a_transaction_whose_messages_went_back_can_be_aborted() -> None:
+    """There is nothing left to undo."""
+    core, client = transaction_without_its_subscription()
+    client.send("ABORT", transaction="t", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == ["order"]
 
 
 @pytest.mark.parametrize(
