@@ -118,6 +118,15 @@ class TimedConnection(psycopg2.extensions.connection):
         _reaper.install(self._fuse)
         self._remove_fuse = weakref.finalize(self, _reaper.remove, self._fuse)
 
+    @property
+    def network_timeout_seconds(self) -> float:
+        """How long a call may take; settable, as JDBC's setNetworkTimeout is."""
+        return self._fuse.timeout_seconds
+
+    @network_timeout_seconds.setter
+    def network_timeout_seconds(self, seconds: float) -> None:
+        self._fuse.timeout_seconds = seconds
+
     @contextmanager
     def bounded(self) -> Iterator[None]:
         """Arm the time-out around a call that talks to the server."""

@@ -8,12 +8,14 @@ is merely frozen holds on. Nothing is decided by a presence lock alone; it tells
 import contextlib
 import fcntl
 import os
+import threading
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import psycopg2
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from config.dialects import Dialect
 from database.engine import Database
@@ -21,7 +23,8 @@ from database.errors import StoreUnavailable, translate_errors
 from database.locks import lock_key
 
 _FILE_POLL_SECONDS = 0.02
-_LOCK_NOT_AVAILABLE = "55P03"
+_WAIT_ENDED = ("55P03", "57014")
+"""Lock not available in time; query cancelled."""
 _DEAD_HOST_SECONDS = 1
 """Between the probes by which PostgreSQL notices that the host of a session is gone; three fail."""
 
@@ -29,11 +32,17 @@ _DEAD_HOST_SECONDS = 1
 class PresenceLock(Protocol):
     """One lock, asked for and held by one object; not for several threads at once."""
 
+    patience_seconds: float
+    """How long one ``acquire`` had best wait: longer where it can be interrupted."""
+
     def acquire(self, timeout_seconds: float) -> bool:
         """Wait for the lock, in the database where it can; return whether it is held now.
 
         Raises StoreError.
         """
+
+    def interrupt(self) -> None:
+        """Make a waiting ``acquire`` return soon; any thread, does not wait itself."""
 
     def is_held(self) -> bool:
         """Ask the session whether it still is; raises nothing: a lost session holds none."""
@@ -58,6 +67,8 @@ def presence_lock(database: Database, name: str, *, query_timeout_ms: int) -> Pr
 
 class _SessionPresenceLock:
     """A lock of a database session, which is kept checked out of its engine for as long."""
+
+    patience_seconds = 1.0
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -96,6 +107,9 @@ class _SessionPresenceLock:
                 connection.invalidate()
                 connection.close()
 
+    def interrupt(self) -> None:
+        """Do nothing: one wait is short."""
+
     def _prepare(self, connection: Connection) -> None:
         """Set up a new session."""
 
@@ -107,6 +121,15 @@ class _SessionPresenceLock:
 
 
 class _PostgresqlPresenceLock(_SessionPresenceLock):
+    # The server writes each wait that ends without the lock into its log, as an error.
+    patience_seconds = 600.0
+
+    def interrupt(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            # A request of its own to the server, which may hang as anything may.
+            threading.Thread(target=_cancel, args=(connection,), daemon=True).start()
+
     def _prepare(self, connection: Connection) -> None:
         # The server's own default notices a dead host after two hours.
         connection.execute(
@@ -119,14 +142,20 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
 
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
         number = lock_key(connection, self._name)
-        connection.execute(text(f"SET lock_timeout = {max(1, round(timeout_seconds * 1000))}"))
+        wait_ms = max(1, round(timeout_seconds * 1000))
+        connection.execute(text(f"SET lock_timeout = {wait_ms}; SET statement_timeout = 0"))
+        driver: Any = connection.connection.driver_connection
+        usual = driver.network_timeout_seconds
+        driver.network_timeout_seconds = usual + timeout_seconds
         try:
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": number})
         except DBAPIError as error:
-            if getattr(error.orig, "pgcode", None) != _LOCK_NOT_AVAILABLE:
+            if getattr(error.orig, "pgcode", None) not in _WAIT_ENDED:
                 raise
             connection.rollback()
             return False
+        finally:
+            driver.network_timeout_seconds = usual
         return True
 
     def _asks(self, connection: Connection) -> bool:
@@ -150,8 +179,16 @@ class _MysqlPresenceLock(_SessionPresenceLock):
         return bool(answer.scalar())
 
 
+def _cancel(connection: Connection) -> None:
+    with contextlib.suppress(DBAPIError, psycopg2.Error, InvalidRequestError):
+        driver: Any = connection.connection.driver_connection
+        driver.cancel()
+
+
 class _FilePresenceLock:
     """A lock of the operating system on a file beside an SQLite database."""
+
+    patience_seconds = 1.0
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -173,6 +210,9 @@ class _FilePresenceLock:
             time.sleep(_FILE_POLL_SECONDS)
         self._descriptor = descriptor
         return True
+
+    def interrupt(self) -> None:
+        """Do nothing: one wait is short."""
 
     def is_held(self) -> bool:
         """Held for as long as the file is the one that others would lock."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from config.errors import OrthiaError
 from database import PresenceLock
 
-_ACQUIRE_SECONDS = 1.0
-"""How long one request waits in the database; between two of them the thread may be stopped."""
 _CLOSE_SECONDS = 3.0
 
 
@@ -64,6 +62,7 @@ class PresenceKeeper:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        self._lock.interrupt()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_SECONDS)
 
@@ -86,7 +85,7 @@ class PresenceKeeper:
 
     def _ask(self) -> None:
         try:
-            held = self._lock.acquire(_ACQUIRE_SECONDS)
+            held = self._lock.acquire(self._lock.patience_seconds)
         except OrthiaError:
             # The keep-alive tells of a database that is away; here it is only asked again.
             self._wait(self._period_seconds)

@@ -81,6 +81,24 @@ def test_whoever_waits_is_woken_by_the_release(locks: Maker) -> None:
     waiting.join()
 
 
+def test_a_wait_can_be_interrupted(locks: Maker) -> None:
+    """A node that is stopped does not wait until the lock is free, or for minutes."""
+    first, second = locks(), locks()
+    assert first.acquire(1.0)
+    answers: list[bool] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(second.acquire(second.patience_seconds))
+    )
+    waiting.start()
+    while waiting.is_alive():
+        second.interrupt()
+        waiting.join(0.05)
+    assert answers == [False]
+    assert not second.is_held()
+    first.release()
+    assert second.acquire(5.0)
+
+
 @pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
 def test_a_session_that_is_gone_holds_nothing(private_server: ServerProcess) -> None:
     """After a restart of the database the lock is nobody's, and can be had again."""
@@ -103,6 +121,8 @@ def test_a_session_that_is_gone_holds_nothing(private_server: ServerProcess) -> 
 class ScriptedLock:
     """A presence lock the test gives and takes."""
 
+    patience_seconds = 0.05
+
     def __init__(self) -> None:
         self.free = threading.Event()
         self.held = False
@@ -115,8 +135,11 @@ class ScriptedLock:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        self.held = self.free.wait(min(timeout_seconds, 0.05))
+        self.held = self.free.wait(timeout_seconds)
         return self.held
+
+    def interrupt(self) -> None:
+        """Do nothing: waits are short."""
 
     def is_held(self) -> bool:
         """Say what the test says."""
