@@ -362,6 +362,10 @@ class ReleaseFailed(Event):
     code: ClassVar[str] = "ORT100015"
     level: ClassVar[int] = WARNING
     text: ClassVar[str] = "{lock} lock not released, it will expire by itself: {reason}"
+    advice: ClassVar[str] = (
+        "Look at the database. The next node gets the lock when the lease runs out,"
+        " jdbc-lock-expiration after its last renewal."
+    )
     lock: Lock
     token: int
     reason: str

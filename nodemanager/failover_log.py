@@ -102,6 +102,11 @@ class Entry:
             fields["node_time"] = datetime.fromisoformat(data["node_time"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a failover log line: {error}") from None
+        times = [time for time in (fields["db_time"], fields["node_time"]) if time is not None]
+        if any(time.tzinfo is None for time in times):
+            raise ValueError("not a failover log line: a time without its offset from UTC")
+        if type(fields["event_seq"]) is not int or not isinstance(fields["holder_id"], str):
+            raise ValueError("not a failover log line: event_seq and holder_id name no event")
         return cls(**fields)
 
 

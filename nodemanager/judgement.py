@@ -60,6 +60,7 @@ class DriftJudge:
         self._reported_seconds: float | None = None
         self.offset = timedelta(0)
         """What to add to this node's wall clock to have the database's."""
+        self._uncertainty = timedelta.max
 
     def observe(
         self, database_time: datetime, wall_time: datetime, *, asked_seconds: float, now: float
@@ -67,11 +68,15 @@ class DriftJudge:
         """Note a reading: ``wall_time`` at stopwatch ``now``, the request sent at ``asked``.
 
         The database read its clock somewhere in between, so half of the round trip is allowed for.
+        A reading that took longer than the last one that counted, and agrees with it, changes
+        nothing: after a slow answer the log's times are as good as before.
         """
         half_trip = timedelta(seconds=(now - asked_seconds) / 2)
-        self.offset = database_time - (wall_time - half_trip)
+        offset = database_time - (wall_time - half_trip)
+        if half_trip <= self._uncertainty or abs(offset - self.offset) > half_trip:
+            self.offset, self._uncertainty = offset, half_trip
         drift_ms = abs(self.offset.total_seconds()) * 1000
-        if drift_ms - half_trip.total_seconds() * 1000 <= self._allowed_ms:
+        if drift_ms - self._uncertainty.total_seconds() * 1000 <= self._allowed_ms:
             self._reported_seconds = None
             return None
         if (

@@ -1,5 +1,6 @@
 """The failover log: everywhere at once, and in nobody's way."""
 
+import json
 import logging
 import threading
 from dataclasses import replace
@@ -67,6 +68,25 @@ def test_an_entry_survives_its_json() -> None:
     entry = log._entry(StateWritten(State.PAUSED))
     log.close(1)
     assert Entry.from_json(entry.to_json()) == entry
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("node_time", "2026-01-01T00:00:00"),
+        ("db_time", "2026-01-01T00:00:00"),
+        ("event_seq", "1"),
+        ("event_seq", None),
+        ("holder_id", 7),
+    ],
+)
+def test_a_line_that_cannot_be_put_in_order_is_no_entry(field: str, value: object) -> None:
+    """A merge compares times, holders and numbers: it must be able to."""
+    log = open_log()
+    line = json.loads(log._entry(LiveActive(1)).to_json())
+    log.close(1)
+    with pytest.raises(ValueError, match="not a failover log line"):
+        Entry.from_json(json.dumps(line | {field: value}))
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[1]", "nonsense", '{"db_time": 5}'])

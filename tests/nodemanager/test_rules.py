@@ -228,6 +228,17 @@ def test_what_the_round_trip_explains_is_no_drift() -> None:
     assert observe(judge, 700, 20.0, trip=0.2)
 
 
+def test_a_slow_answer_does_not_spoil_a_better_reading() -> None:
+    """Unless it contradicts it: then the clocks did move."""
+    judge = DriftJudge(250)
+    observe(judge, 100, 1.0, trip=0.01)
+    good = judge.offset
+    observe(judge, -800, 3.0, trip=3.0)
+    assert judge.offset == good
+    observe(judge, 5_000, 5.0, trip=3.0)
+    assert judge.offset > timedelta(seconds=5)
+
+
 def test_the_offset_is_kept_for_the_log() -> None:
     """Entries carry the database's time as this node knows it."""
     judge = DriftJudge(250)
