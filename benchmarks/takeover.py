@@ -1,6 +1,7 @@
 """How long clients have no node: from the end of the live one until the backup answers CONNECT.
 
     python -m benchmarks.takeover [--dbms postgresql mariadb sqlite] [--rounds 3]
+        [--timers default 500/3000] [--ends crash graceful] [--messages 1000]
 
 Crash is kill -9 of the live node; graceful is SIGTERM with failover-on-shutdown. With the default
 timers (lease 20 s, renewed every 2 s) and with 3 s and 500 ms. A round starts a pair afresh.
@@ -20,7 +21,7 @@ from tests.process.nodes import Cluster, NodeProcess, cluster
 from tests.support.servers import StoreServer, url_with_password
 
 TIMERS = {"default": (2_000, 20_000), "500/3000": (500, 3_000)}
-MESSAGES = 1_000
+ENDS = {"crash": signal.SIGKILL, "graceful": signal.SIGTERM}
 _LOOK_SECONDS = 0.002
 _GIVE_UP_SECONDS = 120
 
@@ -55,12 +56,14 @@ def start_pair(nodes: Cluster, timers: tuple[int, int]) -> tuple[NodeProcess, No
     )
 
 
-def take_over(server: StoreServer, timers: tuple[int, int], how: signal.Signals) -> float:
-    """Return the seconds of one takeover."""
+def take_over(
+    server: StoreServer, timers: tuple[int, int], how: signal.Signals, messages: int
+) -> float:
+    """Return the seconds of one takeover with ``messages`` waiting."""
     url = url_with_password(server.settings(server.create_database()))
     with tempfile.TemporaryDirectory() as directory, cluster(url, Path(directory)) as nodes:
         live, backup = start_pair(nodes, timers)
-        fill(live.port, "waiting", MESSAGES)
+        fill(live.port, "waiting", messages)
         began = time.monotonic()
         live.signal(how)
         wait_answer(backup)
@@ -72,13 +75,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dbms", nargs="+", choices=EVERY_DBMS, default=EVERY_DBMS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timers", nargs="+", choices=TIMERS, default=list(TIMERS))
+    parser.add_argument("--ends", nargs="+", choices=ENDS, default=list(ENDS))
+    parser.add_argument("--messages", type=int, default=1_000, help="waiting, 1 KiB each")
     arguments = parser.parse_args()
     print(f"{'':12}{'timers':10}{'end':10}{'median s':>10}{'least s':>10}{'most s':>10}")
     for dbms in arguments.dbms:
         with started(dbms) as server:
-            for name, timers in TIMERS.items():
-                for end, how in (("crash", signal.SIGKILL), ("graceful", signal.SIGTERM)):
-                    times = [take_over(server, timers, how) for _ in range(arguments.rounds)]
+            for name in arguments.timers:
+                for end in arguments.ends:
+                    times = [
+                        take_over(server, TIMERS[name], ENDS[end], arguments.messages)
+                        for _ in range(arguments.rounds)
+                    ]
                     middle, least, most = statistics.median(times), min(times), max(times)
                     print(
                         f"{dbms:12}{name:10}{end:10}{middle:10.2f}{least:10.2f}{most:10.2f}",
