@@ -81,6 +81,11 @@ class _Reaper:
         with self._changed:
             fuse.deadline_seconds = None
 
+    def cut(self, fuse: _Fuse) -> None:
+        with self._changed:
+            if fuse in self._fuses:
+                fuse.blow()
+
     def remove(self, fuse: _Fuse) -> None:
         with self._changed:
             self._fuses.discard(fuse)
@@ -117,6 +122,14 @@ class TimedConnection(psycopg2.extensions.connection):
         self._fuse = _Fuse(self.fileno(), network_timeout_seconds)
         _reaper.install(self._fuse)
         self._remove_fuse = weakref.finalize(self, _reaper.remove, self._fuse)
+
+    def abandon(self) -> None:
+        """End a call that is under way, from another thread, and the connection with it.
+
+        Not by psycopg2's cancel(): that waits for the server, and holds the whole interpreter up
+        while it does.
+        """
+        _reaper.cut(self._fuse)
 
     @property
     def network_timeout_seconds(self) -> float:

@@ -8,14 +8,12 @@ is merely frozen holds on. Nothing is decided by a presence lock alone; it tells
 import contextlib
 import fcntl
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
 
-import psycopg2
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, InvalidRequestError
+from sqlalchemy.exc import DBAPIError
 
 from config.dialects import Dialect
 from database.engine import Database
@@ -23,8 +21,8 @@ from database.errors import StoreUnavailable, translate_errors
 from database.locks import lock_key
 
 _FILE_POLL_SECONDS = 0.02
-_WAIT_ENDED = ("55P03", "57014")
-"""Lock not available in time; query cancelled."""
+_LOCK_NOT_AVAILABLE = "55P03"
+_CLIENT_CHECKS_SINCE = (14, 0)
 _DEAD_HOST_SECONDS = 1
 """Between the probes by which PostgreSQL notices that the host of a session is gone; three fail."""
 
@@ -42,7 +40,7 @@ class PresenceLock(Protocol):
         """
 
     def interrupt(self) -> None:
-        """Make a waiting ``acquire`` return soon; any thread, does not wait itself."""
+        """Make a waiting ``acquire`` return, or raise, soon; any thread, does not wait itself."""
 
     def is_held(self) -> bool:
         """Ask the session whether it still is; raises nothing: a lost session holds none."""
@@ -123,12 +121,13 @@ class _SessionPresenceLock:
 class _PostgresqlPresenceLock(_SessionPresenceLock):
     # The server writes each wait that ends without the lock into its log, as an error.
     patience_seconds = 600.0
+    _driver: Any = None
+    """The driver's connection while it waits for the lock."""
 
     def interrupt(self) -> None:
-        connection = self._connection
-        if connection is not None:
-            # A request of its own to the server, which may hang as anything may.
-            threading.Thread(target=_cancel, args=(connection,), daemon=True).start()
+        driver = self._driver
+        if driver is not None:
+            driver.abandon()
 
     def _prepare(self, connection: Connection) -> None:
         # The server's own default notices a dead host after two hours.
@@ -139,6 +138,9 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
                 " SET tcp_keepalives_count = 3"
             )
         )
+        if (connection.dialect.server_version_info or (0,)) >= _CLIENT_CHECKS_SINCE:
+            # A session that waits for a lock would not notice that its client is gone.
+            connection.execute(text("SET client_connection_check_interval = '5s'"))
 
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
         number = lock_key(connection, self._name)
@@ -147,14 +149,16 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
         driver: Any = connection.connection.driver_connection
         usual = driver.network_timeout_seconds
         driver.network_timeout_seconds = usual + timeout_seconds
+        self._driver = driver
         try:
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": number})
         except DBAPIError as error:
-            if getattr(error.orig, "pgcode", None) not in _WAIT_ENDED:
+            if getattr(error.orig, "pgcode", None) != _LOCK_NOT_AVAILABLE:
                 raise
             connection.rollback()
             return False
         finally:
+            self._driver = None
             driver.network_timeout_seconds = usual
         return True
 
@@ -177,12 +181,6 @@ class _MysqlPresenceLock(_SessionPresenceLock):
             text("SELECT IS_USED_LOCK(:key) = CONNECTION_ID()"), {"key": key}
         )
         return bool(answer.scalar())
-
-
-def _cancel(connection: Connection) -> None:
-    with contextlib.suppress(DBAPIError, psycopg2.Error, InvalidRequestError):
-        driver: Any = connection.connection.driver_connection
-        driver.cancel()
 
 
 class _FilePresenceLock:
