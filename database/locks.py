@@ -1,6 +1,5 @@
 """Locks a transaction or a migration takes in the database."""
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from config.dialects import Dialect
 from database.errors import StoreUnavailable
+from database.file_lock import try_lock
 
 _POLL_SECONDS = 0.05
 
@@ -82,15 +82,8 @@ def _file_lock(connection: Connection, name: str, timeout_seconds: float) -> Ite
     path = database.with_name(f"{database.name}-{name}.lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
 
-    def take() -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
     try:
-        _wait_for(take, name, timeout_seconds)
+        _wait_for(lambda: try_lock(descriptor), name, timeout_seconds)
         yield
     finally:
         os.close(descriptor)

@@ -6,7 +6,6 @@ is merely frozen holds on. Nothing is decided by a presence lock alone; it tells
 """
 
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from config.dialects import Dialect
 from database.engine import Database
 from database.errors import StoreUnavailable, translate_errors
+from database.file_lock import try_lock
 from database.locks import lock_key
 
 _FILE_POLL_SECONDS = 0.02
@@ -201,7 +201,7 @@ class _FilePresenceLock:
         except OSError as error:
             raise StoreUnavailable(f"acquire the presence lock {self._path}: {error}") from None
         give_up_seconds = time.monotonic() + timeout_seconds
-        while not _lock(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() >= give_up_seconds:
                 os.close(descriptor)
                 return False
@@ -228,11 +228,3 @@ class _FilePresenceLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from database.file_lock import try_lock
+
 GIVE_WAY_SECONDS = 0.3
 """Longer than the longest sleep (100 ms) of SQLite's busy handler, so that the waiter gets in."""
 INSIST_SECONDS = 1.0
@@ -61,7 +63,7 @@ class SqliteTurnstile:
         descriptor = self._open()
         try:
             give_up_seconds = time.monotonic() + _ENTER_SECONDS
-            while not _try_lock(descriptor, fcntl.LOCK_SH) and time.monotonic() < give_up_seconds:
+            while not try_lock(descriptor, fcntl.LOCK_SH) and time.monotonic() < give_up_seconds:
                 time.sleep(_POLL_SECONDS)
             yield
         finally:
@@ -87,15 +89,7 @@ class SqliteTurnstile:
 
 
 def _is_free(descriptor: int) -> bool:
-    if not _try_lock(descriptor, fcntl.LOCK_EX):
+    if not try_lock(descriptor, fcntl.LOCK_EX):
         return False
     fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return True
-
-
-def _try_lock(descriptor: int, operation: int) -> bool:
-    try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

@@ -24,7 +24,7 @@ from broker.api import (
 from broker.core.addresses import AddressBook
 from broker.core.consumers import QueueSubscription
 from broker.core.destinations import parse
-from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
+from broker.core.memory import MemoryBudget, size_in_memory
 from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicSubscription
@@ -270,7 +270,7 @@ class Broker:
     def _send_to_one(
         self, queue: Queue, record: MessageRecord, message: OutgoingMessage, done: Done | None
     ) -> None:
-        size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+        size = size_in_memory(record)
         in_flight = self._in_flight
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
@@ -313,7 +313,7 @@ class Broker:
         def stored() -> None:
             for queue, record, location in placed:
                 self._landed(queue)
-                size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+                size = size_in_memory(record)
                 queue.add(MessageReference(location.seq, record, location, size, redelivered=False))
             if done is not None:
                 done()
@@ -364,7 +364,7 @@ class Broker:
         return publish
 
     def _publish(self, topic: Iterable[TopicSubscription], record: MessageRecord, seq: int) -> None:
-        size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+        size = size_in_memory(record)
         for subscription in list(topic):
             subscription.add(MessageReference(seq, record, None, size, redelivered=False))
 

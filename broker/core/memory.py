@@ -3,8 +3,15 @@
 from collections import deque
 from typing import Protocol
 
+from journal.codec import MessageRecord
+
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
+
+
+def size_in_memory(record: MessageRecord) -> int:
+    """Return the bytes a message counts for while it is in memory."""
+    return len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
 
 
 class Holder(Protocol):

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from broker.api import Consumer, Done, MessageReference
 from broker.core.consumers import QueueSubscription, Turns
-from broker.core.memory import MESSAGE_OVERHEAD, MemoryBudget
+from broker.core.memory import MemoryBudget, size_in_memory
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
@@ -241,7 +241,7 @@ class Queue:
         if not old or message.seq <= self._counted_to:
             self._unread -= 1
         record = message.record
-        size = len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+        size = size_in_memory(record)
         reference = MessageReference(message.seq, record, message.location, size, redelivered=old)
         self._keep(reference)
         return reference
