@@ -14,7 +14,7 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 61_613
 
 _URL: Final = re.compile(
-    r"(?P<scheme>[a-zA-Z]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/?\[\]]*)(:(?P<port>-?[0-9]+))?/?"
+    r"(?P<scheme>[a-zA-Z]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/?\[\]]*)(:(?P<port>-?[0-9]{1,9}))?/?"
     r"(\?(?P<parameters>.*))?",
     re.DOTALL,
 )

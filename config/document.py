@@ -80,9 +80,14 @@ class Document:
         if "://" in href:
             raise ConfigurationError("points to the network; expected the path of a file")
         target = path.parent / href
-        if target.resolve() in including:
-            raise ConfigurationError(f"{target} includes itself")
-        if not target.is_file():
+        try:
+            if target.resolve() in including:
+                raise ConfigurationError(f"{target} includes itself")
+            is_file = target.is_file()
+        except (OSError, RuntimeError, ValueError):
+            # Too long for a name, a circle of links, a NUL from a property.
+            raise ConfigurationError("is not the path of a file") from None
+        if not is_file:
             raise ConfigurationError(f"there is no file {target} to include")
         return target
 

@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from config.errors import ConfigurationError
+
+MAXIMUM_PROBLEMS: Final = 100
+"""Told of one file: a person mends these first, and a file that is none is not read to its end."""
 
 
 @dataclass(frozen=True, order=True)
@@ -23,13 +27,19 @@ class Problems:
     """Collects problems, so that a person sees every one of them in one go."""
 
     def __init__(self) -> None:
-        self._lines: list[tuple[Location, str]] = []
+        self._lines: dict[tuple[Location, str], None] = {}
+        self._found = 0
+        """Repeated ones too: finding each costs time."""
 
     def add(self, location: Location, element: str, text: str) -> None:
-        """Note that ``text`` is wrong with ``element`` at ``location``."""
-        line = f"{location}: <{element}>: {text}"
-        if (location, line) not in self._lines:
-            self._lines.append((location, line))
+        """Note that ``text`` is wrong with ``element`` at ``location``.
+
+        Raises ConfigurationError when that makes too many problems to go on.
+        """
+        if self._found >= MAXIMUM_PROBLEMS:
+            self.raise_if_any()
+        self._found += 1
+        self._lines[location, f"{location}: <{element}>: {text}"] = None
 
     @contextmanager
     def noting(self, location: Location, element: str) -> Iterator[None]:
@@ -43,4 +53,7 @@ class Problems:
         """Raise ConfigurationError with every problem noted, in the order of the file."""
         if self._lines:
             ordered = sorted(self._lines, key=lambda entry: entry[0])
-            raise ConfigurationError("\n".join(line for _, line in ordered)) from None
+            lines = [line for _, line in ordered]
+            if self._found >= MAXIMUM_PROBLEMS:
+                lines.append(f"{ordered[0][0].file}: there may be more; these are the first found")
+            raise ConfigurationError("\n".join(lines)) from None

@@ -75,7 +75,8 @@ class Reader:
         given = self._values_of(node, path)
         self._read_data_source(node, path, given)
         if "jdbc_user" in given:
-            given["jdbc_user"] = self._values.plain(given["jdbc_user"])
+            with self._problems.noting(self.locate(f"{path}/jdbc-user"), "jdbc-user"):
+                given["jdbc_user"] = self._values.plain(given["jdbc_user"])
         if "jdbc_connection_url" not in given:
             if f"{path}/jdbc-connection-url" not in self._locations:
                 self._note(node, "lacks <jdbc-connection-url>; expected a JDBC or SQLAlchemy URL")

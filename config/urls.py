@@ -170,7 +170,7 @@ def _parse_jdbc_sqlite(rest: str) -> DatabaseUrl:
 
 
 def _host_and_port(dialect: Dialect, text: str) -> tuple[str, int]:
-    matched = re.fullmatch(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:(?P<port>[0-9]+))?", text)
+    matched = re.fullmatch(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(:(?P<port>[0-9]{1,9}))?", text)
     if matched is None:
         raise ConfigurationError(f"the host or port of the URL cannot be read; {_EXPECTED}")
     port = int(matched["port"] or _DEFAULT_PORTS[dialect])

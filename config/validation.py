@@ -118,14 +118,13 @@ class Validation:
     def _judge(self) -> None:
         if schema().validate(self._document.root):
             return
-        tree = self._document.root.getroottree()
-        # The stubs of lxml do not know that a log can be iterated, nor what this path yields.
+        # The stubs of lxml do not know that a log can be iterated.
         for finding in cast("Iterable[_Finding]", schema().error_log):
-            for node in cast("list[Node]", tree.xpath(finding.path)):
-                element = self._known.get(node)
-                if element is not None:
-                    text = self._said(node, element, finding.type_name, finding.message)
-                    self._problems.add(self._document.location(node), element.name, text)
+            node = _at(self._document.root, finding.path)
+            element = self._known.get(node)
+            if element is not None:
+                text = self._said(node, element, finding.type_name, finding.message)
+                self._problems.add(self._document.location(node), element.name, text)
 
     def _said(self, node: Node, element: Element, finding: str, message: str) -> str:
         """Say a finding of the XSD in words that quote no password."""
@@ -158,6 +157,24 @@ class Validation:
         if before:
             return f"cannot stand beside <{local_name(before[0])}>; expected only one of the two"
         return f"does not belong here; expected {_listed(expected)}"
+
+
+def _at(root: Node, path: str) -> Node:
+    """Return the element that libxml2 calls ``path``, as ``/*/*[2]/o:users``.
+
+    It is no XPath without the prefixes of the file, where one may stand for several namespaces.
+    """
+    node = root
+    for step in path.split("/")[2:]:
+        name, _, number = step.rstrip("]").partition("[")
+        prefix, _, local = name.rpartition(":")
+        same = [
+            child
+            for child in node
+            if name == "*" or (local_name(child) == local and (child.prefix or "") == prefix)
+        ]
+        node = same[int(number or 1) - 1]
+    return node
 
 
 def _unknown(node: Node, parent: Element) -> str:
