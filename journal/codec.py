@@ -227,6 +227,17 @@ def _encode_document(document: dict[str, object]) -> bytes:
     return _DOCUMENT_HEADER.pack(_VERSION, zlib.crc32(text)) + text
 
 
+def _is_text(value: object) -> bool:
+    """Return whether ``value`` is a text that can be stored: JSON can name half a character."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _Document:
     """A checked JSON record whose fields are read by type."""
 
@@ -241,20 +252,20 @@ class _Document:
             raise CorruptRecord(seq, "its checksum does not match")
         try:
             self._fields = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptRecord(seq, "it is not JSON") from error
         if not isinstance(self._fields, dict):
             raise CorruptRecord(seq, "it is not a JSON object")
 
     def text(self, name: str) -> str:
         value = self._fields.get(name)
-        if not isinstance(value, str):
+        if not _is_text(value):
             raise CorruptRecord(self._seq, f"its field {name!r} is not a text")
-        return value
+        return str(value)
 
     def texts(self, name: str) -> list[str]:
         values = self._fields.get(name)
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        if not isinstance(values, list) or not all(map(_is_text, values)):
             raise CorruptRecord(self._seq, f"its field {name!r} is not a list of texts")
         return values
 

@@ -12,11 +12,12 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Final
 
 from sqlalchemy import Engine, MetaData, Table, insert
 
@@ -92,22 +93,54 @@ class Entry:
     @classmethod
     def from_json(cls, line: str) -> "Entry":
         """Read an entry; raises ValueError if the line is not one."""
-        data = json.loads(line)
+        try:
+            data = json.loads(line)
+        except RecursionError:
+            raise ValueError("not a failover log line: nested too deeply") from None
         if not isinstance(data, dict):
             raise ValueError("a failover log line is a JSON object")  # noqa: TRY004 - a bad value
+        fields: dict[str, Any] = {}
+        for name, kind in _FIELDS.items():
+            value = data.get(name)
+            # A boolean is an int to isinstance.
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(  # noqa: TRY004 - a bad value
+                    f"not a failover log line: {name} is missing or not of its type"
+                )
+            fields[name] = value
         try:
-            db_time = data["db_time"]
-            fields = {name: data[name] for name in cls.__dataclass_fields__}
-            fields["db_time"] = datetime.fromisoformat(db_time) if db_time else None
-            fields["node_time"] = datetime.fromisoformat(data["node_time"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a failover log line: {error}") from None
-        times = [time for time in (fields["db_time"], fields["node_time"]) if time is not None]
-        if any(time.tzinfo is None for time in times):
-            raise ValueError("not a failover log line: a time without its offset from UTC")
-        if type(fields["event_seq"]) is not int or not isinstance(fields["holder_id"], str):
-            raise ValueError("not a failover log line: event_seq and holder_id name no event")
+            fields["db_time"] = _time(fields["db_time"]) if fields["db_time"] else None
+            fields["node_time"] = _time(fields["node_time"])
+        except OverflowError:
+            raise ValueError("not a failover log line: a time outside of the calendar") from None
         return cls(**fields)
+
+
+_FIELDS: Final[Mapping[str, type | UnionType]] = {
+    "db_time": str | None,
+    "node_time": str,
+    "node_id": str | None,
+    "node_name": str,
+    "holder_id": str,
+    "role": str,
+    "code": str,
+    "level": str,
+    "event": str,
+    "lock": str | None,
+    "token": int | None,
+    "event_seq": int,
+    "message": str,
+    "details": dict,
+}  # fmt: skip
+"""What a line has, as JSON writes it."""
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("not a failover log line: a time without its offset from UTC")
+    time.astimezone(UTC)  # raises OverflowError where a reader would meet it
+    return time
 
 
 class FailoverLog:

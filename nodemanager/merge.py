@@ -1,9 +1,10 @@
 """The failover logs of all nodes as one timeline, from the database and from files."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 from sqlalchemy import MetaData, select
 
@@ -13,6 +14,8 @@ from nodemanager.failover_log import Entry
 from nodemanager.tables import failover_log
 
 LOGGER = logging.getLogger("orthia.failover")
+MAX_LINE_CHARACTERS = 1_000_000
+"""Of a file; an event has some hundred. A torn file may have a hole of any size in it."""
 
 
 def read_table(
@@ -52,11 +55,19 @@ def read_files(paths: Iterable[Path]) -> list[Entry]:
     entries: list[Entry] = []
     for path in paths:
         with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(_lines(file), 1):
                 entry = _parse(line, f"{path}:{number}", None) if line.strip() else None
                 if entry is not None:
                     entries.append(entry)
     return entries
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file; of one that is too long, so much that it is seen to be none."""
+    while line := file.readline(MAX_LINE_CHARACTERS):
+        yield line
+        while line and not line.endswith("\n"):
+            line = file.readline(MAX_LINE_CHARACTERS)
 
 
 def _parse(line: str, where: str, db_time: datetime | None) -> Entry | None:

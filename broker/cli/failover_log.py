@@ -130,4 +130,6 @@ def _print(entry: Entry, *, as_json: bool) -> None:
         f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}Z {entry.code:<9}"
         f" {entry.node_name:<10} {entry.role:<6} {' '.join(entry.message.split())}"
     )
-    click.echo(click.style(line, fg=_COLOURS.get(entry.level)))
+    # A path that is no UTF-8 may be in any reason, and the terminal takes UTF-8 only.
+    printable = line.encode(errors="backslashreplace").decode()
+    click.echo(click.style(printable, fg=_COLOURS.get(entry.level)))
