@@ -8,7 +8,7 @@ APT_INSTALL := export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -qq
 	$(SUDO) -E apt-get install -y -qq --no-install-recommends
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test servers run demo test lint format docs simulate benchmark clean
+.PHONY: help setup setup-test servers run demo test lint format docs fuzz simulate benchmark clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ lint: setup-test ## Ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
+
+fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an hour. make test has a few
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile -k fuzz
 
 simulate: setup-test ## Run thousands of simulated pairs through every fault; SEED=N to look at one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --runs 1,--runs 3000)

@@ -5,11 +5,14 @@ have NULs; without, it ends at the first. Lines may end in CR LF, which STOMP 1.
 minds in the others. Between frames any number of line ends is skipped: heart-beats.
 """
 
+import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
 from broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
 from config.settings import StompLimits
+
+_LINE_ENDS = re.compile(rb"[\r\n]*")
 
 
 class Frame:
@@ -82,34 +85,37 @@ class FrameParser:
         self.version = Version.V1_2
         """Whose escapes headers have; the session sets it when it is negotiated."""
         self._limits = limits
-        self._chunks: list[bytes] = []
-        self._held = 0
+        # Not a list of what came: a client that sends byte by byte would fill the memory with it.
+        self._pending = bytearray()
         self._waiting = _Waiting.HEAD
         self._needed = 0
         """Waiting for LENGTH: how many bytes the frame has; for NUL: where its body begins."""
 
     @property
+    def held(self) -> int:
+        """How many bytes of a frame that is not yet whole are held."""
+        return len(self._pending)
+
+    @property
     def is_between_frames(self) -> bool:
         """Whether no part of a frame is held."""
-        return not self._chunks
+        return not self._pending
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Take what came and yield each frame that is whole now; raises ProtocolError.
 
         To be exhausted before the next call.
         """
-        if self._chunks:
-            self._chunks.append(data)
-            self._held += len(data)
+        if self._pending:
+            self._pending += data
             if not self._may_be_whole(data):
                 return
-            data = b"".join(self._chunks)
-            self._chunks.clear()
+            data = bytes(self._pending)
+            self._pending.clear()
         position = 0
         size = len(data)
         while True:
-            while position < size and data[position] in b"\n\r":
-                position += 1
+            position = _LINE_ENDS.match(data, position).end()  # type: ignore[union-attr]
             if position == size:
                 return
             end = self._head_end(data, position)
@@ -125,16 +131,15 @@ class FrameParser:
             position = body_end + 1
 
     def _hold(self, rest: bytes, waiting: _Waiting, needed: int) -> None:
-        self._chunks.append(rest)
-        self._held = len(rest)
+        self._pending += rest
         self._waiting = waiting
         self._needed = needed
 
     def _may_be_whole(self, newest: bytes) -> bool:
         if self._waiting is _Waiting.LENGTH:
-            return self._held >= self._needed
+            return len(self._pending) >= self._needed
         if self._waiting is _Waiting.NUL and b"\0" not in newest:
-            self._check_body(self._held - self._needed)
+            self._check_body(len(self._pending) - self._needed)
             return False
         return True
 
