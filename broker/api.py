@@ -99,6 +99,9 @@ class Consumer(Protocol):
     def deliver(self, reference: MessageReference) -> None:
         """Hand a message to the client."""
 
+    def holds(self, change: int) -> None:
+        """Note that the core keeps so many bytes more, or fewer, until the client acknowledges."""
+
     def fail(self, reason: str) -> None:
         """End the connection: the client cannot keep up."""
 

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 
 import migrations
 from broker.core.broker import Broker
+from broker.descriptors import raise_limit
 from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
 from broker.logs import set_role
@@ -105,6 +106,7 @@ class BrokerNode:
     def run(self) -> int:
         """Run the node in the main thread and return its exit code."""
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        raise_limit(self._settings.stomp_limits.max_connections)
         for warning in self._settings.warnings:
             LOGGER.warning("%s", warning)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,8 +1,10 @@
 """The sockets: one listener for each acceptor, one session for each connection.
 
-Memory is bounded for every kind of client: one that does not read is not read from either, and gets
-no deliveries; while the journal is full nobody is read from; one that is closed and does not read
-its last frame is cut off.
+Memory is bounded for every kind of client: one that does not read is not read from either, gets no
+deliveries, and is cut off in the end; while the journal is full nobody is read from; one that is
+closed and does not read its last frame is cut off. What all of them hold together is bounded too,
+by ``broker.core.client_memory``. When there is no room for another connection, one that has not
+said CONNECT yet makes room.
 """
 
 import asyncio
@@ -10,9 +12,13 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import cast
 
-from broker.api import BrokerCore
+from broker.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
+from broker.core.client_memory import Activity, ClientMemory
+from broker.core.logins import LoginGuard
+from broker.descriptors import connections_that_fit
 from broker.stomp.frames import Version, error_frame
 from broker.stomp.session import StompSession
 from config.clock import monotonic_seconds
@@ -37,11 +43,58 @@ class AcceptorError(OrthiaError):
     """An acceptor cannot listen where it is configured to."""
 
 
+@dataclass
+class _Acceptor:
+    """An acceptor that is open."""
+
+    settings: AcceptorSettings
+    limits: StompLimits
+    connections: int = 0
+
+
+@dataclass
+class _WaitingRoom:
+    """Connections that have not said CONNECT, or have said their last, the oldest first."""
+
+    all: "dict[Connection, None]" = field(default_factory=dict)
+    by_address: "dict[str, dict[Connection, None]]" = field(default_factory=dict)
+
+    def enter(self, connection: "Connection") -> None:
+        self.all[connection] = None
+        self.by_address.setdefault(connection.address, {})[connection] = None
+
+    def leave(self, connection: "Connection") -> None:
+        if connection in self.all:
+            del self.all[connection]
+            same = self.by_address[connection.address]
+            del same[connection]
+            if not same:
+                del self.by_address[connection.address]
+
+    def first(self, address: str) -> "Connection | None":
+        """Return who is to make room for a client from ``address``: one of its own kind, if any."""
+        return next(iter(self.by_address.get(address, self.all)), None)
+
+
 class Connection(asyncio.Protocol):
     """A client's socket."""
 
-    def __init__(self, server: "StompServer") -> None:
+    def __init__(self, server: "StompServer", acceptor: _Acceptor) -> None:
         self._server = server
+        self.acceptor = acceptor
+        self.address = ""
+        """The client's address, without its port."""
+        self.held = 0
+        """Bytes the broker holds for the client, as last counted."""
+        self.is_admitted = False
+        now = monotonic_seconds()
+        self.activity = Activity(now)
+        self._received = 0
+        self._written = 0
+        self._taken = 0
+        self._taken_at = now
+        self._login: asyncio.TimerHandle | None = None
+        self._waiting_login: str | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -53,10 +106,13 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._session = StompSession(
             server.core,
-            server.limits,
+            acceptor.limits,
             write=self._write,
             close=self._close,
             clock=monotonic_seconds,
+            authenticate=self._authenticate,
+            may_take=lambda: not server.memory.is_full,
+            connection_ttl=acceptor.settings.connection_ttl,
         )
 
     # --- asyncio's side
@@ -72,18 +128,31 @@ class Connection(asyncio.Protocol):
             for name, value in _KEEP_ALIVE:
                 if hasattr(socket, name):  # not every system has them
                     raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
         refusal = self._server.admit(self)
         if refusal is not None:
-            self._transport.write(error_frame(refusal, None, Version.V1_2))
-            self._session.connection_lost()
-            self._closing = True
-            self._transport.close()  # without lingering: who is not counted may hold nothing
+            self.turn_away(refusal)
+
+    def turn_away(self, reason: str) -> None:
+        """Say why and close at once, without lingering: who is not counted may hold nothing."""
+        self._end_login()
+        self._session.connection_lost()
+        if self._transport is not None and not self._closing:
+            self._transport.write(error_frame(reason, None, Version.V1_2))
+            self._transport.close()
+        elif self._transport is not None:
+            self._transport.abort()  # it has read why, or will not
+        self._closing = True
 
     def data_received(self, data: bytes) -> None:
         """Feed the session, then see whether more is wanted; a session that is over wants none."""
         if self._closing:
             return
+        self._received += len(data)
         self._session.receive(data)
+        self._count()
+        self._server.has_sent(self, self._session.sent_bytes)
         self.update_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
@@ -92,8 +161,9 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         if self._lingering is not None:
             self._lingering.cancel()
-        self._server.forget(self)
+        self._end_login()
         self._session.connection_lost()
+        self._server.forget(self)
 
     def pause_writing(self) -> None:
         """Stop deliveries: the client does not keep up."""
@@ -104,6 +174,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on delivering."""
         self._may_write = True
+        self._count()
         self._session.set_writable(writable=True)
         self.update_reading()
 
@@ -112,7 +183,7 @@ class Connection(asyncio.Protocol):
     def update_reading(self) -> None:
         """Read from the client if it reads from us and what it sends can be taken."""
         transport = self._transport
-        wanted = self._may_write and self._server.takes_requests
+        wanted = self._may_write and self._server.takes_requests and not self._session.is_logging_in
         if transport is None or self._closing or wanted == self._reading:
             return
         self._reading = wanted
@@ -125,10 +196,37 @@ class Connection(asyncio.Protocol):
         """Look at heart-beats; a client that is not read from cannot be blamed for silence."""
         if not self._closing:
             self._session.tick(now, is_read=self._reading)
+        unsent = self._count()
+        taken = self._written - unsent
+        if taken != self._taken or not unsent:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > self._server.limits.write_timeout / 1000:
+            LOGGER.warning(
+                "a client at %s took nothing of %d bytes for write-timeout %d ms and was cut off",
+                self.address,
+                unsent,
+                self._server.limits.write_timeout,
+            )
+            self.abort()
+        moved = self._received + taken + self._session.released_bytes
+        self.activity.look(now, moved, self.held)
+
+    def resume_deliveries(self) -> None:
+        """Deliver again: there is memory for it."""
+        if self._may_write and not self._closing:
+            self._session.set_writable(writable=True)
 
     def shut_down(self, reason: str) -> None:
         """Tell the client why and close."""
         self._session.shut_down(reason)
+        self._count()
+
+    def end_for_memory(self, reason: str) -> None:
+        """Tell the client why, unless it does not read, and free what it holds."""
+        if self._unsent():
+            self.abort()
+        else:
+            self.shut_down(reason)
 
     def abort(self) -> None:
         """Cut the connection off: nothing more leaves."""
@@ -137,13 +235,72 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _unsent(self) -> int:
+        """Return how many bytes the client has not taken."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return 0
+        return self._out_bytes + transport.get_write_buffer_size()
+
+    def _count(self) -> int:
+        """Have the server know what is held for the client; return the part it has not taken."""
+        unsent = self._unsent()
+        held = unsent + self._session.held_bytes
+        if held != self.held and self.is_admitted:
+            self._server.memory.used += held - self.held
+            self.held = held
+        return unsent
+
     # --- the session's side
+
+    def _authenticate(
+        self,
+        login: str | None,
+        passcode: str | None,
+        answered: Callable[[Principal | BrokerError], None],
+    ) -> None:
+        """Ask the core, after a while if others failed before; raises BrokerError if at once."""
+        server = self._server
+
+        def ask() -> Principal:
+            try:
+                principal = server.core.authenticate(login, passcode)
+            except AuthenticationFailed:
+                server.logins.failed(self.address, login, monotonic_seconds())
+                raise
+            server.logins.succeeded(login)
+            server.has_connected(self)
+            return principal
+
+        wait = server.logins.begin(self.address, login, monotonic_seconds())
+        if not wait:
+            answered(ask())
+            return
+
+        def ask_late() -> None:
+            self._end_login()
+            try:
+                answered(ask())
+            except BrokerError as error:
+                answered(error)
+            self._count()
+            self.update_reading()
+
+        self._waiting_login = login
+        self._login = self._loop.call_later(wait, ask_late)
+
+    def _end_login(self) -> None:
+        if self._login is not None:
+            self._login.cancel()
+            self._login = None
+            self._server.logins.end(self.address, self._waiting_login)
 
     def _write(self, data: bytes) -> None:
         if self._closing:
             return
         self._out.append(data)
         self._out_bytes += len(data)
+        self._written += len(data)
         if self._out_bytes >= _FLUSH_BYTES:
             self._flush()
         elif not self._flushing:
@@ -158,6 +315,7 @@ class Connection(asyncio.Protocol):
             self._out.clear()
             self._out_bytes = 0
             transport.write(data)
+            self._count()
 
     def _close(self) -> None:
         """Send what is left and end our side; the client ends its own, or is cut off.
@@ -176,6 +334,7 @@ class Connection(asyncio.Protocol):
         if not self._reading:
             self._reading = True
             transport.resume_reading()
+        self._server.is_leaving(self)
         self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)
 
 
@@ -186,6 +345,11 @@ class StompServer:
         self.core = core
         self.journal = journal
         self.limits = limits
+        self.memory = ClientMemory(limits.max_client_bytes, limits.max_connections)
+        self.logins = LoginGuard(limits.max_login_delay)
+        self._most = limits.max_connections
+        self._was_full = False
+        self._waiting_room = _WaitingRoom()
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
@@ -213,10 +377,15 @@ class StompServer:
         """
         loop = asyncio.get_running_loop()
         self._accepting = True
+        self._most = connections_that_fit(self.limits.max_connections)
         for acceptor in acceptors:
+            opening = _Acceptor(acceptor, self._limits_of(acceptor))
             try:
                 server = await loop.create_server(
-                    lambda: Connection(self), acceptor.host, acceptor.port, backlog=512
+                    lambda opening=opening: Connection(self, opening),  # type: ignore[misc]
+                    acceptor.host,
+                    acceptor.port,
+                    backlog=512,
                 )
             except OSError as error:
                 await self.stop(None)
@@ -228,6 +397,11 @@ class StompServer:
             for listening in server.sockets:
                 opened(*listening.getsockname()[:2])
         self._tick()
+
+    def _limits_of(self, acceptor: AcceptorSettings) -> StompLimits:
+        if acceptor.handshake_timeout is None:
+            return self.limits
+        return replace(self.limits, connect_timeout=acceptor.handshake_timeout * 1000)
 
     def stop_reading(self) -> None:
         """Accept nobody and read from nobody any more; what was read is still answered."""
@@ -263,14 +437,81 @@ class StompServer:
         """Note a new connection, or return why it is refused."""
         if not self._accepting:
             return "this node is stopping; connect to the other node"
-        limit = self.limits.max_connections
-        if len(self._connections) >= limit:
-            return f"the broker has max-connections {limit} already"
+        acceptor = connection.acceptor
+        allowed = acceptor.settings.connections_allowed
+        if 0 <= allowed <= acceptor.connections:
+            return f"acceptor {acceptor.settings.name!r} has connectionsAllowed {allowed} already"
+        full = f"the broker has max-connections {self._most} already"
+        if len(self._connections) >= self._most:
+            leaver = self._waiting_room.first(connection.address)
+            if leaver is None:
+                return full
+            self.forget(leaver)
+            leaver.turn_away(f"{full}, and this one did not connect in time")
         self._connections.add(connection)
+        connection.is_admitted = True
+        acceptor.connections += 1
+        self._waiting_room.enter(connection)
         return None
+
+    def has_connected(self, connection: Connection) -> None:
+        """Note that a client has logged in: it makes room for nobody any more."""
+        self._waiting_room.leave(connection)
+
+    def is_leaving(self, connection: Connection) -> None:
+        """Note that a client was told its last: if its place is wanted, it goes at once."""
+        if connection in self._connections:
+            self._waiting_room.leave(connection)
+            self._waiting_room.enter(connection)
+
+    def has_sent(self, connection: Connection, sent_bytes: int) -> None:
+        """End a client that sent more than its share while there is no memory."""
+        memory = self.memory
+        if memory.is_full:
+            self._was_full = True
+            if sent_bytes > memory.share:
+                self._end_for_memory(
+                    connection,
+                    f"all clients together hold max-client-bytes {memory.limit} in the broker;"
+                    " what was sent now is not taken",
+                )
+
+    def _end_for_memory(self, connection: Connection, reason: str) -> None:
+        LOGGER.warning(
+            "a client at %s was ended with %d bytes held for it, because %s",
+            connection.address,
+            connection.held,
+            reason,
+        )
+        connection.end_for_memory(reason)
+
+    def _make_room(self) -> None:
+        """End clients that hold much and do nothing; deliver again when there is room."""
+        memory = self.memory
+        while (victim := memory.victim(self._connections)) is not None:
+            before = memory.used
+            self._end_for_memory(
+                victim,
+                f"all clients together hold max-client-bytes {memory.limit} in the broker, and this"
+                " one did not read, send or acknowledge for a while",
+            )
+            if memory.used >= before:
+                break  # what it held is still on its way out
+        if memory.is_full:
+            self._was_full = True
+        elif self._was_full:
+            self._was_full = False
+            for connection in list(self._connections):
+                connection.resume_deliveries()
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that is lost."""
+        self.memory.used -= connection.held
+        connection.held = 0
+        connection.is_admitted = False
+        self._waiting_room.leave(connection)
+        if connection in self._connections:
+            connection.acceptor.connections -= 1
         self._connections.discard(connection)
         if not self._connections:
             self._gone.set()
@@ -283,4 +524,6 @@ class StompServer:
         now = monotonic_seconds()
         for connection in list(self._connections):
             connection.tick(now)
+        self._make_room()
+        self.logins.tick(now)
         self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)

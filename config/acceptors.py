@@ -1,6 +1,7 @@
 """``acceptor``: Artemis' URL of a port clients connect to."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -18,6 +19,7 @@ _URL: Final = re.compile(
     r"(\?(?P<parameters>.*))?",
     re.DOTALL,
 )
+_LONGEST_QUOTE: Final = 40
 _EXPECTED: Final = "expected tcp://HOST:PORT?protocols=STOMP"
 
 
@@ -42,7 +44,15 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
     parameters = _parameters(matched["parameters"] or "")
     host = matched["host"].strip("[]") or DEFAULT_HOST
     port = int(matched["port"] or DEFAULT_PORT)
-    settings = AcceptorSettings(name or f"{host}:{port}", host, port, parameters)
+    settings = AcceptorSettings(
+        name or f"{host}:{port}",
+        host,
+        port,
+        parameters,
+        connections_allowed=_number(parameters, "connectionsAllowed", -1, "any number"),
+        handshake_timeout=_handshake_timeout(parameters),
+        connection_ttl=_number(parameters, "connectionTtl", -1, "any time of silence"),
+    )
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
         return Acceptor(settings, f"{matched['scheme']}:// is no network port")
     protocols = [one.strip().upper() for one in parameters.get("protocols", "STOMP").split(",")]
@@ -55,6 +65,34 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
             " without, on a trusted network or behind a proxy that ends TLS"
         )
     return Acceptor(settings, None)
+
+
+def _number(parameters: Mapping[str, str], name: str, default: int, unlimited: str) -> int:
+    """Return a parameter that is 1 or more, or -1 for ``unlimited``."""
+    text = parameters.get(name)
+    if text is None:
+        return default
+    if re.fullmatch("-1|[1-9][0-9]{0,9}", text) is None:
+        raise ConfigurationError(
+            f"has {name}={_shown(text)}; expected a number from 1, or -1 for {unlimited}"
+        )
+    return int(text)
+
+
+def _handshake_timeout(parameters: Mapping[str, str]) -> int | None:
+    text = parameters.get("handshake-timeout")
+    if text is None:
+        return None
+    if re.fullmatch("[1-9][0-9]{0,5}", text) is None:
+        # Artemis takes 0 and less for no limit, with which sockets that say nothing pile up.
+        raise ConfigurationError(
+            f"has handshake-timeout={_shown(text)}; expected a number of seconds from 1"
+        )
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "...")
 
 
 def _parameters(text: str) -> dict[str, str]:

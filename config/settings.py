@@ -66,6 +66,15 @@ class AcceptorSettings:
     host: str
     port: int
     parameters: Mapping[str, str] = field(default_factory=dict)
+    connections_allowed: int = -1
+    """``connectionsAllowed``: connections to this acceptor; -1 leaves it to max-connections."""
+    handshake_timeout: int | None = None
+    """``handshake-timeout``: seconds for the CONNECT frame; None leaves it to connect-timeout."""
+    connection_ttl: int = -1
+    """``connectionTtl``: milliseconds a client that agreed on no heart-beats may be silent; -1 any.
+
+    Artemis' default is a minute, which ends every idle client that does not beat.
+    """
 
 
 class RoutingType(Enum):
@@ -151,11 +160,24 @@ class StompLimits:
     max_transaction_bytes: int = 67_108_864
     max_transactions: int = 64
     max_subscriptions: int = 1_024
+    max_unacknowledged_bytes: int = 67_108_864
+    """Bytes of unacknowledged messages a subscription may hold, whatever its prefetch."""
+    max_behind_bytes: int = 8_388_608
+    """Bytes a topic's subscriber may be behind before it is ended."""
     prefetch_count: int = 100
     """Unacknowledged messages a subscription may hold, unless it asks otherwise."""
     connect_timeout: int = 10_000
     """How long a socket may stay open before its CONNECT frame is whole."""
+    write_timeout: int = 300_000
+    """How long a client for which something waits may take none of it."""
+    max_login_delay: int = 5_000
+    """The longest a login waits for its answer after others from the same place failed."""
     max_connections: int = 4_096
+    max_client_bytes: int = 268_435_456
+    """Bytes of all clients together beside what waits in queues: frames, transactions, receipts,
+    subscriptions, messages not yet taken or not yet acknowledged."""
+    max_queues: int = 50_000
+    """Queues there may be before clients can have no more of them created."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.api import DestinationRefused, Principal
+from broker.api import DestinationRefused, LimitExceeded, Principal
 from broker.core.destinations import Destination, parse
 from broker.core.queue import Queue
 from broker.core.security import Security
@@ -162,6 +162,9 @@ class AddressBook:
                 f"queue {name!r} does not exist and auto-create-queues is false"
             )
         self._security.check(principal, "createDurableQueue", name)
+        limit = self._settings.stomp_limits.max_queues
+        if len(self.queues) >= limit:
+            raise LimitExceeded(f"the broker has max-queues {limit} already: {name!r} is one more")
         return self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
 
     def ensure_queue(self, name: str) -> Queue:

@@ -27,7 +27,7 @@ from broker.core.destinations import parse
 from broker.core.memory import MemoryBudget, size_in_memory
 from broker.core.queue import Queue
 from broker.core.security import Security
-from broker.core.topic import TopicSubscription
+from broker.core.topic import TopicMemory, TopicSubscription
 from config.addresses import ResolvedAddressSettings
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
@@ -36,6 +36,8 @@ from journal.errors import JournalClosed, RecordTooLarge
 from journal.unit import MessageLocation, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
+RELIEF_MS = 100
+"""How long after memory is free again consumers that were held back for it are asked."""
 
 
 class _QueueEnd:
@@ -82,7 +84,10 @@ class Broker:
         self._lease_valid = lease_valid
         self._call_later = call_later
         self._security = Security(settings)
-        self._budget = MemoryBudget(settings.global_max_size)
+        self._limits = settings.stomp_limits
+        self._budget = MemoryBudget(settings.global_max_size, self._relieved)
+        self._topic_memory = TopicMemory(settings.global_max_size)
+        self._is_relief_due = False
         self._addresses = AddressBook(
             settings, self._security, bind=self._bind, make_queue=self._make_queue
         )
@@ -147,6 +152,17 @@ class Broker:
         for queue in list(self._addresses.queues.values()):
             queue.resume()
 
+    def _relieved(self) -> None:
+        """Soon, and once for many acknowledgements, have consumers asked that got no more."""
+        if not self._is_relief_due:
+            self._is_relief_due = True
+            self.call_later(RELIEF_MS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._is_relief_due = False
+        for queue in list(self._addresses.queues.values()):
+            queue.ask_again()
+
     def wall_ms(self) -> int:
         """Return the wall clock, for timestamps and ``expires`` only."""
         return time.time_ns() // 1_000_000
@@ -192,12 +208,15 @@ class Broker:
         routing_type = self._addresses.routing_type(where)
         if routing_type is RoutingType.ANYCAST:
             queue = self._addresses.queue_to_consume(principal, where)
-            return _QueueEnd(self, queue.attach(consumer, prefetch))
+            most = self._limits.max_unacknowledged_bytes
+            return _QueueEnd(self, queue.attach(consumer, prefetch, most))
         self._security.check(principal, "consume", where.address)
         address = self._addresses.address_for(principal, where, routing_type)
         subscription = TopicSubscription(
             consumer,
             prefetch,
+            limits=self._limits,
+            memory=self._topic_memory,
             may_deliver=self.may_deliver,
             closed=lambda one: address.subscribers.remove(one),
         )
@@ -367,6 +386,16 @@ class Broker:
         size = size_in_memory(record)
         for subscription in list(topic):
             subscription.add(MessageReference(seq, record, None, size, redelivered=False))
+        if self._topic_memory.is_exceeded:
+            self._end_the_worst_subscribers()
+
+    def _end_the_worst_subscribers(self) -> None:
+        by_size = sorted(self._addresses.subscribers(), key=lambda one: one.held_bytes)
+        while self._topic_memory.is_exceeded and by_size:
+            by_size.pop().fail(
+                f"topics' subscribers hold more than global-max-size {self._topic_memory.limit}"
+                " together, and this one most: acknowledge or read faster, or use a queue"
+            )
 
     # --- what cannot be delivered
 

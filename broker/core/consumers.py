@@ -5,26 +5,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.api import Consumer, MessageReference
+from broker.core.memory import SMALL_CLAIM, MemoryBudget
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-MAX_UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
-"""What a consumer may hold, whatever its prefetch: it has no more credit until it acknowledges.
-
-A prefetch counts messages, of which each may be large. Artemis' credit for a STOMP consumer counts
-bytes only, and is far smaller.
-"""
-
-
 class QueueSubscription:
-    """A consumer of a queue, with its credit."""
+    """A consumer of a queue, with its credit.
+
+    A prefetch counts messages, of which each may be large, so bytes are counted beside them.
+    Artemis' credit for a STOMP consumer counts bytes only, and is far smaller.
+    """
 
     __slots__ = (
+        "_budget",
         "_consumer",
         "_delivered",
         "_delivered_bytes",
+        "_max_bytes",
         "_prefetch",
         "_turns",
         "has_turn",
@@ -32,14 +31,24 @@ class QueueSubscription:
         "queue",
     )
 
-    def __init__(self, queue: "Queue", turns: "Turns", consumer: Consumer, prefetch: int) -> None:
+    def __init__(
+        self,
+        queue: "Queue",
+        turns: "Turns",
+        budget: MemoryBudget,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+    ) -> None:
         self.queue = queue
         self.is_closed = False
         self.has_turn = False
         """Kept by ``Turns``."""
         self._turns = turns
+        self._budget = budget
         self._consumer = consumer
         self._prefetch = prefetch
+        self._max_bytes = max_bytes
         self._delivered: dict[int, MessageReference] = {}
         self._delivered_bytes = 0
 
@@ -49,7 +58,8 @@ class QueueSubscription:
         has_credit = not self._prefetch or len(self._delivered) < self._prefetch
         return (
             has_credit
-            and self._delivered_bytes < MAX_UNACKNOWLEDGED_BYTES
+            and self._delivered_bytes < self._max_bytes
+            and (self._delivered_bytes < SMALL_CLAIM or not self._budget.is_crowded)
             and self._consumer.is_writable
         )
 
@@ -57,6 +67,7 @@ class QueueSubscription:
         """Hand over a message."""
         self._delivered[reference.seq] = reference
         self._delivered_bytes += reference.size
+        self._consumer.holds(reference.size)
         self._consumer.deliver(reference)
 
     def held(self, references: Sequence[MessageReference]) -> list[MessageReference]:
@@ -67,9 +78,13 @@ class QueueSubscription:
         """Take those of ``references`` that are still delivered here; that is credit again."""
         delivered = self._delivered
         taken = [one for one in references if delivered.pop(one.seq, None) is not None]
-        self._delivered_bytes -= sum(one.size for one in taken)
+        self._release(sum(one.size for one in taken))
         self._turns.join(self)
         return taken
+
+    def _release(self, size: int) -> None:
+        self._delivered_bytes -= size
+        self._consumer.holds(-size)
 
     def resume(self) -> None:
         """Go on delivering: the socket takes more."""
@@ -82,7 +97,7 @@ class QueueSubscription:
         self.queue.detach(self)
         references = list(self._delivered.values())
         self._delivered.clear()
-        self._delivered_bytes = 0
+        self._release(self._delivered_bytes)
         self.queue.give_back(references, failed=failed)
         self.queue.dispatch()
 
@@ -111,14 +126,18 @@ class Turns:
             subscription.has_turn = False
             self._ring.remove(subscription)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether any subscription wants a message."""
+        ring = self._ring
+        while ring and not ring[0].wants_more:
+            ring.popleft().has_turn = False
+        return bool(ring)
+
     def next(self) -> QueueSubscription | None:
         """Return the subscription that is to have the next message, if any wants one."""
-        ring = self._ring
-        while ring:
-            candidate = ring[0]
-            if candidate.wants_more:
-                ring.rotate(-1)
-                return candidate
-            ring.popleft()
-            candidate.has_turn = False
-        return None
+        if not self.is_wanted:
+            return None
+        candidate = self._ring[0]
+        self._ring.rotate(-1)
+        return candidate

@@ -1,10 +1,13 @@
 """How much of messages is in memory, over all queues."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from journal.codec import MessageRecord
 
+SMALL_CLAIM = 65_536
+"""Bytes a consumer may hold however many others do not acknowledge what they have."""
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
@@ -22,14 +25,38 @@ class Holder(Protocol):
 
 
 class MemoryBudget:
-    """Counts bytes against ``global-max-size``."""
+    """Counts bytes against ``global-max-size``.
 
-    __slots__ = ("_holders", "limit", "used")
+    Part of them are *claimed*: messages that consumers have and did not acknowledge, or gave back.
+    Those cannot be left to the table. While they alone reach the limit, the budget is *crowded*,
+    and each consumer has credit for SMALL_CLAIM only.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("_claimed", "_holders", "_relieved", "limit", "used")
+
+    def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
+        """Begin empty; ``relieved`` is called when the budget is crowded no more."""
         self.limit = limit
         self.used = 0
+        self._claimed = 0
+        self._relieved = relieved
         self._holders: deque[Holder] = deque()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether what consumers do not acknowledge takes all of the memory."""
+        return 0 <= self.limit <= self._claimed
+
+    def claim(self, size: int) -> None:
+        """Count a message that went to a consumer."""
+        self._claimed += size
+
+    def unclaim(self, size: int) -> None:
+        """Count a message that is out of the consumers' hands for good."""
+        was_crowded = self.is_crowded
+        self._claimed -= size
+        if was_crowded and not self.is_crowded:
+            self._relieved()
 
     @property
     def room(self) -> int:

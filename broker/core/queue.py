@@ -206,8 +206,8 @@ class Queue:
         limit, room = self.settings.max_size_bytes, self._budget.room
         if limit >= 0:
             room = min(room, limit - self.bytes_in_memory)
-        if room < MIN_WINDOW_BYTES and self._ready:
-            return  # there is something to deliver; reading on can wait for that to be gone
+        if room < MIN_WINDOW_BYTES and (self._ready or not self._turns.is_wanted):
+            return  # reading on can wait until what is here is gone, and somebody takes more
         self._reading = True
         try:
             self._journal.read_window(
@@ -278,9 +278,11 @@ class Queue:
 
     # --- going out
 
-    def attach(self, consumer: Consumer, prefetch: int) -> QueueSubscription:
+    def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> QueueSubscription:
         """Add a consumer; deliveries begin with its ``resume``."""
-        subscription = QueueSubscription(self, self._turns, consumer, prefetch)
+        subscription = QueueSubscription(
+            self, self._turns, self._budget, consumer, prefetch, max_bytes
+        )
         self._subscriptions.add(subscription)
         self._turns.join(subscription)
         return subscription
@@ -308,6 +310,7 @@ class Queue:
                     self._disposal.expire(self, reference)
                     continue
                 self._delivered += 1
+                self._budget.claim(reference.size)
                 subscription.deliver(reference)
         finally:
             self._dispatching = False
@@ -317,7 +320,9 @@ class Queue:
     def _pop(self) -> MessageReference:
         ready, returned = self._ready, self._returned
         if returned and (not ready or returned[0][0] < ready[0].seq):
-            return heapq.heappop(returned)[1]
+            reference = heapq.heappop(returned)[1]
+            self._budget.unclaim(reference.size)
+            return reference
         return ready.popleft()
 
     # --- coming back
@@ -328,6 +333,7 @@ class Queue:
         self.counters.acknowledged += len(references)
         for reference in references:
             self._let_go(reference)
+            self._budget.unclaim(reference.size)
 
     def give_back(self, references: Sequence[MessageReference], *, failed: bool) -> None:
         """Take delivered messages back in their place; ``failed`` counts as an attempt."""
@@ -340,6 +346,7 @@ class Queue:
                 if 0 < self.settings.max_delivery_attempts <= reference.attempts:
                     self.counters.dead_lettered += 1
                     self._let_go(reference)
+                    self._budget.unclaim(reference.size)
                     self._disposal.bury(self, reference)
                     continue
             self.counters.redelivered += 1
@@ -359,6 +366,12 @@ class Queue:
     def _put_back(self, references: list[MessageReference]) -> None:
         for reference in references:
             heapq.heappush(self._returned, (reference.seq, reference))
+
+    def ask_again(self) -> None:
+        """Ask every consumer whether it wants more: what kept it from that may be over."""
+        for subscription in self._subscriptions:
+            self._turns.join(subscription)
+        self.resume()
 
     def resume(self) -> None:
         """Go on reading and delivering."""

@@ -31,9 +31,10 @@ def negotiate(header: str | None) -> tuple[int, int]:
 class HeartBeats:
     """When to beat and when the client is gone; the clock is in seconds."""
 
-    def __init__(self, sends_ms: int, expects_ms: int, now: float) -> None:
+    def __init__(self, sends_ms: int, expects_ms: int, now: float, *, ttl_ms: int = -1) -> None:
+        """Begin; a client that promised no beats may be silent for ``ttl_ms``, -1 for ever."""
         self._send_after = sends_ms / 1000 * _SEND_FACTOR
-        self._gone_after = expects_ms / 1000 * SILENCE_FACTOR
+        self._gone_after = expects_ms / 1000 * SILENCE_FACTOR or max(ttl_ms, 0) / 1000
         self._last_written = now
         self._last_read = now
 

@@ -85,6 +85,7 @@ class FrameParser:
         self.version = Version.V1_2
         """Whose escapes headers have; the session sets it when it is negotiated."""
         self._limits = limits
+        self._when = ""
         # Not a list of what came: a client that sends byte by byte would fill the memory with it.
         self._pending = bytearray()
         self._waiting = _Waiting.HEAD
@@ -100,6 +101,15 @@ class FrameParser:
     def is_between_frames(self) -> bool:
         """Whether no part of a frame is held."""
         return not self._pending
+
+    def limit_to(self, limits: StompLimits, when: str = "") -> None:
+        """Have frames that come from now on keep ``limits``; ``when`` they hold, for the error."""
+        self._limits = limits
+        self._when = when
+
+    def clear(self) -> None:
+        """Forget what is held: no more is wanted."""
+        self._pending = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Take what came and yield each frame that is whole now; raises ProtocolError.
@@ -158,6 +168,7 @@ class FrameParser:
         if len(data) >= limit:
             raise ProtocolError(
                 f"frame header is longer than max-header-bytes {self._limits.max_header_bytes}"
+                f"{self._when}"
             )
         return None
 
@@ -219,4 +230,5 @@ class FrameParser:
         if size > self._limits.max_body_bytes:
             raise ProtocolError(
                 f"frame body is longer than max-body-bytes {self._limits.max_body_bytes}"
+                f"{self._when}"
             )

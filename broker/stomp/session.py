@@ -2,7 +2,8 @@
 
 | state      | frame                         | then                                            |
 |------------|-------------------------------|-------------------------------------------------|
-| CONNECTING | CONNECT, STOMP                | CONNECTED is sent: CONNECTED; or ERROR: CLOSED  |
+| CONNECTING | CONNECT, STOMP                | LOGGING_IN, until the login is answered         |
+| LOGGING_IN | login answered                | CONNECTED is sent: CONNECTED; or ERROR: CLOSED  |
 | CONNECTING | any other, or none in time    | ERROR: CLOSED                                   |
 | CONNECTED  | SEND, SUBSCRIBE, ACK ...      | CONNECTED; RECEIPT when asked for, once stored  |
 | CONNECTED  | anything refused or malformed | ERROR: CLOSED                                   |
@@ -14,9 +15,11 @@ accepted in 1.1 and 1.2 too: ordinary clients leave it out, and there is one vir
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum, auto
 from importlib import metadata
+from itertools import chain
 
 from broker.api import BrokerCore, BrokerError, OutgoingMessage, Principal, TransactionWork
 from broker.stomp.frames import ProtocolError, Version, error_frame, server_frame
@@ -28,6 +31,12 @@ from config.settings import StompLimits
 SERVER = f"orthia/{metadata.version('orthia')}"
 _MESSAGE_COST = 512
 """What a message of a transaction counts for beside its headers and body."""
+_SUBSCRIPTION_COST = 3_072
+"""What a subscription counts for beside its id and destination, which are kept four times."""
+_RECEIPT_COST = 512
+"""What a receipt that waits for the store counts for beside its id."""
+MAX_CONNECT_BYTES = 16_384
+"""Bytes of the headers of a CONNECT frame: whoever sends it need not be anybody yet."""
 # Named by the server, or addressed to it: never passed on from a sender to a receiver.
 _NOT_PASSED_ON = frozenset(
     (
@@ -37,8 +46,13 @@ _NOT_PASSED_ON = frozenset(
 )  # fmt: skip
 
 
+Authenticate = Callable[[str | None, str | None, Callable[[Principal | BrokerError], None]], None]
+"""Takes login, passcode and who is told the outcome, at once or later."""
+
+
 class _State(Enum):
     CONNECTING = auto()
+    LOGGING_IN = auto()
     CONNECTED = auto()
     DISCONNECTING = auto()
     CLOSED = auto()
@@ -55,27 +69,51 @@ class StompSession:
         write: Callable[[bytes], None],
         close: Callable[[], None],
         clock: Callable[[], float],
+        authenticate: Authenticate | None = None,
+        may_take: Callable[[], bool] = lambda: True,
+        connection_ttl: int = -1,
     ) -> None:
         """Begin a session.
 
         ``write`` takes bytes for the client and must not raise; ``close`` ends the connection once
-        they are sent.
+        they are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
+        whether there is memory for deliveries. ``connection_ttl`` is in milliseconds.
         """
         self._core = core
+        self._authenticate = authenticate or self._authenticate_now
+        self._may_take = may_take
+        self._connection_ttl = connection_ttl
         self._limits = limits
         self._write = write
         self._close = close
         self._clock = clock
         self._parser = FrameParser(limits)
+        self._parser.limit_to(
+            replace(
+                limits,
+                max_header_bytes=min(limits.max_header_bytes, MAX_CONNECT_BYTES),
+                max_body_bytes=min(limits.max_body_bytes, MAX_CONNECT_BYTES),
+            ),
+            " before CONNECTED",
+        )
+        self._frames: Iterator[Frame] = iter(())
+        self._early_bytes = 0
         self._state = _State.CONNECTING
         self._version = Version.V1_2
         self._principal = Principal("", frozenset())
         self._subscriptions = ClientSubscriptions()
         self._transactions: dict[str, TransactionWork] = {}
         self._outstanding = 0
+        self._transaction_bytes = 0
+        self._receipt_bytes = 0
+        self._subscription_bytes = 0
+        self._unacknowledged_bytes = 0
+        self.released_bytes = 0
+        """How much the client has acknowledged or given back so far."""
         self._disconnect_receipt: str | None = None
         self._connect_by = clock() + limits.connect_timeout / 1000
         self._beats = HeartBeats(0, 0, clock())
+        self._silence = ""
         self._is_writable = True
         self._handlers: dict[str, Callable[[Frame], None]] = {
             "SEND": self._send,
@@ -96,16 +134,58 @@ class StompSession:
         """Whether the session is over."""
         return self._state is _State.CLOSED
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client was let in and is not leaving."""
+        return self._state is _State.CONNECTED
+
+    @property
+    def is_logging_in(self) -> bool:
+        """Whether the client waits for the answer to its login; not to be read from meanwhile."""
+        return self._state is _State.LOGGING_IN
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the broker holds because the client sent it: it grows by its frames only."""
+        return (
+            self._parser.held
+            + self._early_bytes
+            + self._transaction_bytes
+            + self._receipt_bytes
+            + self._subscription_bytes
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """The same, and the messages the client has and did not acknowledge."""
+        return self.sent_bytes + self._unacknowledged_bytes
+
     def receive(self, data: bytes) -> None:
         """Take bytes from the client."""
         if self._is_ending():
             return
         self._beats.read(self._clock())
+        waited = self.is_logging_in
+        frames = self._parser.feed(data)
+        self._frames = chain(self._frames, frames) if waited else frames
+        if not waited:
+            self._go_on()
+        self._wait_with(data)
+
+    def _wait_with(self, data: bytes) -> None:
+        """Note what comes before the login is answered; it is looked at afterwards."""
+        if self._state is not _State.LOGGING_IN:
+            return
+        self._early_bytes += len(data)
+        if self._early_bytes > self._limits.max_header_bytes:
+            self._refuse("too much was sent before CONNECTED", None)
+
+    def _go_on(self) -> None:
         frame: Frame | None = None
         try:
-            for frame in self._parser.feed(data):
+            for frame in self._frames:
                 self._handle(frame)
-                if self._is_ending():
+                if self._state is not _State.CONNECTED and self._state is not _State.CONNECTING:
                     return
                 frame = None
         except (ProtocolError, BrokerError) as error:
@@ -121,7 +201,7 @@ class StompSession:
         if self._state is _State.CONNECTING and now > self._connect_by:
             self._refuse(f"no CONNECT frame within {self._limits.connect_timeout} ms", None)
         elif self._state is _State.CONNECTED and self._beats.is_gone(now):
-            self._refuse("no heart-beat from the client within its time", None)
+            self._refuse(self._silence, None)
         elif self._state is not _State.CLOSED and self._beats.is_due(now):
             self._write(b"\n")
 
@@ -173,14 +253,47 @@ class StompSession:
             )
         self._version = self._parser.version = common[-1]
         sends_ms, expects_ms = negotiate(frame.get(b"heart-beat"))
-        self._principal = self._core.authenticate(frame.get(b"login"), frame.get(b"passcode"))
+        self._state = _State.LOGGING_IN
+        at_once = True
+
+        def answered(outcome: Principal | BrokerError) -> None:
+            if self._state is not _State.LOGGING_IN:
+                return
+            if isinstance(outcome, BrokerError):
+                self._refuse(str(outcome), frame)
+                return
+            self._connected(outcome, sends_ms, expects_ms)
+            if not at_once:
+                self._early_bytes = 0
+                self._go_on()
+
+        self._authenticate(frame.get(b"login"), frame.get(b"passcode"), answered)
+        at_once = False
+
+    def _authenticate_now(
+        self,
+        login: str | None,
+        passcode: str | None,
+        answered: Callable[[Principal | BrokerError], None],
+    ) -> None:
+        answered(self._core.authenticate(login, passcode))
+
+    def _connected(self, principal: Principal, sends_ms: int, expects_ms: int) -> None:
+        self._principal = principal
         headers = [
             ("version", self._version.value),
             ("session", str(uuid.uuid4())),
             ("server", SERVER),
             ("heart-beat", f"{sends_ms},{expects_ms}"),
         ]
-        self._beats = HeartBeats(sends_ms, expects_ms, self._clock())
+        ttl = self._connection_ttl
+        self._beats = HeartBeats(sends_ms, expects_ms, self._clock(), ttl_ms=ttl)
+        self._silence = (
+            "no heart-beat from the client within its time"
+            if expects_ms
+            else f"nothing came from the client for connectionTtl {ttl} ms; agree on heart-beats"
+        )
+        self._parser.limit_to(self._limits)
         self._state = _State.CONNECTED
         self._write(server_frame("CONNECTED", headers, b"", self._version))
 
@@ -223,7 +336,8 @@ class StompSession:
             self._ack_mode(frame),
             version=self._version,
             write=self._write,
-            is_writable=lambda: self._is_writable and self._state is _State.CONNECTED,
+            is_writable=self._takes_more,
+            holds=self._hold,
             fail=lambda reason: self._refuse(reason, None),
         )
         prefetch = 0 if subscription.mode is AckMode.AUTO else self._prefetch(frame)
@@ -231,8 +345,18 @@ class StompSession:
             self._principal, destination, subscription, prefetch=prefetch
         )
         self._subscriptions.add(key, subscription)
+        subscription.cost = _SUBSCRIPTION_COST + 4 * (len(key) + len(destination))
+        self._subscription_bytes += subscription.cost
         self._receipt_now(frame)
         subscription.core.resume()
+
+    def _takes_more(self) -> bool:
+        return self._is_writable and self._state is _State.CONNECTED and self._may_take()
+
+    def _hold(self, change: int) -> None:
+        self._unacknowledged_bytes += change
+        if change < 0:
+            self.released_bytes -= change
 
     def _unsubscribe(self, frame: Frame) -> None:
         subscription_id, destination = frame.get(b"id"), frame.get(b"destination")
@@ -240,6 +364,7 @@ class StompSession:
             raise ProtocolError("UNSUBSCRIBE has no id header")
         key = (destination or "") if subscription_id is None else subscription_id
         subscription = self._subscriptions.remove(key)
+        self._subscription_bytes -= subscription.cost
         if subscription.core is not None:
             subscription.core.close(failed=False)
         self._receipt_now(frame)
@@ -296,18 +421,20 @@ class StompSession:
         if len(self._transactions) >= self._limits.max_transactions:
             limit = self._limits.max_transactions
             raise ProtocolError(f"this connection has max-transactions {limit} open already")
-        self._transactions[name] = TransactionWork()
+        work = TransactionWork()
+        self._grow(work, len(name) + _MESSAGE_COST)
+        self._transactions[name] = work
         self._receipt_now(frame)
 
     def _commit(self, frame: Frame) -> None:
         work = self._transaction(frame)
         receipt = self._receipt_later(frame)
         self._core.commit(self._principal, work, receipt or (lambda: None))
-        del self._transactions[frame.required(b"transaction")]
+        self._forget_transaction(frame)
 
     def _abort(self, frame: Frame) -> None:
         work = self._transaction(frame)
-        del self._transactions[frame.required(b"transaction")]
+        self._forget_transaction(frame)
         for core, references in (*work.acknowledgements, *work.rejections):
             for subscription in self._subscriptions.all():
                 if subscription.core is core:
@@ -321,12 +448,15 @@ class StompSession:
             raise ProtocolError(f"transaction {name!r} has not begun")
         return work
 
+    def _forget_transaction(self, frame: Frame) -> None:
+        self._transaction_bytes -= self._transactions.pop(frame.required(b"transaction")).size
+
     def _grow(self, work: TransactionWork, size: int) -> None:
-        held = sum(one.size for one in self._transactions.values())
-        if held + size > self._limits.max_transaction_bytes:
+        if self._transaction_bytes + size > self._limits.max_transaction_bytes:
             limit = self._limits.max_transaction_bytes
             raise ProtocolError(f"open transactions hold more than max-transaction-bytes {limit}")
         work.size += size
+        self._transaction_bytes += size
 
     # --- receipts and the end
 
@@ -342,8 +472,10 @@ class StompSession:
             return self._stored
         receipt = frame.get(b"receipt") or ""
         self._outstanding += 1
+        self._receipt_bytes += len(receipt) + _RECEIPT_COST
 
         def stored() -> None:
+            self._receipt_bytes -= len(receipt) + _RECEIPT_COST
             if self._state is not _State.CLOSED:
                 self._write_receipt(receipt)
             self._stored()
@@ -361,7 +493,7 @@ class StompSession:
     def _disconnect(self, frame: Frame) -> None:
         self._disconnect_receipt = frame.get(b"receipt")
         self._state = _State.DISCONNECTING
-        self._transactions.clear()
+        self._clear()
         self._close_subscriptions(failed=False)
         if not self._outstanding:
             self._finish_disconnect()
@@ -378,7 +510,7 @@ class StompSession:
         receipt = None
         if frame is not None and b"receipt" in frame.raw:
             receipt = frame.get(b"receipt")
-        connecting = self._state is _State.CONNECTING
+        connecting = self._state in (_State.CONNECTING, _State.LOGGING_IN)
         self._write(error_frame(reason, receipt, self._version, names_versions=connecting))
         self._end(failed=True)
         self._close()
@@ -387,10 +519,18 @@ class StompSession:
         if self._state is _State.CLOSED:
             return
         self._state = _State.CLOSED
-        self._transactions.clear()
+        self._clear()
         self._close_subscriptions(failed=failed)
 
+    def _clear(self) -> None:
+        self._frames = iter(())
+        self._early_bytes = 0
+        self._parser.clear()
+        self._transactions.clear()
+        self._transaction_bytes = 0
+
     def _close_subscriptions(self, *, failed: bool) -> None:
+        self._subscription_bytes = 0
         for subscription in self._subscriptions.clear():
             if subscription.core is not None:
                 subscription.core.close(failed=failed)

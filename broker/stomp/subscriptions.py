@@ -29,6 +29,7 @@ class ClientSubscription:
         version: Version,
         write: Callable[[bytes], None],
         is_writable: Callable[[], bool],
+        holds: Callable[[int], None],
         fail: Callable[[str], None],
     ) -> None:
         self.id = subscription_id
@@ -38,11 +39,15 @@ class ClientSubscription:
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq, in the order they were delivered."""
         self._deliveries = 0
+        self.cost = 0
+        """Bytes it counts for while it is there."""
         self.number = number
         """Unique on its connection, also when the id is used again; part of its ack ids."""
         self._version = version
         self._write = write
         self._is_writable = is_writable
+        self.holds = holds
+        """Called by the core with each change of what it keeps for this subscription."""
         self._fail = fail
         head = b"MESSAGE\ndestination:" + escape(destination.encode(), version)
         if subscription_id is not None:

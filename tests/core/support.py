@@ -41,12 +41,17 @@ class FakeConsumer:
     failures: list[str] = field(default_factory=list)
     subscription: Subscription | None = None
     auto: bool = False
+    held: int = 0
 
     def deliver(self, reference: MessageReference) -> None:
         """Note a delivery."""
         self.received.append(reference)
         if self.auto:
             self.end.acknowledge((reference,), None)
+
+    def holds(self, change: int) -> None:
+        """Count what is kept for the client."""
+        self.held += change
 
     def fail(self, reason: str) -> None:
         """Note why the connection is ended, and end it as a session does."""

@@ -28,6 +28,9 @@ class CountingConsumer:
         """Note a delivery."""
         self.received.append(reference)
 
+    def holds(self, change: int) -> None:
+        """Note nothing."""
+
     def fail(self, reason: str) -> None:
         """Never called for a queue."""
         raise AssertionError(reason)

@@ -257,6 +257,12 @@ def test_what_was_delivered_is_not_read_again_after_memory_was_given_up() -> Non
     core.send(QUEUE, *numbered(1, 300))
     core.consume(QUEUE)
     again = core.consume("/queue/idle")
+    acknowledged = 0
+    while acknowledged < len(again.texts):
+        newest = again.texts[acknowledged:]
+        acknowledged += len(newest)
+        again.acknowledge(*newest)
+        core.settle()
     assert again.texts == numbered(11, 250)
 
 

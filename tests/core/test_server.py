@@ -59,7 +59,7 @@ class ServerUnderTest:
             self.server = StompServer(self.broker, self.journal, options.stomp_limits)
 
         self.call(make)
-        self._run(self.server.start(LOOPBACK, self._opened))
+        self._run(self.server.start(options.acceptors or LOOPBACK, self._opened))
 
     def _post(self, callback: Callable[[], None]) -> None:
         self.loop.call_soon(callback)

@@ -1,6 +1,6 @@
 """What subscribers of a topic see."""
 
-from broker.core.topic import MAX_BEHIND_BYTES
+from config.settings import StompLimits
 from tests.core.support import ANYONE, CoreUnderTest, message
 
 TOPIC = "/topic/news"
@@ -41,7 +41,7 @@ def test_a_subscriber_far_behind_is_told_and_cut_off() -> None:
     core = CoreUnderTest()
     slow, quick = core.consume(TOPIC), core.consume(TOPIC)
     slow.is_writable = False
-    large = "x" * (MAX_BEHIND_BYTES // 8)
+    large = "x" * (StompLimits().max_behind_bytes // 8)
     for _ in range(9):
         core.send(TOPIC, large)
     assert len(slow.failures) == 1

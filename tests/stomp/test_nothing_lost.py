@@ -1,11 +1,14 @@
 """The edges of a session where a message could be lost, or a mistake end more than it should."""
 
+from dataclasses import replace
+
 import pytest
 
-from broker.core import consumers, topic
 from config.settings import StompLimits
-from tests.core.support import CoreUnderTest, settings
+from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
+
+FEW = StompLimits(max_unacknowledged_bytes=10_000)
 
 # --- what an acknowledgement reaches
 
@@ -97,12 +100,9 @@ def test_a_second_ack_of_a_message_is_refused() -> None:
     assert core.stored_texts() == ["b"]
 
 
-def test_a_client_that_never_acknowledges_holds_a_bounded_number_of_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_never_acknowledges_holds_a_bounded_number_of_bytes() -> None:
     """Whatever its prefetch; each acknowledgement is room for more, and nothing is left out."""
-    monkeypatch.setattr(consumers, "MAX_UNACKNOWLEDGED_BYTES", 10_000)
-    core = CoreUnderTest(settings("orders", max_size_bytes=10_000))
+    core = CoreUnderTest(replace(settings("orders", max_size_bytes=10_000), stomp_limits=FEW))
     fill(core, *(f"{number:02}" + "x" * 2_998 for number in range(30)))
     client = Client(core)
     frames = client.subscribe("client", prefetch_count="10000")
@@ -117,12 +117,9 @@ def test_a_client_that_never_acknowledges_holds_a_bounded_number_of_bytes(
     assert core.stored_texts() == []
 
 
-def test_a_subscriber_that_never_acknowledges_holds_a_bounded_number_of_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_subscriber_that_never_acknowledges_holds_a_bounded_number_of_bytes() -> None:
     """What a topic has for it then waits, and comes as it acknowledges."""
-    monkeypatch.setattr(topic, "MAX_UNACKNOWLEDGED_BYTES", 10_000)
-    core = CoreUnderTest()
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=FEW))
     client = Client(core)
     client.send("SUBSCRIBE", destination="/topic/t", id="s", ack="client", prefetch_count="10000")
     core.send("/topic/t", *("x" * 3_000 for _ in range(30)))

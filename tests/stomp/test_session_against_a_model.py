@@ -37,6 +37,8 @@ class Transaction:
     sends: list[str] = field(default_factory=list)
     acknowledged: list[Held] = field(default_factory=list)
     rejected: list[Held] = field(default_factory=list)
+    is_void: bool = False
+    """Whether it acknowledges messages that went back to their queue meanwhile."""
 
     @property
     def held(self) -> list[Held]:
@@ -248,9 +250,15 @@ class Sessions(RuleBasedStateMachine):
     @precondition(lambda self: any(one.transactions for one in self.connections))
     @rule(pick=PICK)
     def commit(self, pick: int) -> None:
-        """All of it, and a receipt once it is stored."""
+        """All of it, and a receipt once it is stored; or none, if some of it cannot be."""
         connection = self._one(pick, lambda one: bool(one.transactions))
         name, work = connection.transactions.popitem()
+        if work.is_void:
+            connection.client.send("COMMIT", transaction=name)
+            assert "subscription that was closed" in connection.client.error()
+            self.connections[self.connections.index(connection)] = self._connect("1.2")
+            self._settle()
+            return
         self.stored += work.sends
         for one in work.acknowledged:
             self.stored.remove(one.text)
@@ -282,6 +290,7 @@ class Sessions(RuleBasedStateMachine):
             connection.mode = None
             connection.held.clear()
             for work in connection.transactions.values():
+                work.is_void = work.is_void or bool(work.acknowledged)
                 work.acknowledged.clear()
                 work.rejected.clear()
             connection.client.send(how, id="s")

@@ -1,0 +1,74 @@
+"""What all clients together make the broker hold, and who has to go when that is too much.
+
+Counted for each connection: a frame that is not whole yet, open transactions, receipts that wait
+for the store, subscriptions, what was written and not taken, messages not acknowledged. While the
+sum is at ``max-client-bytes``, nothing is delivered; a client that sends more, and holds more than
+its share, is ended; and of those that did next to nothing for a while the one that holds most.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+MIN_SHARE = 65_536
+"""What a client may always make the broker hold, however many there are."""
+IDLE_SECONDS = 10.0
+"""How long a client must do next to nothing before it is ended for what it holds."""
+_ACTIVE_PART = 256
+"""A client is active when it reads, sends or acknowledges this part of what it holds."""
+
+
+class Holding(Protocol):
+    """A client, as far as memory goes."""
+
+    @property
+    def held(self) -> int:
+        """Bytes held for it."""
+
+    @property
+    def activity(self) -> "Activity":
+        """What it does."""
+
+
+_Client = TypeVar("_Client", bound=Holding)
+
+
+class ClientMemory:
+    """The sum, against its limit."""
+
+    __slots__ = ("limit", "share", "used")
+
+    def __init__(self, limit: int, max_connections: int) -> None:
+        self.limit = limit
+        self.share = max(MIN_SHARE, limit // max_connections)
+        self.used = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing may be delivered."""
+        return self.used >= self.limit
+
+    def victim(self, clients: Iterable[_Client]) -> _Client | None:
+        """Return who is to be ended to make room; None if there is room, or all are active."""
+        if not self.is_full:
+            return None
+        idle = (one for one in clients if one.activity.is_idle and one.held > self.share)
+        return max(idle, key=lambda one: one.held, default=None)
+
+
+class Activity:
+    """How much a client reads, sends and acknowledges, looked at every so often."""
+
+    __slots__ = ("_moved", "_since", "is_idle")
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._moved = 0
+        self.is_idle = False
+
+    def look(self, now: float, moved: int, held: int) -> None:
+        """Judge anew if it is time; ``moved`` is all it read, sent and acknowledged so far."""
+        if now - self._since < IDLE_SECONDS:
+            return
+        self.is_idle = moved - self._moved <= held // _ACTIVE_PART
+        self._since = now
+        self._moved = moved

@@ -1,0 +1,179 @@
+"""Failed logins: each makes the next attempt from the same place, or as the same user, wait.
+
+The wait comes before the passcode is looked at, so that giving up early tells a guesser nothing. It
+is bounded, so that nobody is locked out: a right passcode is taken whatever others did before. Few
+may wait at a time for each pair of address and user, so a guesser with many connections is no
+faster, and one that guesses one user's passcode keeps no other user of its address waiting in vain.
+No time, no sockets: whoever calls says what time it is, and waits.
+"""
+
+import ipaddress
+import logging
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+
+from broker.api import LimitExceeded
+
+LOGGER = logging.getLogger("orthia.broker")
+FREE_FAILURES = 3
+"""Failures that cost nothing: people mistype."""
+FIRST_DELAY_MS = 250
+"""After one more; it doubles with each until ``max-login-delay``."""
+FORGET_SECONDS = 300.0
+"""Without a failure for so long, an address or a user begins anew."""
+MAX_WAITING = 8
+"""Logins that wait for one user from one address."""
+MAX_ADDRESSES = 10_000
+"""Addresses whose failures are remembered; the one that failed longest ago is forgotten first."""
+USER_PLACES = 1_024
+"""Users are remembered by a hash of the name, unknown ones too: the table can be no larger, and how
+long an answer takes tells nobody which users there are."""
+BURST_SECONDS = 60.0
+"""How often failures are told in the log."""
+
+
+@dataclass
+class _Record:
+    failures: int = 0
+    failed_at: float = 0.0
+
+    def count(self, now: float) -> int:
+        """Return the failures that still count."""
+        return self.failures if now - self.failed_at < FORGET_SECONDS else 0
+
+    def fail(self, now: float) -> None:
+        """Count one more."""
+        self.failures = self.count(now) + 1
+        self.failed_at = now
+
+
+class LoginGuard:
+    """Remembers failures, in bounded memory."""
+
+    def __init__(self, max_delay_ms: int) -> None:
+        self._max_delay_ms = max_delay_ms
+        self._addresses: OrderedDict[str, _Record] = OrderedDict()
+        self._users = [_Record() for _ in range(USER_PLACES)]
+        self._waiting: Counter[tuple[str, int]] = Counter()
+        self._burst = _Burst()
+
+    @property
+    def remembered(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._addresses)
+
+    def begin(self, address: str, login: str | None, now: float) -> float:
+        """Return how many seconds to wait before the passcode may be looked at.
+
+        With 0 ``end`` is not called. Raises LimitExceeded when too many wait for the same already.
+        """
+        source, place = _source(address), _place(login)
+        record = self._addresses.get(source)
+        by_address = self._delay_ms(record.count(now) if record else 0, self._max_delay_ms)
+        # Anybody can fail as a user from anywhere: who is meant must not wait long for that.
+        by_user = self._delay_ms(self._users[place].count(now), self._max_delay_ms // 5)
+        delay_ms = max(by_address, by_user)
+        if not delay_ms:
+            return 0.0
+        if self._waiting[source, place] >= MAX_WAITING:
+            raise LimitExceeded(
+                f"logins failed from this address or as this user, and {MAX_WAITING} more wait;"
+                f" try again in {-(-delay_ms // 1000)} s"
+            )
+        self._waiting[source, place] += 1
+        return delay_ms / 1000
+
+    def end(self, address: str, login: str | None) -> None:
+        """Note that a login waits no more: it is looked at now, or its client is gone."""
+        key = _source(address), _place(login)
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+    def failed(self, address: str, login: str | None, now: float) -> None:
+        """Note a wrong login or passcode, and log it unless there was one a moment ago."""
+        source = _source(address)
+        record = self._addresses.pop(source, None) or _Record()
+        record.fail(now)
+        self._addresses[source] = record
+        if len(self._addresses) > MAX_ADDRESSES:
+            self._addresses.popitem(last=False)
+        self._users[_place(login)].fail(now)
+        self._burst.add(address, now)
+
+    def succeeded(self, login: str | None) -> None:
+        """Note a right passcode: the user is itself again.
+
+        Not so the address, where a guesser with an account of its own might be.
+        """
+        self._users[_place(login)].failures = 0
+
+    def tick(self, now: float) -> None:
+        """Log what a burst had, when it is time."""
+        self._burst.tick(now)
+
+    def _delay_ms(self, failures: int, most_ms: int) -> int:
+        if failures < FREE_FAILURES:
+            return 0
+        return int(min(most_ms, FIRST_DELAY_MS * 2 ** min(failures - FREE_FAILURES, 20)))
+
+
+class _Burst:
+    """Tells the log of the first failure, and then once a minute of all that followed.
+
+    Neither login nor passcode is told: people type the one where the other belongs.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._more: Counter[str] = Counter()
+        self._count = 0
+
+    def add(self, address: str, now: float) -> None:
+        if self._since is None:
+            self._since = now
+            LOGGER.warning(
+                "a login from %s failed: login or passcode is wrong; further ones are told once in"
+                " %d s",
+                address,
+                BURST_SECONDS,
+            )
+            return
+        self._count += 1
+        if address in self._more or len(self._more) < MAX_ADDRESSES:
+            self._more[address] += 1
+
+    def tick(self, now: float) -> None:
+        if self._since is None or now - self._since < BURST_SECONDS:
+            return
+        if not self._count:
+            self._since = None
+            return
+        (address, most), *_ = self._more.most_common(1)
+        LOGGER.warning(
+            "%d more logins failed within %d s, from %d addresses; %d of them from %s",
+            self._count,
+            BURST_SECONDS,
+            len(self._more),
+            most,
+            address,
+        )
+        self._since = now
+        self._count = 0
+        self._more.clear()
+
+
+def _place(login: str | None) -> int:
+    # Python's hash of a text is keyed by a number of this process, so nobody can aim at a place.
+    return hash(login or "") % USER_PLACES
+
+
+def _source(address: str) -> str:
+    """Return what addresses one client can easily have: of IPv6, the network."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return address
