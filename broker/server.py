@@ -223,10 +223,10 @@ class Connection(asyncio.Protocol):
 
     def end_for_memory(self, reason: str) -> None:
         """Tell the client why, unless it does not read, and free what it holds."""
-        if self._unsent():
-            self.abort()
-        else:
+        if self._may_write:
             self.shut_down(reason)
+        else:
+            self.abort()
 
     def abort(self) -> None:
         """Cut the connection off: nothing more leaves."""
@@ -472,8 +472,8 @@ class StompServer:
             if sent_bytes > memory.share:
                 self._end_for_memory(
                     connection,
-                    f"all clients together hold max-client-bytes {memory.limit} in the broker;"
-                    " what was sent now is not taken",
+                    f"all clients together hold max-client-bytes {memory.limit} in the broker, and"
+                    " this one went on sending",
                 )
 
     def _end_for_memory(self, connection: Connection, reason: str) -> None:

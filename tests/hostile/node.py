@@ -1,0 +1,179 @@
+"""A node as a real process with limits of the test's choice, and clients that are plain sockets."""
+
+import itertools
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from config.settings import Role
+from tests.process.nodes import NodeProcess
+from tests.support.waiting import wait_until
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+MIB = 1024 * 1024
+_FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+  <name>live</name>
+  <store><database-store>
+    <jdbc-connection-url>{url}</jdbc-connection-url>
+  </database-store></store>
+  <security-enabled>false</security-enabled>
+  <global-max-size>{global_max_size}</global-max-size>
+  <acceptors>
+    <acceptor name="stomp">tcp://127.0.0.1:{port}?protocols=STOMP{parameters}</acceptor>
+  </acceptors>
+  <stomp-limits xmlns="urn:orthia">{limits}</stomp-limits>
+</core></configuration>
+"""
+
+
+@dataclass
+class LimitedNode(NodeProcess):
+    """A live node on SQLite, started with ``orthia run`` from a broker.xml."""
+
+    limits: dict[str, int] = field(default_factory=dict)
+    global_max_size: int = 64 * MIB
+    parameters: str = ""
+    descriptors: int | None = None
+    sockets: ExitStack = field(default_factory=ExitStack)
+    """What was opened, to be closed at the end."""
+
+    def start(self) -> "LimitedNode":
+        """Start the process and return at once."""
+        limits = "".join(
+            f"<{name.replace('_', '-')}>{value}</{name.replace('_', '-')}>"
+            for name, value in self.limits.items()
+        )
+        path = self.directory / "broker.xml"
+        path.write_text(
+            _FILE.format(
+                url=self.url,
+                port=self.port,
+                parameters=self.parameters,
+                limits=limits,
+                global_max_size=self.global_max_size,
+            )
+        )
+        with self.log_path.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "broker.cli", "run", "--config", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=self._limit_descriptors if self.descriptors else None,
+            )
+        return self
+
+    def _limit_descriptors(self) -> None:
+        most = self.descriptors or 0
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory the process has at the moment."""
+        for line in Path(f"/proc/{self._running().pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the process is gone")
+
+    def open(self, source: str = "127.0.0.1") -> socket.socket:
+        """Open a socket to the node, from an address of this machine."""
+        return self.sockets.enter_context(
+            socket.create_connection(
+                ("127.0.0.1", self.port), timeout=30, source_address=(source, 0)
+            )
+        )
+
+    def connect(self) -> socket.socket:
+        """Open a socket and say CONNECT."""
+        client = self.open()
+        client.sendall(CONNECT)
+        assert client.recv(4096).startswith(b"CONNECTED")
+        return client
+
+
+@contextmanager
+def live_node(
+    directory: Path,
+    *,
+    global_max_size: int = 64 * MIB,
+    parameters: str = "",
+    descriptors: int | None = None,
+    **limits: int,
+) -> Iterator[LimitedNode]:
+    """Run a node for the block; at its end it must still run, and nothing unexpected be logged."""
+    node = LimitedNode(
+        Role.LIVE,
+        f"jdbc:sqlite:{directory / 'orthia.db'}",
+        directory,
+        "live",
+        limits=limits,
+        global_max_size=global_max_size,
+        parameters=parameters,
+        descriptors=descriptors,
+    )
+    try:
+        node.start().wait_serving()
+        yield node
+        assert node.is_running, node.log
+        assert "Traceback" not in node.log, node.log
+    finally:
+        node.sockets.close()
+        node.end()
+
+
+class Witness:
+    """An ordinary client, which must be served whatever the others do."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, node: LimitedNode) -> None:
+        self._socket = node.connect()
+        self._queue = b"/queue/witness-%d" % next(self._numbers)
+        self._count = 0
+        self._data = bytearray()
+        self._socket.sendall(b"SUBSCRIBE\nid:w\ndestination:%b\nack:auto\n\n\0" % self._queue)
+
+    def is_served(self) -> None:
+        """Send a message, and get its receipt and the message itself."""
+        self._count += 1
+        body, receipt = b"witness-%d!" % self._count, b"receipt-id:w%d\n" % self._count
+        self._socket.sendall(
+            b"SEND\ndestination:%b\nreceipt:w%d\n\n%b\0" % (self._queue, self._count, body)
+        )
+        while body not in self._data or receipt not in self._data:
+            chunk = self._socket.recv(65_536)
+            assert chunk, f"the witness was cut off after {bytes(self._data[-500:])!r}"
+            self._data += chunk
+        self._data.clear()
+
+
+def rest_of(client: socket.socket) -> bytes:
+    """Read until the broker closes, or cuts the connection off."""
+    data = b""
+    try:
+        while chunk := client.recv(65_536):
+            data += chunk
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def pour(client: socket.socket, frame: bytes, most: int) -> int:
+    """Send ``frame`` up to ``most`` times, reading nothing; return how often it was taken."""
+    client.settimeout(1.0)
+    for sent in range(most):
+        try:
+            client.sendall(frame)
+        except (TimeoutError, ConnectionError):
+            return sent
+    return most
+
+
+def logged(node: LimitedNode, text: str) -> None:
+    """Wait until the node has logged ``text``."""
+    wait_until(lambda: text in node.log, what=f"{text!r} in the log")
