@@ -278,7 +278,8 @@ class Connection(asyncio.Protocol):
             return
 
         def ask_late() -> None:
-            self._end_login()
+            self._login = None
+            server.logins.end(self.address, login)
             try:
                 answered(ask())
             except BrokerError as error:
@@ -290,10 +291,15 @@ class Connection(asyncio.Protocol):
         self._login = self._loop.call_later(wait, ask_late)
 
     def _end_login(self) -> None:
+        """Ask nothing for a client that is gone; its place stays taken for as long as if it stayed.
+
+        Otherwise a guesser would only have to leave to be as quick as it likes.
+        """
         if self._login is not None:
             self._login.cancel()
+            at = self._login.when()
+            self._loop.call_at(at, self._server.logins.end, self.address, self._waiting_login)
             self._login = None
-            self._server.logins.end(self.address, self._waiting_login)
 
     def _write(self, data: bytes) -> None:
         if self._closing:

@@ -1,0 +1,263 @@
+"""Guessing passcodes is slow, costs nobody else anything, and is told once."""
+
+import logging
+import re
+import select
+import socket
+import struct
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from broker.api import LimitExceeded
+from broker.core import logins
+from broker.core.logins import (
+    BURST_SECONDS,
+    FORGET_SECONDS,
+    FREE_FAILURES,
+    MAX_WAITING,
+    USER_PLACES,
+    LoginGuard,
+)
+from config.secrets import Secret
+from config.settings import SecuritySetting, User
+from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
+from tests.stomp.support import Client
+from tests.support.waiting import wait_until
+
+EVERYTHING = ("send", "consume", "createAddress", "createDurableQueue")
+SECURED = replace(
+    SETTINGS,
+    security_enabled=True,
+    users=(
+        User("ada", Secret("l0vel@ce"), frozenset({"staff"})),
+        User("bob", Secret("bu1lder"), frozenset({"staff"})),
+        User("eve", Secret("bu1lder"), frozenset({"staff"})),
+        User("nobody", Secret("n0thing"), frozenset()),
+    ),
+    security_settings=(SecuritySetting("#", {each: frozenset({"staff"}) for each in EVERYTHING}),),
+)
+
+
+OTHER = next(
+    name for name in ("bob", "eve") if hash(name) % USER_PLACES != hash("ada") % USER_PLACES
+)
+"""A user who is not remembered in the same place as ada."""
+
+
+def fail(guard: LoginGuard, address: str, login: str, times: int, now: float = 0.0) -> None:
+    """Have so many logins fail."""
+    for _ in range(times):
+        guard.failed(address, login, now)
+
+
+def test_the_wait_grows_to_its_bound() -> None:
+    """A few mistakes are free; then each doubles the wait, up to max-login-delay."""
+    guard = LoginGuard(5_000)
+    waits = []
+    for _ in range(FREE_FAILURES + 8):
+        waits.append(guard.begin("10.0.0.1", "ada", 0.0))
+        if waits[-1]:
+            guard.end("10.0.0.1", "ada")
+        guard.failed("10.0.0.1", "ada", 0.0)
+    assert waits[:FREE_FAILURES] == [0.0] * FREE_FAILURES
+    assert waits[FREE_FAILURES : FREE_FAILURES + 6] == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0]
+    assert waits[-1] == 5.0
+
+
+def test_what_failed_long_ago_is_forgotten() -> None:
+    """An address, and a user, begin anew."""
+    guard = LoginGuard(5_000)
+    fail(guard, "10.0.0.1", "ada", 50)
+    assert guard.begin("10.0.0.1", "ada", FORGET_SECONDS + 1) == 0.0
+
+
+def test_a_user_who_is_guessed_from_elsewhere_waits_little() -> None:
+    """Whatever others do, the wait of the right user is a fifth, and the right passcode ends it."""
+    guard = LoginGuard(5_000)
+    for number in range(1_000):
+        guard.failed(f"10.0.{number // 250}.{number % 250}", "ada", 0.0)
+    assert guard.begin("192.168.0.1", "ada", 0.0) == 1.0
+    guard.end("192.168.0.1", "ada")
+    guard.succeeded("ada")
+    assert guard.begin("192.168.0.1", "ada", 0.0) == 0.0
+
+
+def test_a_guessers_own_account_does_not_help_it() -> None:
+    """A right login in between leaves its address as slow as it was."""
+    guard = LoginGuard(5_000)
+    fail(guard, "10.0.0.1", "ada", 50)
+    guard.succeeded("mallory")
+    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+
+
+def test_few_wait_at_a_time_for_a_user_and_others_are_not_kept_out() -> None:
+    """Parallel guesses at one user are refused at once; another user of the address may wait."""
+    guard = LoginGuard(5_000)
+    fail(guard, "10.0.0.1", "ada", 50)
+    for _ in range(MAX_WAITING):
+        assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+    with pytest.raises(LimitExceeded, match="try again in 5 s"):
+        guard.begin("10.0.0.1", "ada", 0.0)
+    assert guard.begin("10.0.0.1", OTHER, 0.0) == 5.0
+    guard.end("10.0.0.1", "ada")
+    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+
+
+def test_the_addresses_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that failed longest ago is forgotten; of IPv6 a network counts as one."""
+    monkeypatch.setattr(logins, "MAX_ADDRESSES", 100)
+    guard = LoginGuard(5_000)
+    for number in range(10_000):
+        guard.failed(f"10.{number // 250}.{number % 250}.1", str(number), 0.0)
+    assert guard.remembered == 100
+    for number in range(1_000):
+        guard.failed(f"2001:db8::{number:x}", str(number), 0.0)
+    assert guard.begin("2001:db8::ffff", "x", 0.0) == 5.0
+    assert guard.remembered == 100
+
+
+def test_a_burst_is_logged_once_and_summed_up(caplog: pytest.LogCaptureFixture) -> None:
+    """One line for the first, one a minute for the rest, then quiet."""
+    guard = LoginGuard(5_000)
+    with caplog.at_level(logging.DEBUG):
+        fail(guard, "10.0.0.1", "ada", 500)
+        fail(guard, "10.0.0.2", "l0vel@ce", 20)
+        for second in range(1, 300):
+            guard.tick(float(second))
+    first, summary = (record.getMessage() for record in caplog.records)
+    assert first.startswith("a login from 10.0.0.1 failed")
+    assert summary.startswith("519 more logins failed within 60 s, from 2 addresses; 499 of them")
+    assert "l0vel@ce" not in caplog.text
+    fail(guard, "10.0.0.1", "ada", 1, BURST_SECONDS * 6)
+    assert len(caplog.records) == 3
+
+
+# --- on real sockets
+
+
+def have_failed(server: ServerUnderTest, address: str, login: str) -> None:
+    """Have logins failed so often that the wait is at its bound."""
+    server.call(lambda: fail(server.server.logins, address, login, 50, time.monotonic()))
+
+
+def log_in(server: ServerUnderTest, login: str, passcode: str, source: str) -> socket.socket:
+    """Open a socket from an address of this machine and say CONNECT."""
+    client = socket.create_connection(
+        ("127.0.0.1", server.port), timeout=30, source_address=(source, 0)
+    )
+    client.sendall(
+        f"CONNECT\naccept-version:1.2\nlogin:{login}\npasscode:{passcode}\n\n\0".encode()
+    )
+    return client
+
+
+def answer_to(server: ServerUnderTest, login: str, passcode: str, source: str) -> bytes:
+    """Log in and return the beginning of the answer."""
+    with log_in(server, login, passcode, source) as client:
+        return client.recv(4096)
+
+
+def test_guesses_in_parallel_are_slow_and_others_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of many at once few are even looked at; from elsewhere the right user is in meanwhile."""
+    with (
+        caplog.at_level(logging.DEBUG),
+        serving(SECURED, max_login_delay=3_000) as server,
+        ExitStack() as stack,
+    ):
+        assert b"login or passcode is wrong" in answer_to(server, "ada", "gu3ss", "127.0.0.2")
+        have_failed(server, "127.0.0.2", "ada")
+        guesses = [
+            stack.enter_context(log_in(server, "ada", "gu3ss", "127.0.0.2")) for _ in range(60)
+        ]
+        # All but a few are refused at once, and none of those that wait is answered yet.
+        refused: list[socket.socket] = []
+        while len(refused) < len(guesses) - MAX_WAITING:
+            ready = select.select([one for one in guesses if one not in refused], [], [], 30)[0]
+            assert ready
+            for one in ready:
+                assert b"try again in 3 s" in one.recv(4096)
+                refused.append(one)
+        began = time.monotonic()
+        assert answer_to(server, "ada", "l0vel@ce", "127.0.0.3").startswith(b"CONNECTED")
+        assert answer_to(server, OTHER, "bu1lder", "127.0.0.3").startswith(b"CONNECTED")
+        if time.monotonic() - began < 1.5:  # else the machine is too slow to say
+            waiting = [one for one in guesses if one not in refused]
+            assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
+        assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
+    failures = [one for one in caplog.records if "login" in one.getMessage()]
+    assert len(failures) == 1
+    assert not re.search("gu3ss|l0vel@ce|bu1lder", caplog.text)
+
+
+def test_what_follows_a_connect_that_waits_is_done_after_it() -> None:
+    """A client that sends on without waiting for CONNECTED loses nothing by the wait."""
+    with serving(SECURED, max_login_delay=300) as server:
+        for _ in range(FREE_FAILURES + 1):
+            answer_to(server, "ada", "wrong", "127.0.0.2")
+        with log_in(server, "ada", "l0vel@ce", "127.0.0.2") as client:
+            client.sendall(b"SEND\ndestination:/queue/a\n\nx\0DISCONNECT\nreceipt:bye\n\n\0")
+            data = read_to_the_end(client)
+        assert data.startswith(b"CONNECTED")
+        assert b"receipt-id:bye" in data
+        assert server.depth("a") == 1
+
+
+def test_too_much_before_connected_is_refused() -> None:
+    """While it waits a client can make the broker hold little."""
+    with serving(SECURED, max_login_delay=20_000) as server:
+        for _ in range(FREE_FAILURES):
+            answer_to(server, "ada", "wrong", "127.0.0.2")
+        client = log_in(server, "ada", "l0vel@ce\n\n\0SEND\n\n" + "x" * 100_000, "127.0.0.2")
+        with client:
+            assert b"too much was sent before CONNECTED" in read_to_the_end(client)
+
+
+def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:
+    """Leaving and coming again is no quicker; but soon the right passcode is taken."""
+    with serving(SECURED, max_login_delay=1_000) as server:
+        have_failed(server, "127.0.0.2", "ada")
+        waiting = [log_in(server, "ada", "x", "127.0.0.2") for _ in range(MAX_WAITING)]
+        wait_until(lambda: server.connections == MAX_WAITING, what="all wait")
+        reset = struct.pack("ii", 1, 0)
+        for one in waiting:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            one.close()
+        assert b"try again in 1 s" in answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
+        wait_until(
+            lambda: answer_to(server, "ada", "l0vel@ce", "127.0.0.2").startswith(b"CONNECTED"),
+            what="the right passcode is taken",
+        )
+
+
+# --- what a user may
+
+
+@pytest.mark.parametrize("where", ["/queue/a", "/topic/a", "a"])
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_every_command_that_names_a_destination_asks_for_the_right(
+    where: str, command: str
+) -> None:
+    """A user without roles can name none of them."""
+    core = CoreUnderTest(SECURED)
+    client = Client(core, login="nobody", passcode="n0thing")
+    client.send(command, destination=where, id="1")
+    assert "has no role with permission" in client.error()
+    assert not core.broker.queues()
+
+
+def test_a_transaction_asks_for_the_right_at_its_commit() -> None:
+    """Nothing of it is done."""
+    core = CoreUnderTest(SECURED)
+    client = Client(core, login="nobody", passcode="n0thing")
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", destination="/queue/a", transaction="t")
+    client.send("COMMIT", transaction="t")
+    assert "has no role with permission 'send'" in client.error()
+    assert not core.journal.store.messages
+    assert not core.broker.queues()

@@ -1,0 +1,247 @@
+"""What clients hold: counted, given back, and nobody ended but who holds it for nothing."""
+
+import logging
+import resource
+import tracemalloc
+from dataclasses import dataclass, replace
+
+import pytest
+
+from broker import descriptors
+from broker.core import client_memory
+from broker.core.client_memory import IDLE_SECONDS, Activity, ClientMemory
+from broker.core.memory import SMALL_CLAIM
+from broker.stomp.parser import FrameParser
+from config.settings import StompLimits
+from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.test_server import connected, read_to_the_end, read_until, serving
+from tests.stomp.support import Client
+from tests.support.waiting import wait_until
+
+# --- who has to go
+
+
+@dataclass
+class Holder:
+    """A client that holds something."""
+
+    held: int
+    activity: Activity
+
+    def moves(self, moved: int) -> "Holder":
+        """Have it read, send or acknowledge so much by now, and look."""
+        self.activity.look(IDLE_SECONDS + 1, moved, self.held)
+        return self
+
+
+def holder(held: int, moved: int = 0) -> Holder:
+    """Return a client that has been there for a while."""
+    return Holder(held, Activity(0.0)).moves(moved)
+
+
+def test_of_those_that_do_nothing_the_largest_goes() -> None:
+    """And only when there is no memory; who moves what it holds stays, however large."""
+    memory = ClientMemory(1_000_000, 10)
+    small, large, busy = holder(200_000), holder(300_000), holder(900_000, moved=4_000)
+    memory.used = 999_999
+    assert memory.victim([small, large, busy]) is None
+    memory.used = 1_000_000
+    assert memory.victim([small, large, busy]) is large
+    assert memory.victim([busy]) is None
+    assert memory.victim([holder(50_000)]) is None, "less than its share"
+
+
+def test_a_client_that_has_just_come_is_not_idle() -> None:
+    """It is judged by a whole span of time."""
+    activity = Activity(0.0)
+    judged = []
+    for at, moved in ((IDLE_SECONDS - 1, 0), (IDLE_SECONDS, 0), (2 * IDLE_SECONDS, 100_000)):
+        activity.look(at, moved, 1_000_000)
+        judged.append(activity.is_idle)
+    assert judged == [False, True, False]
+
+
+def test_everything_a_client_held_is_given_back() -> None:
+    """Half a frame, a transaction, subscriptions, what it did not acknowledge: all of it."""
+    with serving() as server:
+        with connected(server) as client:
+            client.sendall(
+                b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0"
+                b"SUBSCRIBE\nid:2\ndestination:/queue/b\n\n\0UNSUBSCRIBE\nid:2\n\n\0"
+                b"SEND\ndestination:/queue/a\n\n%b\0"
+                b"BEGIN\ntransaction:t\n\n\0BEGIN\ntransaction:u\n\n\0"
+                b"SEND\ndestination:/queue/a\ntransaction:t\n\n%b\0"
+                b"SEND\ndestination:/queue/a\ntransaction:u\n\n%b\0ABORT\ntransaction:u\n\n\0"
+                b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0SEND\n\nhalf" % ((b"x" * 10_000,) * 3)
+            )
+            read_until(client, b"receipt-id:r")
+            held = server.call(lambda: server.server.memory.used)
+            assert 20_000 < held < 30_000, held
+        wait_until(lambda: server.connections == 0, what="the client is gone")
+        assert server.call(lambda: server.server.memory.used) == 0
+
+
+def test_while_there_is_no_memory_nothing_is_delivered_and_then_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody who holds it all and does nothing is ended after a while; the others then get on."""
+    monkeypatch.setattr(client_memory, "IDLE_SECONDS", 0.6)
+    with (
+        caplog.at_level(logging.WARNING),
+        serving(max_client_bytes=1_000_000) as server,
+        connected(server) as hog,
+        connected(server) as other,
+    ):
+        other.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nreceipt:s\n\n\0")
+        read_until(other, b"receipt-id:s")
+        hog.sendall(
+            b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/queue/a\ntransaction:t\nreceipt:r\n\n"
+            + b"x" * 990_000
+            + b"\0"
+        )
+        read_until(hog, b"receipt-id:r")
+        other.sendall(b"BEGIN\ntransaction:t\n\n\0")
+        other.sendall(b"SEND\ndestination:/queue/b\ntransaction:t\n\n" + b"y" * 20_000 + b"\0")
+        other.sendall(b"SEND\ndestination:/queue/a\nreceipt:o\n\nhello\0")
+        assert b"MESSAGE" not in read_until(other, b"receipt-id:o\n\n\0")
+        assert b"did not read, send or acknowledge" in read_to_the_end(hog)
+        read_until(other, b"\n\nhello\0")
+    assert "was ended with" in caplog.text
+
+
+def test_half_a_frame_costs_what_it_has_however_it_came() -> None:
+    """Sent in pairs of bytes, it is not held as so many objects."""
+    parser = FrameParser(StompLimits())
+    list(parser.feed(b"SEND\n\n"))
+    tracemalloc.start()
+    try:
+        for number in range(100_000):
+            list(parser.feed(b"%02d" % (number % 90)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert parser.held == 200_006
+    assert held < 500_000
+
+
+def test_names_count_as_memory() -> None:
+    """Of subscriptions and transactions: each may be as long as the headers of a frame."""
+    core = CoreUnderTest()
+    client = Client(core, limits=StompLimits(max_transaction_bytes=200_000))
+    before = client.session.held_bytes
+    client.send("SUBSCRIBE", destination="/topic/t", id="i" * 50_000)
+    assert client.session.held_bytes - before > 150_000
+    client.send("UNSUBSCRIBE", id="i" * 50_000)
+    assert client.session.held_bytes == before
+    for number in range(3):
+        client.send("BEGIN", transaction=f"{number}" + "t" * 50_000)
+    client.frames()
+    client.send("BEGIN", transaction="t" * 60_000)
+    assert "max-transaction-bytes" in client.error()
+    assert client.session.held_bytes == 0
+
+
+# --- messages that nobody acknowledges
+
+
+def test_consumers_that_never_acknowledge_leave_a_little_for_each() -> None:
+    """When all they hold is global-max-size, each gets a small claim and no more."""
+    core = CoreUnderTest(replace(SETTINGS, global_max_size=1_000_000))
+    body = "x" * 5_000
+    hogs = []
+    for number in range(6):
+        core.send(f"/queue/{number}", *[body] * 150)
+        hogs.append(core.consume(f"/queue/{number}"))
+    held = [hog.held for hog in hogs]
+    assert sum(held) < 1_000_000 + 6 * (SMALL_CLAIM + 10_000)
+    assert min(held) >= SMALL_CLAIM, "somebody got nothing"
+    # What is given back cannot be left to the table either, so it still counts.
+    for hog in hogs:
+        hog.end.close(failed=False)
+        assert hog.held == 0
+    late = core.consume("/queue/0")
+    assert SMALL_CLAIM <= late.held < SMALL_CLAIM + 10_000
+
+
+def test_consumers_held_back_go_on_when_others_acknowledge() -> None:
+    """Also those that acknowledge many at once, and wait for more before they do."""
+    core = CoreUnderTest(replace(SETTINGS, global_max_size=500_000))
+    body = "x" * 5_000
+    core.send("/queue/a", *[body] * 100)
+    core.send("/queue/b", *[body] * 50)
+    hog = core.consume("/queue/a")
+    batch = core.consume("/queue/b")
+    assert len(batch.received) < 50
+    hog.end.acknowledge(hog.received, None)
+    core.settle()
+    core.pass_time(1.0)
+    assert len(batch.received) == 50
+
+
+def test_subscribers_of_topics_are_bounded_together() -> None:
+    """A message counts once for all; the one that holds most is ended, the others go on."""
+    limits = StompLimits(max_behind_bytes=10_000_000)
+    core = CoreUnderTest(replace(SETTINGS, global_max_size=100_000, stomp_limits=limits))
+    hog, small = core.consume("/topic/a", prefetch=1), core.consume("/topic/b", prefetch=1)
+    good = [core.consume("/topic/a", auto=True) for _ in range(20)]
+    for _ in range(3):
+        core.send("/topic/b", "y" * 5_000)
+    for _ in range(8):
+        core.send("/topic/a", "x" * 9_000)
+    assert not hog.failures
+    core.send("/topic/a", "x" * 9_000)
+    assert len(hog.failures) == 1
+    assert "more than global-max-size 100000 together" in hog.failures[0]
+    assert not small.failures
+    assert all(len(one.received) == 9 for one in good)
+
+
+def test_a_topics_message_larger_than_the_allowance_is_waited_for() -> None:
+    """One alone ends nobody whose socket is busy for a moment."""
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_behind_bytes=1_000)))
+    slow = core.consume("/topic/a", auto=True)
+    slow.is_writable = False
+    core.send("/topic/a", "x" * 5_000)
+    assert not slow.failures
+    slow.is_writable = True
+    slow.end.resume()
+    assert len(slow.received) == 1
+
+
+def test_a_closed_subscriber_holds_nothing() -> None:
+    """Even if a message reaches it after its end."""
+    core = CoreUnderTest()
+    first = core.consume("/topic/a", prefetch=1)
+    core.send("/topic/a", "a", "b")
+    first.end.close(failed=False)
+    assert core.broker._topic_memory.used == 0
+
+
+# --- descriptors
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "raised", "fit"),
+    [
+        (1_024, 20_000, 4_096, 4_224, 4_096),
+        (1_024, 2_000, 4_096, 2_000, 1_872),
+        (20_000, 20_000, 4_096, None, 4_096),
+        (1_024, -1, 4_096, 4_224, 4_096),
+        (100, 100, 4_096, None, 1),
+    ],
+)
+def test_connections_fit_the_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+    soft: int,
+    hard: int,
+    wanted: int,
+    raised: int | None,
+    fit: int,
+) -> None:
+    """The soft limit is raised as far as it may; the rest is for the database and the logs."""
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.append(new))
+    descriptors.raise_limit(wanted)
+    assert limits[1:] == ([(raised, hard)] if raised else [])
+    assert descriptors.connections_that_fit(wanted) == fit
