@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
+        memory = server.memory
         self._session = StompSession(
             server.core,
             acceptor.limits,
@@ -111,7 +112,7 @@ class Connection(asyncio.Protocol):
             close=self._close,
             clock=monotonic_seconds,
             authenticate=self._authenticate,
-            may_take=lambda: not server.memory.is_full,
+            may_take=lambda: memory.used < memory.limit,
             connection_ttl=acceptor.settings.connection_ttl,
         )
 

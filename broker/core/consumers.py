@@ -136,8 +136,12 @@ class Turns:
 
     def next(self) -> QueueSubscription | None:
         """Return the subscription that is to have the next message, if any wants one."""
-        if not self.is_wanted:
-            return None
-        candidate = self._ring[0]
-        self._ring.rotate(-1)
-        return candidate
+        ring = self._ring
+        while ring:
+            candidate = ring[0]
+            if candidate.wants_more:
+                ring.rotate(-1)
+                return candidate
+            ring.popleft()
+            candidate.has_turn = False
+        return None

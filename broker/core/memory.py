@@ -53,9 +53,9 @@ class MemoryBudget:
 
     def unclaim(self, size: int) -> None:
         """Count a message that is out of the consumers' hands for good."""
-        was_crowded = self.is_crowded
-        self._claimed -= size
-        if was_crowded and not self.is_crowded:
+        before = self._claimed
+        self._claimed = before - size
+        if self._claimed < self.limit <= before:
             self._relieved()
 
     @property

@@ -1,0 +1,68 @@
+"""docs/limits.md says what the code does."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from broker import descriptors, health, server
+from broker.core import client_memory, destinations, logins, memory
+from broker.stomp import heartbeats, session
+from config import document, problems
+from config.settings import AcceptorSettings, Settings, StompLimits
+from journal.limits import JournalLimits
+from nodemanager import merge
+
+_TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+_ROWS = {
+    name: default
+    for names, default in re.findall(r"^\| (.+?) \| (.+?) \|", _TEXT, re.MULTILINE)
+    for name in re.findall(r"`([\w-]+)`", names)
+}
+
+
+@pytest.mark.parametrize("limit", [one.name for one in fields(StompLimits)])
+def test_every_limit_stands_there_with_its_default(limit: str) -> None:
+    """By the name it has in broker.xml."""
+    default = _ROWS[limit.replace("_", "-")]
+    assert re.match(r"\d+", default)
+    assert int(default.split()[0]) == getattr(StompLimits(), limit)
+
+
+def test_limits_elsewhere_stand_there_too() -> None:
+    """Those of an acceptor, and the memory of messages."""
+    acceptor = AcceptorSettings("a", "h", 1)
+    assert _ROWS["connectionsAllowed"].startswith(f"{acceptor.connections_allowed} ")
+    assert _ROWS["connectionTtl"].startswith(f"{acceptor.connection_ttl} ")
+    assert "handshake-timeout" in _ROWS
+    (default,) = (one.default for one in fields(Settings) if one.name == "global_max_size")
+    assert _ROWS["global-max-size"] == str(default)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"`max-connections` and {descriptors.RESERVED} more",
+        f"{session.MAX_CONNECT_BYTES} bytes of headers",
+        f"{destinations.MAX_NAME_LENGTH} characters",
+        f"{heartbeats.SILENCE_FACTOR:g} x what the client promised",
+        f"{server.WRITE_HIGH_BYTES} bytes and one message",
+        f"{JournalLimits().max_waiting_rows} records, {JournalLimits().max_waiting_bytes} bytes",
+        f"at least {client_memory.MIN_SHARE // 1024} KiB",
+        f"next to nothing for {client_memory.IDLE_SECONDS:g} seconds",
+        f"a {client_memory._ACTIVE_PART}th of what they hold",
+        f"holds less than {memory.SMALL_CLAIM // 1024} KiB",
+        f"waits {logins.FIRST_DELAY_MS} ms",
+        f"one user from one address | {logins.MAX_WAITING} |",
+        f"{logins.MAX_ADDRESSES} addresses, and {logins.USER_PLACES} places",
+        f"{health._MAX_CONNECTIONS} connections, {health._MAX_HEAD_BYTES} bytes of a request",
+        f"{document.MAXIMUM_FILE_BYTES} bytes, {document._MAXIMUM_DEPTH} levels,"
+        f" {document._MAXIMUM_FILES} included files",
+        f"problems told of one file | {problems.MAXIMUM_PROBLEMS} |",
+        f"{merge.MAX_LINE_CHARACTERS} characters",
+    ],
+)
+def test_limits_that_are_not_configured_are_as_told(words: str) -> None:
+    """Each number is the code's."""
+    assert words in " ".join(_TEXT.split())
