@@ -12,20 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.settings import Role
+from tests.support.servers import free_port
 from tests.support.waiting import wait_until
 
 RENEW_PERIOD_MS = 300
 EXPIRATION_MS = 3_000
 
 Option = str | int | bool
-
-
-def free_port() -> int:
-    """Return a port nothing listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def accepts(port: int) -> bool:
@@ -45,6 +38,8 @@ class NodeProcess:
     name: str
     options: Mapping[str, Option] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to that of this process."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -74,7 +69,11 @@ class NodeProcess:
                 command += [f"--{option}", str(value)]
         with self.log_path.open("ab") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
             )
         return self
 

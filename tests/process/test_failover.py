@@ -23,10 +23,9 @@ from tests.process.nodes import (
     NodeProcess,
     accepts,
     cluster,
-    free_port,
     wait_any_serving,
 )
-from tests.support.servers import ServerProcess, url_with_password
+from tests.support.servers import ServerProcess, free_port, url_with_password
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/orders"
