@@ -6,13 +6,17 @@ seconds to hold it.
 
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 
+from broker.client import BrokerAddress, ClientError, Connection
 from tests.chaos.ground import EXPIRATION_SECONDS, ChaosNode, Ground, wait_gone
 
 SERVERS = frozenset({"postgresql", "mariadb"})
+_LARGE_BYTES = 1024 * 1024
+_LARGE_MESSAGES = 60
 EVERYWHERE = SERVERS | {"sqlite"}
 
 
@@ -156,13 +160,28 @@ def disk_full(ground: Ground) -> Iterator[Strike]:
 
 @_fault("no memory")
 def no_memory(ground: Ground) -> Iterator[Strike]:
-    """Refuse the serving node any more memory than it has."""
+    """Refuse the serving node any more memory than it has, and ask much of it."""
     node = ground.serving()
     node.limit_memory(0)
     try:
-        yield Strike(node.name, 2.0)
+        _fill_memory(node.port)
+        yield Strike(node.name, 1.0)
     finally:
         node.limit_memory(None)
+
+
+def _fill_memory(port: int) -> None:
+    """Send large messages in a transaction that is never committed, until that fails."""
+    with suppress(ClientError):
+        connection = Connection.open(BrokerAddress("127.0.0.1", port), timeout_seconds=2)
+        with closing(connection):
+            connection.send("BEGIN", {"transaction": "large"})
+            large = {"destination": "large", "transaction": "large", "receipt": "large"}
+            for _ in range(_LARGE_MESSAGES):
+                connection.send("SEND", large, bytes(_LARGE_BYTES))
+                give_up = time.monotonic() + 1
+                while connection.unsent_bytes and time.monotonic() < give_up:
+                    connection.exchange(0.1)
 
 
 @_fault("kill the database", SERVERS, weight=2)

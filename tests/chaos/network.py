@@ -79,14 +79,12 @@ class Link:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pipe = _Pipe(self, writer)
         self._pipes.add(pipe)
-        try:
-            await pipe.run(reader, self._database_port)
-        finally:
-            self._pipes.discard(pipe)
+        forwarding = asyncio.ensure_future(pipe.run(reader, self._database_port))
+        forwarding.add_done_callback(lambda _: self._pipes.discard(pipe))
 
     async def passable(self, direction: str) -> None:
         """Wait until packets go through in ``direction``; on the network's thread."""
