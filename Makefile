@@ -8,7 +8,8 @@ APT_INSTALL := export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -qq
 	$(SUDO) -E apt-get install -y -qq --no-install-recommends
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test servers run demo test lint format docs fuzz simulate benchmark clean
+.PHONY: help setup setup-test servers run demo test lint format docs fuzz model simulate chaos
+.PHONY: benchmark clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,6 +34,7 @@ setup-test: $(VENV)/.installed-test servers ## The same with all that the tests 
 
 servers: ## Install PostgreSQL and MariaDB (binaries only: the tests start private servers)
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(APT_INSTALL) postgresql; }
+	@command -v cc >/dev/null || { $(APT_INSTALL) gcc libc6-dev; }
 	@PATH=$$PATH:/usr/sbin; command -v mariadbd >/dev/null || { $(APT_INSTALL) mariadb-server; }
 
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
@@ -54,6 +56,9 @@ fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an
 
 simulate: setup-test ## Run thousands of simulated pairs through every fault; SEED=N to look at one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --runs 1,--runs 3000)
+
+chaos: setup-test ## Strike live and backups with FAULTS=60 faults on each DBMS and check every message
+	$(BIN)/python -m tests.chaos --faults $(or $(FAULTS),60) $(if $(SEED),--seed $(SEED))
 
 benchmark: setup-test ## Measure throughput, takeovers and a backlog of a million messages; 20 minutes
 	$(BIN)/python -m benchmarks.throughput

@@ -13,9 +13,10 @@ from enum import Enum
 from typing import Final, TextIO
 
 _NOISE: Final = {
-    # Each says at INFO what Orthia says itself, with a code.
+    # Each says at INFO what Orthia says itself, with a code; APScheduler's warning, that a job is
+    # skipped since it still runs, is ORT100020.
     "alembic": logging.WARNING,
-    "apscheduler": logging.WARNING,
+    "apscheduler": logging.ERROR,
     "sqlalchemy": logging.WARNING,
     "asyncio": logging.WARNING,
 }

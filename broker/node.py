@@ -13,7 +13,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
@@ -90,6 +92,7 @@ class BrokerNode:
         self._stop_requested = threading.Event()
         self._failure: str | None = None
         self._failure_lock = threading.Lock()
+        self._failing = threading.Event()
         self._wake = threading.Event()
         self._finished: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,6 +112,7 @@ class BrokerNode:
         raise_limit(self._settings.stomp_limits.max_connections)
         for warning in self._settings.warnings:
             LOGGER.warning("%s", warning)
+        self._stand_by()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._main())
         logging.shutdown()
@@ -255,7 +259,7 @@ class BrokerNode:
             self._store,
             token=manager.fencing_token,
             still_valid=manager.is_lease_valid,
-            post=lambda callable_: _post(loop, callable_),
+            post=lambda callback: _post(loop, partial(self._confirm, callback)),
             on_failure=self._journal_failed,
         )
         journal.register_batch_listener(
@@ -363,19 +367,46 @@ class BrokerNode:
             self._manager.log.emit(FencedWriteRefused(token, str(error)))
         self._fail(f"journal: {error}")
 
+    def _stand_by(self) -> None:
+        """Start what an IO-error shutdown needs: where memory is short, no thread can be had."""
+        for name, target in (("orthia-io-error", self._fail_when_told), ("orthia-end", self._exit)):
+            threading.Thread(target=target, name=name, daemon=True).start()
+        threading.excepthook = self._thread_died
+
+    def _thread_died(self, what: threading.ExceptHookArgs) -> None:
+        """End the node with any of its threads: none of them is one that it can do without."""
+        name = what.thread.name if what.thread is not None else "a thread"
+        self._give_up(f"{name} died: {what.exc_type.__name__}: {what.exc_value}")
+        threading.__excepthook__(what)
+
+    def _confirm(self, callback: Callable[[], None]) -> None:
+        """Run on the loop what follows a commit; half done, the queues are not the journal's."""
+        try:
+            callback()
+        except Exception as error:
+            self._fail(f"after a commit: {type(error).__name__}: {error}")
+            LOGGER.exception("unexpected error after a commit")
+
     def _fail(self, reason: str) -> None:
         """Stop because of an IO error: at once, from any thread, without touching the store."""
+        if self._phase is not Phase.STOPPING:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
         with self._failure_lock:
-            if self._failure is not None or self._phase is Phase.STOPPING:
+            if self._failure is not None:
                 return
             self._failure = reason
         self._exit_code, self._exit_reason = ExitCode.IO_ERROR, reason
-        threading.Thread(target=self._fail_now, name="orthia-io-error", daemon=True).start()
+        self._failing.set()
 
-    def _fail_now(self) -> None:
-        give_up = threading.Timer(_IO_ERROR_GRACE_SECONDS, os._exit, (ExitCode.IO_ERROR,))
-        give_up.daemon = True
-        give_up.start()
+    def _exit(self) -> None:
+        self._failing.wait()
+        time.sleep(_IO_ERROR_GRACE_SECONDS)
+        os._exit(ExitCode.IO_ERROR)
+
+    def _fail_when_told(self) -> None:
+        self._failing.wait()
         self._become(Phase.FAILED)
         loop = self._running_loop()
         with contextlib.suppress(RuntimeError):

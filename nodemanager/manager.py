@@ -571,13 +571,16 @@ class JdbcNodeManager:
         keep_alive.start()
 
     def _lose_live_lock(self, lease: Lease, reason: str) -> None:
-        show = self.log.record(LeaseLost(lease.lock, lease.token, reason))
         failures: list[Exception] = []
-        for listener in self._lock_listeners:
-            try:
-                listener(reason)
-            except Exception as error:  # noqa: BLE001 - logged below, when all are told
-                failures.append(error)
+        try:
+            show = self.log.record(LeaseLost(lease.lock, lease.token, reason))
+        finally:
+            # Whatever becomes of the log, with no memory left: who acts on the lease must know.
+            for listener in self._lock_listeners:
+                try:
+                    listener(reason)
+                except Exception as error:  # noqa: BLE001 - logged below, when all are told
+                    failures.append(error)
         # The console comes last: it may have stopped as well.
         show()
         for failure in failures:

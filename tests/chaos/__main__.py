@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.floors import EVERY_DBMS, started
+from tests.chaos import report
 from tests.chaos.faults import FAULTS
 from tests.chaos.run import Result, Run, choose, named
 
@@ -43,6 +44,8 @@ def main() -> int:
         _say(f"{dbms}, seed {result.seed}: {result.figures} violations: {result.violations}")
         for text in result.told:
             _say(text)
+        page = report.write(results, arguments.report)
+    _say(f"{page.resolve()} has the plots\n\n{report.summary(results)}\n{report.by_kind(results)}")
     return 1 if any(result.violations for result in results) else 0
 
 

@@ -55,6 +55,7 @@ class Client(threading.Thread, ABC):
         self._history = history
         self._random = random.Random(f"{seed} {name}")
         self._stopping = threading.Event()
+        self._abandoned = threading.Event()
         self.failure: Exception | None = None
         """What ended the client before its time."""
 
@@ -63,7 +64,12 @@ class Client(threading.Thread, ABC):
         self._history.add(Operation(kind, self.name, **what))  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """Have the client end as soon as it may."""
+        """Have the client end as soon as nothing is left for it to do."""
+        self._stopping.set()
+
+    def abandon(self) -> None:
+        """Have the client end at once."""
+        self._abandoned.set()
         self._stopping.set()
 
     def run(self) -> None:
@@ -125,7 +131,7 @@ class Producer(Client):
 
     def is_done(self) -> bool:
         """Tell whether it is stopped and everything sent is confirmed."""
-        return super().is_done() and not self._pending
+        return self._abandoned.is_set() or (self._stopping.is_set() and not self._pending)
 
     def work(self, connection: Connection) -> None:
         """Send again what is pending, then new messages."""
@@ -198,11 +204,11 @@ class TransactionalProducer(Client):
         headers = {"destination": queue, "transaction": transaction, "persistent": "true"}
         connection.send("SEND", headers, body_of(name))
 
-    @staticmethod
-    def _end(connection: Connection, command: str, transaction: str) -> None:
+    def _end(self, connection: Connection, command: str, transaction: str) -> None:
         connection.send(command, {"transaction": transaction, "receipt": transaction})
         while not any(frame.command == "RECEIPT" for frame in connection.exchange(0.5)):
-            pass
+            if self._abandoned.is_set():
+                raise ConnectionLost("abandoned")
 
 
 class Consumer(Client):

@@ -162,12 +162,18 @@ def disk_full(ground: Ground) -> Iterator[Strike]:
 def no_memory(ground: Ground) -> Iterator[Strike]:
     """Refuse the serving node any more memory than it has, and ask much of it."""
     node = ground.serving()
-    node.limit_memory(0)
     try:
+        _limit_memory(node, 0)
         _fill_memory(node.port)
         yield Strike(node.name, 1.0)
     finally:
-        node.limit_memory(None)
+        _limit_memory(node, None)
+
+
+def _limit_memory(node: ChaosNode, bytes_more: int | None) -> None:
+    with suppress(ProcessLookupError, FileNotFoundError):  # it may end at any time
+        if node.is_running:
+            node.limit_memory(bytes_more)
 
 
 def _fill_memory(port: int) -> None:

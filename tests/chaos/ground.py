@@ -4,7 +4,6 @@ What the faults need to know and do is here; which faults there are is in ``faul
 """
 
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -105,16 +104,6 @@ class ChaosNode(NodeProcess):
         if self.failover_log.is_symlink():
             self.failover_log.unlink()
             self.failover_log.with_suffix(".kept").rename(self.failover_log)
-
-    def limit_memory(self, bytes_more: int | None) -> None:
-        """Let it have so much more address space than it has now; None is no limit."""
-        if self.process is None or not self.is_running:
-            return
-        limit = resource.RLIM_INFINITY
-        if bytes_more is not None:
-            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[0])
-            limit = pages * resource.getpagesize() + bytes_more
-        resource.prlimit(self.process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 @dataclass

@@ -76,8 +76,12 @@ class Link:
 
     async def listen(self) -> None:
         """Accept connections; on the network's thread."""
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Stop listening; on the network's thread."""
+        self._server.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -115,6 +119,7 @@ class Network:
     def __init__(self) -> None:
         """Start the thread; ``close`` ends it."""
         self._loop = asyncio.new_event_loop()
+        self._links: list[Link] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._thread.start()
 
@@ -124,6 +129,7 @@ class Network:
         async def made() -> Link:
             link = Link(self, database_port)
             await link.listen()
+            self._links.append(link)
             return link
 
         return self._run(made())
@@ -143,6 +149,8 @@ class Network:
         """Reset every connection and end the thread."""
 
         async def cancel() -> None:
+            for link in self._links:
+                link.close()
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()

@@ -208,8 +208,8 @@ class Run:
                 )
             except AssertionError as error:
                 checker.violations.add("stuck", f"{error}; {_ends_of_logs(ground)}")
-            for client in consumers:
-                client.stop()
+            for client in (*producers, *consumers):
+                client.abandon()
                 client.join(30)
         watch.stop()
         rows = checker.check_rows(witness.rows(database))
@@ -227,7 +227,11 @@ class Run:
         result = self._result
         result.seconds = time.monotonic() - self._began
         result.violations, result.told = dict(violations.counts), violations.told
-        result.figures = {**figures, "two writers": violations.counts["two writers"]}
+        result.figures = {
+            **figures,
+            "moments with two writers": violations.counts["two writers"],
+            "takeovers": watch.takeovers(0, result.seconds),
+        }
         result.holders = watch.holders
         result.confirmed_per_second = self._meter.confirmed
         result.received_per_second = self._meter.received

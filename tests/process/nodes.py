@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -80,6 +81,14 @@ class NodeProcess:
     def _running(self) -> subprocess.Popen[bytes]:
         assert self.process is not None, f"{self.name} was not started"
         return self.process
+
+    def limit_memory(self, bytes_more: int | None) -> None:
+        """Let the process have so much more address space than it has now; None is no limit."""
+        pid, limit = self._running().pid, resource.RLIM_INFINITY
+        if bytes_more is not None:
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + bytes_more
+        resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal."""

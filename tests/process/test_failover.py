@@ -282,6 +282,18 @@ def test_a_hung_database_stops_the_live_node_in_time(
     receive_all(backup.port, QUEUE, receipted)
 
 
+def test_a_node_that_gets_no_more_memory_stops_in_time(
+    pair_on_private: Cluster, private_server: ServerProcess
+) -> None:
+    """Without memory for a single new thread, a live node that loses its lease exits 74."""
+    live, backup = pair_on_private.pair()
+    live.limit_memory(0)
+    private_server.pause()
+    assert live.exit_code() == 74
+    private_server.resume()
+    backup.wait_serving()
+
+
 def test_nodes_started_without_a_database_wait_for_it(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:
