@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,8 @@ class NodeProcess:
     port: int = field(default_factory=free_port)
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to that of this process."""
+    prefix: Sequence[str] = ()
+    """A command that runs the node's: ``ip netns exec`` and the like."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,7 +57,7 @@ class NodeProcess:
 
     def start(self) -> "NodeProcess":
         """Start the process and return at once."""
-        command = [sys.executable, "-m", "broker.cli", self.role.value]
+        command = [*self.prefix, sys.executable, "-m", "broker.cli", self.role.value]
         command += ["--url", self.url, "--port", str(self.port), "--name", self.name]
         command += ["--data-dir", str(self.directory / self.name)]
         timers = {
