@@ -32,10 +32,11 @@ $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
 
 setup-test: $(VENV)/.installed-test servers ## The same with all that the tests need
 
-servers: ## Install PostgreSQL and MariaDB (binaries only: the tests start private servers)
+servers: ## Install PostgreSQL, MariaDB (the tests start private servers) and the model checker spin
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(APT_INSTALL) postgresql; }
 	@command -v cc >/dev/null || { $(APT_INSTALL) gcc libc6-dev; }
 	@PATH=$$PATH:/usr/sbin; command -v mariadbd >/dev/null || { $(APT_INSTALL) mariadb-server; }
+	@command -v spin >/dev/null || { $(APT_INSTALL) spin; }
 
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
 	$(BIN)/orthia pair
@@ -53,6 +54,9 @@ lint: setup-test ## Ruff and mypy --strict
 
 fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an hour. make test has a few
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile -k fuzz
+
+model: setup-test ## Check the protocol's model exhaustively for two and three nodes; half an hour at most
+	$(BIN)/python -m tests.model
 
 simulate: setup-test ## Run thousands of simulated pairs through every fault; SEED=N to look at one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --runs 1,--runs 3000)
