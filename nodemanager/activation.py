@@ -75,13 +75,16 @@ def judge_holder(
     watch: HolderWatch,
     *,
     present_since_seconds: float | None,
+    confirmed_seconds: float,
     now_seconds: float,
     grace_seconds: float,
 ) -> tuple[Holder, HolderWatch]:
     """Return what the holder of ``lock`` is, for a node that has the presence lock since then.
 
-    ``now_seconds`` is read after ``lock`` was. A holder that has no presence lock to lose is never
-    taken for gone.
+    ``now_seconds`` is read after ``lock`` was. ``confirmed_seconds`` is when the presence lock was
+    last asked about and found held; that must be after the watch began: this node may not know yet
+    that it lost the lock's session, and a holder that is merely paused may have it by now. A holder
+    that has no presence lock to lose is never taken for gone.
     """
     without = lock.holder_id is None or lock.holder_id.endswith(LEASE_ONLY)
     if present_since_seconds is None or not lock.is_held or without:
@@ -92,7 +95,8 @@ def judge_holder(
         return Holder.UNKNOWN, seen
     if watch.lease != lease:
         return Holder.ALIVE, seen
-    if now_seconds - watch.unchanged_since_seconds < grace_seconds:
+    since = watch.unchanged_since_seconds
+    if now_seconds - since < grace_seconds or confirmed_seconds < since:
         return Holder.UNKNOWN, watch
     return Holder.GONE, watch
 

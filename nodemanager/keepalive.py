@@ -15,7 +15,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from config.errors import OrthiaError
 from nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
 from nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
-from nodemanager.lease import Lease
+from nodemanager.lease import Lease, certain_seconds
 from nodemanager.locker import Locker
 
 LOGGER = logging.getLogger("orthia.failover")
@@ -71,12 +71,12 @@ class KeepAlive:
         self._on_lost = on_lost
         self._on_renewed = on_renewed
         within_ms = expiration_ms if delivery_ms is None else min(delivery_ms, expiration_ms)
-        self._withheld_seconds = (expiration_ms - within_ms) / 1000
+        self._withheld_seconds = certain_seconds(expiration_ms - within_ms)
         self._changed = threading.Condition()
         self._lost: str | None = None
         self._stopped = False
         self._renewing = False
-        self._started_seconds = lease.deadline_seconds - expiration_ms / 1000
+        self._started_seconds = lease.deadline_seconds - certain_seconds(expiration_ms)
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
             executors={"default": ThreadPoolExecutor(1)},

@@ -6,6 +6,7 @@ thread; ``is_lease_valid``, ``fencing_token`` and ``interrupt`` may be used from
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import threading
@@ -440,6 +441,7 @@ class JdbcNodeManager:
             live,
             watch,
             present_since_seconds=keeper.held_since_seconds if keeper else None,
+            confirmed_seconds=keeper.confirmed_seconds if keeper else -math.inf,
             now_seconds=self._clock(),
             grace_seconds=self._grace_seconds(),
         )

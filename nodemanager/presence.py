@@ -5,6 +5,7 @@ lives; whoever waits blocks in the database and is woken when that process is go
 over. What to make of having it is decided elsewhere (``nodemanager.activation``).
 """
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -39,12 +40,18 @@ class PresenceKeeper:
         self._stopped = False
         self._stand_back = False
         self._held_since: float | None = None
+        self._confirmed = -math.inf
         self._thread = threading.Thread(target=self._run, name="orthia-presence", daemon=True)
 
     @property
     def held_since_seconds(self) -> float | None:
         """Since when, on the stopwatch, the lock is held as far as is known; None if it is not."""
         return self._held_since
+
+    @property
+    def confirmed_seconds(self) -> float:
+        """When the lock's session was last asked and had the lock; minus infinity if never."""
+        return self._confirmed
 
     def start(self) -> None:
         """Begin to ask for the lock."""
@@ -70,18 +77,25 @@ class PresenceKeeper:
         while not self._stopped:
             if self._held_since is None:
                 self._ask()
-            elif not self._lock.is_held():
+            elif self._confirm():
+                self._wait(self._period_seconds)
+            else:
                 self._held_since = None
                 self._lost()
                 continue
-            else:
-                self._wait(self._period_seconds)
             if self._stand_back:
                 self._lock.release()
                 self._stand_back = False
                 self._wait(self._period_seconds)
         self._held_since = None
         self._lock.release()
+
+    def _confirm(self) -> bool:
+        asked = self._clock()
+        if not self._lock.is_held():
+            return False
+        self._confirmed = asked
+        return True
 
     def _ask(self) -> None:
         try:

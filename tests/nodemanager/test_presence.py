@@ -1,5 +1,6 @@
 """Presence: a lock that ends with its process, and what a waiting node makes of that."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -210,6 +211,14 @@ def test_the_keeper_outlives_a_database_that_is_away() -> None:
         subject.keeper.stop()
 
 
+def test_the_keeper_knows_when_it_was_last_sure(subject: KeeperUnderTest) -> None:
+    """The time from before it asked."""
+    assert subject.keeper.confirmed_seconds < 0
+    subject.lock.free.set()
+    assert subject.obtained.acquire(timeout=30)
+    wait_until(lambda: subject.keeper.confirmed_seconds == 1_000.0, what="the session is asked")
+
+
 def test_standing_back_gives_the_lock_to_another(subject: KeeperUnderTest) -> None:
     """It is let go at once and asked for again later."""
     subject.lock.free.set()
@@ -239,13 +248,18 @@ def lease(token: int = 1, renewed: int = 0, holder: str | None = "live@h:1:x") -
 
 
 def judged(
-    *looks: tuple[LockStatus, float | None, float],
+    *looks: tuple[LockStatus, float | None, float], confirmed_seconds: float = math.inf
 ) -> list[Holder]:
     """Return what each look at (lock, present since, now) gives."""
     watch, found = HolderWatch(), []
     for lock, since, now in looks:
         holder, watch = judge_holder(
-            lock, watch, present_since_seconds=since, now_seconds=now, grace_seconds=GRACE
+            lock,
+            watch,
+            present_since_seconds=since,
+            confirmed_seconds=confirmed_seconds,
+            now_seconds=now,
+            grace_seconds=GRACE,
         )
         found.append(holder)
     return found
@@ -279,6 +293,13 @@ def test_a_presence_lock_that_was_lost_meanwhile_counts_anew() -> None:
         is Holder.UNKNOWN
     )
     assert judged((lease(), 9.0, 10.0), (lease(), 12.0, 12.6))[-1] is Holder.UNKNOWN
+
+
+def test_a_presence_lock_that_may_be_lost_by_now_proves_nothing() -> None:
+    """Its session is asked once more after the watch began: a paused holder may have it back."""
+    looks = [(lease(), 9.0, now) for now in (10.0, 12.5, 30.0)]
+    assert set(judged(*looks, confirmed_seconds=9.9)) == {Holder.UNKNOWN}
+    assert judged(*looks, confirmed_seconds=10.1)[-1] is Holder.GONE
 
 
 def test_a_holder_without_a_presence_lock_is_never_gone() -> None:
@@ -326,6 +347,7 @@ def test_whoever_takes_over_does_so_after_the_other_stopped_delivering(
             lease(),
             watch,
             present_since_seconds=obtained,
+            confirmed_seconds=now,
             now_seconds=now,
             grace_seconds=GRACE_PERIODS * period,
         )

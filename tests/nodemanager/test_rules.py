@@ -68,6 +68,13 @@ def test_the_local_deadline_is_never_later_than_the_databases(
     assert left_locally <= left_in_the_store + 1e-6
 
 
+@pytest.mark.parametrize(("lag", "is_too_late"), [(0.0099, False), (0.011, True)])
+def test_a_stopwatch_may_be_slow_within_the_margin(lag: float, is_too_late: bool) -> None:
+    """Then the node gives up before the database does; a slower one would not."""
+    ends_at = deadline(0.0, EXPIRATION_MS) / (1 - lag)
+    assert (ends_at > EXPIRATION_MS / 1000) is is_too_late
+
+
 def test_a_lease_is_valid_before_its_deadline_and_not_at_it() -> None:
     """At the deadline it may be somebody else's."""
     lease = Lease(Lock.LIVE, "me", 7, 100.0)

@@ -12,6 +12,7 @@ are held to every other invariant.
 """
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -287,6 +288,7 @@ class Node:
             status.live,
             watch,
             present_since_seconds=self.presence_since,
+            confirmed_seconds=self.clock() if self.world.database.presence is self else -math.inf,
             now_seconds=self.clock(),
             grace_seconds=grace,
         )
