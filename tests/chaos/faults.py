@@ -17,6 +17,8 @@ from tests.chaos.ground import EXPIRATION_SECONDS, ChaosNode, Ground, wait_gone
 SERVERS = frozenset({"postgresql", "mariadb"})
 _LARGE_BYTES = 1024 * 1024
 _LARGE_MESSAGES = 60
+_WITHOUT_MEMORY = frozenset({1, 70})
+"""How a node may end for want of memory: before Orthia's own code is loaded, or after."""
 EVERYWHERE = SERVERS | {"sqlite"}
 
 
@@ -133,7 +135,8 @@ def stop_live(ground: Ground) -> Iterator[Strike]:
     # A node that has not come to install its handlers yet, or is at its very end, just dies.
     node.hit(signal.SIGTERM, 0, -signal.SIGTERM)
     yield Strike(node.name, 0.0)
-    wait_gone(node)
+    if not node.is_paused:  # by another fault, which ends after this one
+        wait_gone(node)
 
 
 @_fault("step a clock", weight=2)
@@ -173,6 +176,7 @@ def no_memory(ground: Ground) -> Iterator[Strike]:
 def _limit_memory(node: ChaosNode, bytes_more: int | None) -> None:
     with suppress(ProcessLookupError, FileNotFoundError):  # it may end at any time
         if node.is_running:
+            node.expected_codes |= _WITHOUT_MEMORY
             node.limit_memory(bytes_more)
 
 
