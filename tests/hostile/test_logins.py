@@ -235,6 +235,17 @@ def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:
         )
 
 
+def test_who_makes_room_while_waiting_keeps_its_place_taken() -> None:
+    """A flood of a guesser's own connections does not free the places of those that wait."""
+    with serving(SECURED, max_login_delay=3_000, max_connections=MAX_WAITING) as server:
+        have_failed(server, "127.0.0.2", "ada")
+        with ExitStack() as stack:
+            for _ in range(MAX_WAITING):
+                stack.enter_context(log_in(server, "ada", "x", "127.0.0.2"))
+            wait_until(lambda: server.connections == MAX_WAITING, what="all wait")
+            assert b"try again in 3 s" in answer_to(server, "ada", "l0vel@ce", "127.0.0.2")
+
+
 # --- what a user may
 
 

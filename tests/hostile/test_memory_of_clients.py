@@ -12,7 +12,7 @@ from broker.core import client_memory
 from broker.core.client_memory import IDLE_SECONDS, Activity, ClientMemory
 from broker.core.memory import SMALL_CLAIM
 from broker.stomp.parser import FrameParser
-from config.settings import StompLimits
+from config.settings import AddressSettings, StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import connected, read_to_the_end, read_until, serving
 from tests.stomp.support import Client
@@ -245,3 +245,21 @@ def test_connections_fit_the_descriptors(
     descriptors.raise_limit(wanted)
     assert limits[1:] == ([(raised, hard)] if raised else [])
     assert descriptors.connections_that_fit(wanted) == fit
+
+
+def test_what_is_claimed_comes_to_nothing_in_the_end() -> None:
+    """Delivered, given back, delivered again, rejected too often, acknowledged: each once."""
+    core = CoreUnderTest(
+        replace(SETTINGS, address_settings=(AddressSettings("#", max_delivery_attempts=2),))
+    )
+    core.send("/queue/a", *map(str, range(20)))
+    first = core.consume("/queue/a")
+    first.acknowledge("0", "1")
+    first.reject("2", "3")
+    first.reject("2")
+    first.end.close(failed=False)
+    assert core.broker._budget._claimed > 0
+    second = core.consume("/queue/a", auto=True)
+    core.settle()
+    assert len(second.received) == 17
+    assert core.broker._budget._claimed == core.broker._budget.used == 0
