@@ -196,19 +196,6 @@ def test_who_never_reads_its_receipts_is_not_read_from_and_cut_off(tmp_path: Pat
         witness.is_served()
 
 
-def test_receipts_of_any_size_are_bounded(tmp_path: Path) -> None:
-    """Ids of many kilobytes, for which the store lets the client wait, count as memory."""
-    with live_node(tmp_path, max_client_bytes=8 * MIB) as node:
-        witness = Witness(node)
-        before = node.resident
-        frame = b"SEND\ndestination:/queue/a\nreceipt:" + b"r" * 60_000 + b"\n\n\0"
-        with node.connect() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            pour(client, frame, 3_000)
-            witness.is_served()
-            assert node.resident - before < 64 * MIB
-
-
 # --- those that hold
 
 
