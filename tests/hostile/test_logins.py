@@ -21,8 +21,9 @@ from broker.core.logins import (
     USER_PLACES,
     LoginGuard,
 )
+from broker.stomp.session import StompSession
 from config.secrets import Secret
-from config.settings import SecuritySetting, User
+from config.settings import SecuritySetting, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.stomp.support import Client
@@ -208,14 +209,37 @@ def test_what_follows_a_connect_that_waits_is_done_after_it() -> None:
         assert server.depth("a") == 1
 
 
+def test_a_client_that_waits_is_not_read_from() -> None:
+    """Whatever it sends on meanwhile is taken afterwards."""
+    with serving(SECURED, max_login_delay=1_000) as server:
+        have_failed(server, "127.0.0.2", "ada")
+        with log_in(server, "ada", "l0vel@ce", "127.0.0.2") as client:
+            waits = server.server.logins._waiting
+            wait_until(lambda: server.call(lambda: sum(waits.values())), what="the login waits")
+            client.sendall(b"SEND\ndestination:/queue/a\n\n" + b"x" * 200_000 + b"\0")
+            client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
+            assert b"receipt-id:bye" in read_to_the_end(client)
+        assert server.depth("a") == 1
+
+
 def test_too_much_before_connected_is_refused() -> None:
     """While it waits a client can make the broker hold little."""
-    with serving(SECURED, max_login_delay=20_000) as server:
-        for _ in range(FREE_FAILURES):
-            answer_to(server, "ada", "wrong", "127.0.0.2")
-        client = log_in(server, "ada", "l0vel@ce\n\n\0SEND\n\n" + "x" * 100_000, "127.0.0.2")
-        with client:
-            assert b"too much was sent before CONNECTED" in read_to_the_end(client)
+    written: list[bytes] = []
+    session = StompSession(
+        CoreUnderTest(SECURED).broker,
+        StompLimits(),
+        write=written.append,
+        close=lambda: written.append(b"closed"),
+        clock=lambda: 0.0,
+        authenticate=lambda login, passcode, answered: None,
+    )
+    session.receive(b"CONNECT\nlogin:ada\n\n\0SEND\n\n" + b"x" * 30_000)
+    session.receive(b"x" * 30_000)
+    assert written == []
+    session.receive(b"x" * 30_000)
+    assert b"too much was sent before CONNECTED" in written[0]
+    assert written[1:] == [b"closed"]
+    assert session.held_bytes == 0
 
 
 def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:

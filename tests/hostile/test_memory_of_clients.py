@@ -109,6 +109,18 @@ def test_while_there_is_no_memory_nothing_is_delivered_and_then_it_goes_on(
     assert "was ended with" in caplog.text
 
 
+def test_receipts_that_wait_for_the_store_count_as_memory() -> None:
+    """Their ids may be as long as the headers of a frame, and thousands may wait."""
+    with (
+        serving(auto_commit=False, max_client_bytes=4_000_000) as server,
+        connected(server) as client,
+    ):
+        frame = b"SEND\ndestination:/queue/a\nreceipt:" + b"r" * 60_000 + b"\n\n\0"
+        client.sendall(frame * 100)
+        assert b"max-client-bytes 4000000" in read_to_the_end(client)
+        assert len(server.call(lambda: server.journal.waiting)) < 80
+
+
 def test_half_a_frame_costs_what_it_has_however_it_came() -> None:
     """Sent in pairs of bytes, it is not held as so many objects."""
     parser = FrameParser(StompLimits())
