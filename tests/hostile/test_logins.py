@@ -231,7 +231,7 @@ def test_too_much_before_connected_is_refused() -> None:
         write=written.append,
         close=lambda: written.append(b"closed"),
         clock=lambda: 0.0,
-        authenticate=lambda login, passcode, answered: None,
+        authenticate=lambda *_: None,
     )
     session.receive(b"CONNECT\nlogin:ada\n\n\0SEND\n\n" + b"x" * 30_000)
     session.receive(b"x" * 30_000)
