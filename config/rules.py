@@ -244,6 +244,13 @@ def _limits(settings: Settings) -> Iterator[Violation]:
             yield Violation(
                 f"core/stomp-limits/{name.replace('_', '-')}", f"is {value}; expected 1 or more"
             )
+    limits = settings.stomp_limits
+    if 0 < limits.max_client_bytes < limits.max_body_bytes:
+        yield Violation(
+            "core/stomp-limits/max-client-bytes",
+            f"is {limits.max_client_bytes} bytes, less than a single frame may have"
+            f" (max-body-bytes {limits.max_body_bytes}); expected at least that",
+        )
     if settings.global_max_size < 1:
         yield Violation(
             "core/global-max-size",

@@ -161,7 +161,8 @@ class Broker:
     def _ask_again(self) -> None:
         self._is_relief_due = False
         for queue in list(self._addresses.queues.values()):
-            queue.ask_again()
+            if queue.consumers:
+                queue.ask_again()
 
     def wall_ms(self) -> int:
         """Return the wall clock, for timestamps and ``expires`` only."""

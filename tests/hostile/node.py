@@ -165,7 +165,7 @@ def rest_of(client: socket.socket) -> bytes:
 
 def pour(client: socket.socket, frame: bytes, most: int) -> int:
     """Send ``frame`` up to ``most`` times, reading nothing; return how often it was taken."""
-    client.settimeout(1.0)
+    client.settimeout(3.0)
     for sent in range(most):
         try:
             client.sendall(frame)
