@@ -73,7 +73,8 @@ class HealthServer:
         self._source = source
         self._timeout_seconds = request_timeout_seconds
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
+        """The oldest first."""
 
     @property
     def port(self) -> int:
@@ -109,17 +110,22 @@ class HealthServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= _MAX_CONNECTIONS:
+        if task is None:
             writer.transport.abort()
             return
-        self._connections.add(task)
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            # A probe must get through: whoever opened sockets and kept them makes room.
+            oldest = next(iter(self._connections))
+            oldest.cancel()
+            self._connections.pop(oldest)
+        self._connections[task] = None
         try:
             await self._converse(reader, writer)
             writer.close()
         except (TimeoutError, OSError):
             writer.transport.abort()  # slow or gone: what it has not read, it will not get
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             if not writer.is_closing():
                 writer.transport.abort()
 
