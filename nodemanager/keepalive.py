@@ -5,18 +5,13 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any
-
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.base import JobLookupError
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from config.errors import OrthiaError
 from nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
 from nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
 from nodemanager.lease import Lease, certain_seconds
 from nodemanager.locker import Locker
+from nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
 Clock = Callable[[], float]
@@ -55,6 +50,7 @@ class KeepAlive:
         on_lost: Callable[[str], None],
         on_renewed: Callable[[float], None] = lambda _: None,
         delivery_ms: float | None = None,
+        threads: Threads = REAL_THREADS,
     ) -> None:
         """Prepare to keep ``lease``.
 
@@ -72,19 +68,13 @@ class KeepAlive:
         self._on_renewed = on_renewed
         within_ms = expiration_ms if delivery_ms is None else min(delivery_ms, expiration_ms)
         self._withheld_seconds = certain_seconds(expiration_ms - within_ms)
-        self._changed = threading.Condition()
+        self._changed = threads.condition()
         self._lost: str | None = None
         self._stopped = False
         self._renewing = False
         self._started_seconds = lease.deadline_seconds - certain_seconds(expiration_ms)
-        self._scheduler = BackgroundScheduler(
-            timezone=UTC,
-            executors={"default": ThreadPoolExecutor(1)},
-            job_defaults={"max_instances": 1, "coalesce": True, "misfire_grace_time": None},
-        )
-        self._watchdog = threading.Thread(
-            target=self._watch, name=f"orthia-watchdog-{lease.lock.name.lower()}", daemon=True
-        )
+        self._renewals = threads.every(period_ms / 1000, self.renew)
+        self._watchdog = threads.thread(self._watch, f"orthia-watchdog-{lease.lock.name.lower()}")
 
     @property
     def lease(self) -> Lease:
@@ -102,9 +92,7 @@ class KeepAlive:
 
     def start(self) -> None:
         """Begin to renew and to watch."""
-        seconds = self._period_ms / 1000
-        self._job = self._scheduler.add_job(self.renew, "interval", seconds=seconds)
-        self._scheduler.start()
+        self._renewals.start()
         self._watchdog.start()
 
     def stop(self) -> None:
@@ -115,8 +103,8 @@ class KeepAlive:
         with self._changed:
             first, self._stopped = not self._stopped, True
             self._changed.notify_all()
-        if first and self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
+        if first:
+            self._renewals.stop()
         if self._watchdog.is_alive() and threading.current_thread() is not self._watchdog:
             self._watchdog.join(_JOIN_SECONDS)
 
@@ -219,8 +207,4 @@ class KeepAlive:
         lease = self._lease
         late = RenewalNotTriggered(lease.lock, lease.token, late_seconds * 1000, remaining_ms)
         self._tell(late)
-        job: Any = self._job
-        try:
-            job.modify(next_run_time=datetime.now(UTC))
-        except JobLookupError:
-            return  # stopped meanwhile
+        self._renewals.run_now()

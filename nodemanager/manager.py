@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import socket
-import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +70,7 @@ from nodemanager.locker import LeaseDatabaseLocker
 from nodemanager.presence import PresenceKeeper
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.store import NodeManagerStore
+from nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
 _Result = TypeVar("_Result")
@@ -151,6 +151,7 @@ class JdbcNodeManager:
         holder_id: str,
         presence: PresenceLock | None = None,
         clock: Callable[[], float] = monotonic_seconds,
+        threads: Threads = REAL_THREADS,
     ) -> None:
         """Make a node manager; without ``presence`` a crash is noticed when the lease runs out."""
         self.holder_id = holder_id
@@ -159,6 +160,7 @@ class JdbcNodeManager:
         self._settings = settings
         self._name = name
         self._clock = clock
+        self._threads = threads
         self._drift = DriftJudge(settings.jdbc_allowed_time_diff)
         self._lockers = {
             lock: LeaseDatabaseLocker(
@@ -176,9 +178,9 @@ class JdbcNodeManager:
         self._renewal_listener: Callable[[Lock, float], None] = lambda *_: None
         self._presence = presence
         self._keeper: PresenceKeeper | None = None
-        self._interrupted = threading.Event()
-        self._wake = threading.Event()
-        self._backup_lost = threading.Event()
+        self._interrupted = threads.event()
+        self._wake = threads.event()
+        self._backup_lost = threads.event()
         self._node_id: str | None = None
         self._outage_since: float | None = None
         self._own_database: Database | None = None
@@ -470,6 +472,7 @@ class JdbcNodeManager:
             clock=self._clock,
             obtained=self._wake.set,
             lost=lambda: self.log.emit(PresenceLost()),
+            threads=self._threads,
         )
         self._keeper.start()
 
@@ -568,6 +571,7 @@ class JdbcNodeManager:
             on_lost=lambda reason: on_lost(lease, reason),
             on_renewed=lambda seconds: self._renewal_listener(lease.lock, seconds),
             delivery_ms=self._grace_seconds() * 1000 if self._presence is not None else None,
+            threads=self._threads,
         )
         self._kept[lease.lock] = keep_alive
         keep_alive.start()

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.store import Acquired, NodeManagerStore
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
 
 @dataclass
 class _LockRow:
@@ -33,7 +35,7 @@ class MemoryNodeManagerStore(NodeManagerStore):
 
     @staticmethod
     def _at(seconds: float) -> datetime:
-        return datetime.fromtimestamp(0, UTC) + timedelta(seconds=seconds)
+        return _EPOCH + timedelta(seconds=seconds)
 
     def _matches(self, lock: Lock, holder_id: str, token: int) -> bool:
         row = self._rows[lock]
@@ -130,6 +132,11 @@ class MemoryNodeManagerStore(NodeManagerStore):
                 self.fence_token,
                 self._now(),
             )
+
+    def lock_status(self, lock: Lock) -> LockStatus:
+        """Read one lock."""
+        with self._mutex:
+            return self._lock_status(lock)
 
     def _lock_status(self, lock: Lock) -> LockStatus:
         row = self._rows[lock]

@@ -6,11 +6,11 @@ over. What to make of having it is decided elsewhere (``nodemanager.activation``
 """
 
 import math
-import threading
 from collections.abc import Callable
 
 from config.errors import OrthiaError
 from database import PresenceLock
+from nodemanager.threads import REAL_THREADS, Threads
 
 _CLOSE_SECONDS = 3.0
 
@@ -26,6 +26,7 @@ class PresenceKeeper:
         clock: Callable[[], float],
         obtained: Callable[[], None],
         lost: Callable[[], None],
+        threads: Threads = REAL_THREADS,
     ) -> None:
         """Prepare to keep ``lock``, looking each ``period_seconds`` whether it is still held.
 
@@ -36,12 +37,12 @@ class PresenceKeeper:
         self._clock = clock
         self._obtained = obtained
         self._lost = lost
-        self._changed = threading.Condition()
+        self._changed = threads.condition()
         self._stopped = False
         self._stand_back = False
         self._held_since: float | None = None
         self._confirmed = -math.inf
-        self._thread = threading.Thread(target=self._run, name="orthia-presence", daemon=True)
+        self._thread = threads.thread(self._run, "orthia-presence")
 
     @property
     def held_since_seconds(self) -> float | None:

@@ -104,7 +104,7 @@ def check(configuration: Configuration, *, memory_limit_mb: int = 12_000) -> Out
         mode = [] if configuration.finds_cycles else ["-DSAFETY", "-DNOCLAIM"]
         limits = ["-DNOREDUCE", f"-DMEMLIM={memory_limit_mb}"]
         _run(
-            ["gcc", _OPTIMIZED[configuration.nodes], "-w", *mode, *limits, "-o", "pan", "pan.c"],
+            ["cc", _OPTIMIZED[configuration.nodes], "-w", *mode, *limits, "-o", "pan", "pan.c"],
             directory,
         )
         began = time.monotonic()

@@ -264,21 +264,21 @@ def test_what_listeners_raise_does_not_disarm_the_watchdog() -> None:
 
 def test_any_number_of_threads_may_stop_it(subject: KeepAliveUnderTest) -> None:
     """A failure and an orderly end may come together."""
-    scheduler = subject.keep_alive._scheduler
-    shut_down, calls = scheduler.shutdown, []
+    renewing = subject.keep_alive._renewals
+    stop_renewing, calls = renewing.stop, []
     ended: list[Future[None]] = []
 
-    def shut_down_slowly(*, wait: bool) -> None:
-        calls.append(wait)
+    def stop_slowly() -> None:
+        calls.append("stop")
         wait_until(lambda: sum(stop.done() for stop in ended) == 7, what="the others are back")
-        shut_down(wait=wait)
+        stop_renewing()
 
-    scheduler.shutdown = shut_down_slowly
+    renewing.stop = stop_slowly  # type: ignore[method-assign]
     with ThreadPoolExecutor(8) as pool:
         ended += [pool.submit(subject.keep_alive.stop) for _ in range(8)]
     for stop in ended:
         stop.result()
-    assert calls == [False]
+    assert calls == ["stop"]
     renewals = subject.locker.renewals
     subject.keep_alive.renew()
     assert subject.locker.renewals == renewals

@@ -1,0 +1,329 @@
+"""The simulated database: the store and the journal, and what befalls requests on their way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from database import StoreUnavailable
+from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.memory_store import MemoryNodeManagerStore
+from nodemanager.store import Acquired, NodeManagerStore
+from tests.simulation.engine import Engine, Life
+from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
+
+CALL_TIMEOUT_SECONDS = 4.0
+IDLE_LIMIT_SECONDS = EXPIRATION_MS / 4000
+_NO_ANSWER = object()
+_Answer = TypeVar("_Answer")
+
+
+class Violation(AssertionError):  # noqa: N818 - of an invariant
+    """An invariant does not hold."""
+
+
+class Client(Protocol):
+    """A process with connections to the database."""
+
+    life: Life
+    holder_id: str
+    token: int
+    cut_off_until: float
+
+
+@dataclass
+class Batch:
+    """A journal transaction that is open in the database."""
+
+    client: Client
+    token: int
+    messages: list[int]
+    alive: bool = True
+    is_committing: bool = False
+    """Whether COMMIT was sent: it may be carried out though the process is gone by then."""
+
+
+class Database:
+    """One for all nodes."""
+
+    def __init__(self, engine: Engine, mechanisms: Mechanisms, *, rate: float) -> None:
+        self.engine = engine
+        self.mechanisms = mechanisms
+        self.faults = True
+        self.clock_offset = 0.0
+        self.store = MemoryNodeManagerStore(lambda: engine.now * rate + self.clock_offset)
+        self.down_until = 0.0
+        self.slow_until = 0.0
+        self.rows: list[tuple[int, int]] = []
+        """(message, token) of every row, in the order of their commits."""
+        self.stored: set[int] = set()
+        self.open: list[Batch] = []
+        self.presence: PresenceSession | None = None
+        self.waiting: list[PresenceSession] = []
+        self.renewed_in_presence: PresenceSession | None = None
+        """The session of the live lock's holder, if it had the presence lock ever since."""
+        self.newest_token = 0
+        self.takeovers = 0
+
+    # --- requests
+
+    def reaches(self, client: Client) -> bool:
+        """Return whether requests of this process arrive."""
+        return self.engine.now >= max(client.cut_off_until, self.down_until)
+
+    def call(
+        self,
+        client: Client,
+        request: Callable[[], _Answer],
+        *,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> _Answer:
+        """Send a request: it arrives late, or not at all; so does the answer.
+
+        It waits in the database until it is ``ready``. Raises StoreUnavailable after a time-out;
+        the request may have been carried out, or may yet be.
+        """
+        engine, random = self.engine, self.engine.random
+        wake = engine.waker()
+        gives_up_at = engine.now + EXPIRATION_MS / 1000
+
+        def arrive() -> None:
+            if not self.reaches(client) or engine.now > gives_up_at:
+                return
+            if not ready():
+                engine.after(0.05, arrive)
+                return
+            answer = request()
+            if not self.faults or random.random() > 0.02:
+                engine.after(self.delay(), answered, answer)
+
+        def answered(answer: Any) -> None:
+            if self.reaches(client):
+                wake(answer)
+
+        if not self.faults or random.random() > 0.01:
+            engine.after(self.delay(), arrive)
+        answer = engine.suspend(CALL_TIMEOUT_SECONDS, _NO_ANSWER)
+        if answer is _NO_ANSWER:
+            raise StoreUnavailable("no answer")
+        return answer  # type: ignore[no-any-return]
+
+    def delay(self) -> float:
+        """Return how long a message takes."""
+        random = self.engine.random
+        if self.faults and self.engine.now < self.slow_until:
+            return random.uniform(0.2, 2.0)
+        if self.faults and random.random() < 0.01:
+            return random.uniform(1.0, 6.0)
+        return random.uniform(0.0005, 0.01)
+
+    # --- the journal
+
+    def begin(self, client: Client, messages: list[int]) -> Batch | None:
+        """Begin a batch as the writer does: the fence is read with a share lock."""
+        if self.mechanisms.fence and self.store.fence_token != client.token:
+            return None
+        batch = Batch(client, client.token, messages, alive=not client.life.is_over)
+        if batch.alive:
+            self.open.append(batch)
+        if self.mechanisms.idle_limit:
+            self.engine.after(IDLE_LIMIT_SECONDS, self.end, batch)
+        return batch
+
+    def commit(self, batch: Batch) -> bool:
+        """Commit a batch unless the server has ended its session."""
+        if not batch.alive:
+            return False
+        self.end(batch)
+        if batch.token < self.newest_token:
+            raise Violation(f"row under token {batch.token} after one under {self.newest_token}")
+        self.takeovers += batch.token > self.newest_token
+        self.newest_token = batch.token
+        for message in batch.messages:
+            if message in self.stored and self.mechanisms.idempotent_batches:
+                continue
+            self.rows.append((message, batch.token))
+            self.stored.add(message)
+        if len(self.rows) != len(self.stored):
+            raise Violation("a message was stored twice")
+        return True
+
+    def end(self, batch: Batch) -> None:
+        """End a batch's transaction, which frees the share lock."""
+        batch.alive = False
+        if batch in self.open:
+            self.open.remove(batch)
+
+    def fence_is_free(self, token: int) -> bool:
+        """Return whether no batch is in flight under an older token."""
+        if not self.mechanisms.fence_waits_for_batches:
+            return True
+        return all(batch.token >= token for batch in self.open)
+
+    def lets_believe(self, holder_id: str, token: int) -> bool:
+        """Return whether it would be true that the live lock is held so, if it ever was.
+
+        Not what another node took over: its holder may not know yet.
+        """
+        row = self.store._rows[Lock.LIVE]
+        ours = row.holder_id == holder_id and row.token == token
+        return not ours or row.expires_seconds > self.store._clock()
+
+    # --- the presence lock
+
+    def grant_presence(self, session: "PresenceSession | None") -> None:
+        """Have the presence lock held by this session, or by the next that waits."""
+        self.presence = session
+        self.renewed_in_presence = None
+        while self.presence is None and self.waiting:
+            waiting = self.waiting.pop(0)
+            if not waiting.client.life.is_over:
+                self.presence = waiting
+                waiting.wake(True)
+
+    def note_live_lock_written(self, holder_id: str) -> None:
+        """Remember whether the holder had the presence lock at this moment."""
+        present = self.presence is not None and self.presence.client.holder_id == holder_id
+        self.renewed_in_presence = self.presence if present else None
+
+    def check_takeover(self, seen: LockStatus) -> None:
+        """Check that the lease of a process that has its presence lock is left alone."""
+        live = self.store.lock_status(Lock.LIVE)
+        unchanged = (live.holder_id, live.token, live.expiration_time) == (
+            seen.holder_id,
+            seen.token,
+            seen.expiration_time,
+        )
+        if unchanged and live.is_held and self.renewed_in_presence is not None:
+            raise Violation(f"the lease of {live.holder_id} was taken, which was present")
+
+    def restart(self, until: float) -> None:
+        """Be away until then; every session ends."""
+        self.down_until = until
+        waiting, self.waiting = self.waiting, []
+        for session in waiting:
+            session.wake(False)
+        self.grant_presence(None)
+        for batch in list(self.open):
+            self.end(batch)
+
+
+class PresenceSession:
+    """The presence lock as one process asks for it."""
+
+    patience_seconds = 60.0
+
+    def __init__(self, database: Database, client: Client) -> None:
+        self._database = database
+        self.client = client
+        self.wake: Callable[[bool], None] = lambda _: None
+
+    def acquire(self, timeout_seconds: float) -> bool:
+        """Wait for the lock in the database."""
+        database = self._database
+        if not database.reaches(self.client):
+            database.engine.suspend(CALL_TIMEOUT_SECONDS)
+            raise StoreUnavailable("no answer")
+        if database.presence is None:
+            database.grant_presence(self)
+            return True
+        self.wake = database.engine.waker()
+        database.waiting.append(self)
+        database.engine.suspend(timeout_seconds)
+        if self in database.waiting:
+            database.waiting.remove(self)
+        return database.presence is self
+
+    def interrupt(self) -> None:
+        """End a wait."""
+        self.wake(False)
+
+    def is_held(self) -> bool:
+        """Ask the session."""
+        try:
+            return self._database.call(self.client, lambda: self._database.presence is self)
+        except StoreUnavailable:
+            return False
+
+    def release(self) -> None:
+        """End the session."""
+        if self in self._database.waiting:
+            self._database.waiting.remove(self)
+        if self._database.presence is self:
+            self._database.grant_presence(None)
+
+
+class RemoteStore(NodeManagerStore):
+    """The store as a process reaches it."""
+
+    def __init__(self, database: Database, client: Client) -> None:
+        self._database = database
+        self._store = database.store
+        self._client = client
+
+    def _call(self, request: Callable[[], _Answer]) -> _Answer:
+        return self._database.call(self._client, request)
+
+    def _note(self, lock: Lock, holder_id: str, answer: _Answer) -> _Answer:
+        if lock is Lock.LIVE and answer is not None:
+            self._database.note_live_lock_written(holder_id)
+        return answer
+
+    def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
+        """Take the lock if it is free or expired."""
+        return self._call(
+            lambda: self._note(
+                lock, holder_id, self._store.try_acquire(lock, holder_id, expiration_ms)
+            )
+        )
+
+    def take_over(
+        self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
+    ) -> Acquired | None:
+        """Take the lock if nothing has changed."""
+
+        def take() -> Acquired | None:
+            self._database.check_takeover(seen)
+            taken = self._store.take_over(lock, holder_id, expiration_ms, seen=seen)
+            return self._note(lock, holder_id, taken)
+
+        return self._call(take)
+
+    def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> Any:
+        """Set the expiry anew."""
+
+        def renew() -> Any:
+            who, under = holder_id, token
+            if not self._database.mechanisms.renewal_matches_holder_and_token:
+                status = self._store.lock_status(lock)
+                who, under = status.holder_id or holder_id, status.token
+            return self._note(lock, who, self._store.renew(lock, who, under, expiration_ms))
+
+        return self._call(renew)
+
+    def release(self, lock: Lock, holder_id: str, token: int) -> bool:
+        """Free the lock."""
+        return self._call(lambda: self._store.release(lock, holder_id, token))
+
+    def advance_fence(self, holder_id: str, token: int) -> bool:
+        """Advance the fence when no older batch is in flight."""
+        return self._database.call(
+            self._client,
+            lambda: self._store.advance_fence(holder_id, token),
+            ready=lambda: self._database.fence_is_free(token),
+        )
+
+    def write_state(self, state: State, *, expected: State | None = None) -> bool:
+        """Write the shared state."""
+        return self._call(lambda: self._store.write_state(state, expected=expected))
+
+    def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
+        """Write the shared state, guarded."""
+        return self._call(lambda: self._store.write_state_as_live(state, holder_id, token))
+
+    def create_node_id(self, candidate: str) -> str:
+        """Create the node id once."""
+        return self._call(lambda: self._store.create_node_id(candidate))
+
+    def status(self) -> NodeManagerStatus:
+        """Read everything."""
+        return self._call(self._store.status)

@@ -1,0 +1,62 @@
+"""What keeps a pair safe; each mechanism can be switched off, to show that it is needed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nodemanager.activation import Holder, HolderWatch
+from nodemanager.lease import Lease, LockStatus, deadline
+from nodemanager.locker import LeaseDatabaseLocker
+from nodemanager.manager import JdbcNodeManager
+from nodemanager.store import Acquired
+
+EXPIRATION_MS = 20_000
+PERIOD_MS = 2_000
+
+
+@dataclass(frozen=True)
+class Mechanisms:
+    """Each is on."""
+
+    renewal_matches_holder_and_token: bool = True
+    fence: bool = True
+    fence_waits_for_batches: bool = True
+    deadline_from_before_the_request: bool = True
+    watchdog: bool = True
+    idle_limit: bool = True
+    idempotent_batches: bool = True
+    receipt_after_commit: bool = True
+    crash_writes_no_pause: bool = True
+    watch_before_taking_over: bool = True
+    delivery_ends_with_the_grace: bool = True
+
+
+class Hasty(JdbcNodeManager):
+    """Takes a holder for gone as soon as it has the presence lock."""
+
+    def _judge_holder(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:
+        keeper = self._keeper
+        if keeper is not None and keeper.held_since_seconds is not None and live.is_held:
+            return Holder.GONE, watch
+        return Holder.UNKNOWN, watch
+
+
+class Unfenced(JdbcNodeManager):
+    """Serves without having fenced the journal."""
+
+    def _try_advance_fence(self, lease: Lease) -> bool:
+        return lease.token > 0
+
+
+class LateLocker(LeaseDatabaseLocker):
+    """Counts deadlines from when the answer came."""
+
+    def _ask(self, request: Callable[[], Acquired | None]) -> Lease | None:
+        lease = super()._ask(request)
+        if lease is None:
+            return None
+        return replace(lease, deadline_seconds=deadline(self._clock(), EXPIRATION_MS))
+
+    def renew(self, lease: Lease) -> Lease:
+        """Renew, and count from now."""
+        super().renew(lease)
+        return lease.renewed(self._clock(), EXPIRATION_MS)
