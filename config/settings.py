@@ -40,6 +40,39 @@ class DatabaseStoreSettings:
     """Orthia's own: replace a live node whose process is gone before its lease has run out."""
 
 
+class JournalType(Enum):
+    """How the file journal writes; Artemis' names."""
+
+    ASYNCIO = "ASYNCIO"
+    NIO = "NIO"
+    MAPPED = "MAPPED"
+
+
+@dataclass(frozen=True)
+class FileStoreSettings:
+    """The file journal: the ``journal-*`` elements of ``core``."""
+
+    journal_directory: Path
+    bindings_directory: Path
+    create_journal_dir: bool = True
+    create_bindings_dir: bool = True
+    journal_type: JournalType = JournalType.ASYNCIO
+    journal_sync_transactional: bool = True
+    journal_sync_non_transactional: bool = True
+    journal_datasync: bool = True
+    journal_file_size: int = 10_485_760
+    journal_min_files: int = 2
+    journal_pool_files: int = -1
+    """Files kept to be used again; -1 keeps all of them."""
+    journal_max_io: int = 4_096
+    """Writes in flight with ASYNCIO; Artemis' NIO has 1, and NIO here has nothing to count."""
+    journal_buffer_size: int = 501_760
+    journal_buffer_timeout: int = 500_000
+    """Nanoseconds. Nothing waits for it here: a batch is whatever waits when one was stored."""
+    journal_compact_min_files: int = 10
+    journal_compact_percentage: int = 30
+
+
 class Role(Enum):
     """What a node starts as; Artemis' ``primary``/``master`` and ``backup``/``slave``."""
 

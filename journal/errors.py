@@ -10,7 +10,7 @@ class JournalError(OrthiaError):
 
 
 class Fenced(JournalError):
-    """The database refused a batch because a newer live node has advanced the fence.
+    """The store refused a batch because a newer live node has advanced the fence.
 
     Nothing of the batch was stored. The node that meets it stops and never writes again.
     """
@@ -21,6 +21,18 @@ class Fenced(JournalError):
             " node has become live; this node must stop"
         )
         self.token = token
+
+
+class JournalIOError(JournalError):
+    """The operating system refused to read or write a file of the journal."""
+
+
+class JournalInUse(JournalError):
+    """Another process has the journal open, or is opening it."""
+
+
+class JournalDamaged(JournalError):
+    """A file of the journal has changed after it was synced; nothing was skipped silently."""
 
 
 class LeaseExpired(JournalError):

@@ -1,4 +1,4 @@
-"""The journal the broker uses: the front of intake, writer and reader on one SQL database."""
+"""The journal the broker uses: the front of intake, writer and reader, and its SQL store."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from journal.intake import Intake
 from journal.limits import JournalLimits
 from journal.mysql import MysqlStore
 from journal.postgresql import PostgresqlStore
-from journal.reader import Reader, WindowQueries
+from journal.reader import Reader, WindowQueries, Windows
 from journal.recovery import Recovered, recover
 from journal.sqlite import SqliteStore
 from journal.store import BatchStore, TableNames
@@ -26,20 +26,19 @@ from journal.writer import Writer
 
 
 class Journal(MessageJournal):
-    """A journal on the database of the pair; see ``MessageJournal`` for what its calls promise.
+    """A journal on a store; see ``MessageJournal`` for what its calls promise.
 
-    A batch that fails for good (the fence refused it, the lease ended, the database refused it)
+    A batch that fails for good (the fence refused it, the lease ended, the store refused it)
     ends the journal: ``on_failure`` is called once, no caller of that batch or of any later one
     is completed, and every call raises ``JournalClosed``. A single innocent message cannot be
-    told from the one the database refused, so none is dropped: the node stops, and its clients
+    told from the one the store refused, so none is dropped: the node stops, and its clients
     send again to the next. What can be refused beforehand is: see ``RecordTooLarge``.
     """
 
     def __init__(
         self,
-        database: Database,
-        s: DatabaseStoreSettings,
         store: BatchStore,
+        windows: Windows,
         recovered: Recovered,
         *,
         still_valid: Callable[[], bool],
@@ -63,9 +62,7 @@ class Journal(MessageJournal):
             stored=lambda batch, report: post(partial(self._complete, batch, report)),
             failed=lambda error: post(partial(self._fail, error)),
         )
-        self._reader = Reader(
-            WindowQueries(database, s), limits.reader_threads, still_valid=still_valid, post=post
-        )
+        self._reader = Reader(windows, limits.reader_threads, still_valid=still_valid, post=post)
         self._intake = Intake(
             first_id=recovered.horizon + 1,
             max_record_bytes=store.max_record_bytes,
@@ -85,7 +82,7 @@ class Journal(MessageJournal):
         on_failure: Callable[[OrthiaError], None],
         limits: JournalLimits | None = None,
     ) -> "Journal":
-        """Prove the fence, read the bindings, reserve ids, and start the threads.
+        """Open the journal of a database: prove the fence, read the bindings, reserve ids.
 
         ``post`` runs a callable on the event loop, later, in order, from any thread;
         ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
@@ -101,17 +98,15 @@ class Journal(MessageJournal):
             engine.dispose()
             raise
         journal = cls(
-            database,
-            s,
             store,
+            WindowQueries(database, s),
             recovered,
             still_valid=still_valid,
             post=post,
             on_failure=on_failure,
             limits=limits,
         )
-        journal._writer.start()
-        journal._reader.start()
+        journal.start()
         return journal
 
     @property
@@ -193,6 +188,11 @@ class Journal(MessageJournal):
                 self._writer.join(self._limits.abandon_timeout_ms / 1000)
             self._reader.join(self._limits.abandon_timeout_ms / 1000)
             return self._writer.drained
+
+    def start(self) -> None:
+        """Start the threads of a journal that was just made."""
+        self._writer.start()
+        self._reader.start()
 
     def _refuse_if_closed(self) -> None:
         if self._refusal is not None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, MetaData, Select, func, select
 
@@ -19,6 +19,18 @@ from journal.walk import QueueWalk
 
 _Answer = TypeVar("_Answer", Window, Count)
 _Job = Callable[[], None]
+
+
+class Windows(Protocol):
+    """Where windows and counts are read, on the reader's threads; raises OrthiaError."""
+
+    def window(
+        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
+    ) -> Window:
+        """Read a window."""
+
+    def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
+        """Count a stretch, up to ``limit``."""
 
 
 class WindowQueries:
@@ -44,7 +56,7 @@ class WindowQueries:
             # One more than wanted tells whether anything is left.
             ask = self.sizes(queue_id, after_seq, up_to_seq, max_messages + 1)
             sizes = [(seq, size) for seq, size in connection.execute(ask)]
-            taken = _taken(sizes, max_messages, max_bytes)
+            taken = within(sizes, max_messages, max_bytes)
             exhausted = taken == len(sizes)
             next_after_seq = max(after_seq, up_to_seq) if exhausted else sizes[taken - 1][0]
             window = Window([], [], next_after_seq, exhausted)
@@ -87,7 +99,7 @@ class WindowQueries:
                 window.corrupt.append(error)
 
 
-def _taken(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> int:
+def within(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> int:
     """Return how many of the first messages fit; the first one always does."""
     total = 0
     for index, (_, size) in enumerate(sizes[:max_messages]):
@@ -100,19 +112,19 @@ def _taken(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> i
 class Reader:
     """Threads that answer windows and counts.
 
-    A database that does not answer is asked again while ``still_valid``; then ``done`` gets the
+    A store that does not answer is asked again while ``still_valid``; then ``done`` gets the
     error. ``post`` is called on the reader's threads.
     """
 
     def __init__(
         self,
-        queries: WindowQueries,
+        windows: Windows,
         threads: int,
         *,
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._queries = queries
+        self._windows = windows
         self._still_valid = still_valid
         self._post = post
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -137,7 +149,7 @@ class Reader:
         done: Callable[[Window | OrthiaError], None],
     ) -> None:
         """Have a window read."""
-        query = self._queries.window
+        query = self._windows.window
         ask = partial(query, queue_id, after_seq, up_to_seq, max_messages, max_bytes)
         self._jobs.put(partial(self._answer, ask, done))
 
@@ -150,7 +162,7 @@ class Reader:
         done: Callable[[Count | OrthiaError], None],
     ) -> None:
         """Have a stretch counted."""
-        ask = partial(self._queries.count, queue_id, after_seq, up_to_seq, limit)
+        ask = partial(self._windows.count, queue_id, after_seq, up_to_seq, limit)
         self._jobs.put(partial(self._answer, ask, done))
 
     def close(self) -> None:

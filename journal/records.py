@@ -1,16 +1,28 @@
 """What kinds of rows the journal writes, by the numbers Artemis gives them.
 
 ``record_type`` says what happened (a record was added), ``user_record_type`` what the record is.
-Both columns keep Artemis' values, so that a person who knows its journal can read this one.
+Both keep Artemis' values, so that a person who knows its journal can read this one.
 """
 
 from enum import IntEnum
 
 
 class RecordType(IntEnum):
-    """What happened; Artemis' ``JournalImpl`` markers. A delete is a DELETE, so it has no row."""
+    """What happened; Artemis' ``JournalImpl`` markers.
+
+    Tables hold ADD_RECORD only: there a delete is a DELETE, and a transaction is the database's.
+    The file journal writes all of them.
+    """
 
     ADD_RECORD = 11
+    UPDATE_RECORD = 12
+    ADD_RECORD_TX = 13
+    UPDATE_RECORD_TX = 14
+    DELETE_RECORD_TX = 15
+    DELETE_RECORD = 16
+    PREPARE_RECORD = 17
+    COMMIT_RECORD = 18
+    ROLLBACK_RECORD = 19
 
 
 class UserRecordType(IntEnum):

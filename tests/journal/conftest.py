@@ -7,17 +7,27 @@ import pytest
 
 from config.settings import DatabaseStoreSettings
 from tests.conftest import EVERY_DBMS, Servers
-from tests.journal.support import JournalStore, MemoryJournalStore, SqlJournalStore
+from tests.journal.support import (
+    FileJournalStore,
+    JournalStore,
+    MemoryJournalStore,
+    SqlJournalStore,
+)
 from tests.support.servers import SqliteServer, StoreServer
 
 
-@pytest.fixture(params=["memory", *EVERY_DBMS])
+@pytest.fixture(params=["memory", "file", *EVERY_DBMS])
 def store(
     request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
 ) -> Iterator[JournalStore]:
     """Give an empty store of every kind, the in-memory twin included."""
     if request.param == "memory":
         yield MemoryJournalStore()
+        return
+    if request.param == "file":
+        files = FileJournalStore(tmp_path)
+        yield files
+        files.close()
         return
     server: StoreServer = (
         SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)

@@ -1,14 +1,17 @@
 """A loop to be driven by hand, messages, and stores of every kind to open journals on."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from sqlalchemy import MetaData, Table, delete, select, update
 
 import migrations
 from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
+from config.settings import DatabaseStoreSettings, FileStoreSettings, JournalType
 from database import Database
 from journal import (
     Count,
@@ -16,10 +19,18 @@ from journal import (
     MemoryJournal,
     MemoryStore,
     MessageJournal,
+    MessageLocation,
     MessageRecord,
     Window,
     encode_message,
 )
+from journal.file import open_file_journal
+from journal.file.fence import Fence
+from journal.file.format import RECORD_BYTES, Scanned
+from journal.file.index import Position
+from journal.file.inspect import inspect
+from journal.file.recovery import FoundFile, Listing, scan
+from journal.file.store import FileStore
 from journal.journal import Journal
 from journal.tables import bindings_table, messages_table
 from nodemanager.tables import node_manager_store
@@ -266,3 +277,84 @@ class SqlJournalStore(JournalStore):
         """See ``JournalStore``."""
         with self.database.engine.begin() as connection:
             connection.execute(delete(self.messages).where(self.messages.c.seq == seq))
+
+
+class FileJournalStore(JournalStore):
+    """A directory of journal files, read as the next node that opens it would read it."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        super().__init__()
+        small = {"journal_type": JournalType.NIO, "journal_file_size": 64 * 1024}
+        base = FileStoreSettings(directory / "journal", directory / "bindings")
+        self.settings = replace(base, **{**small, **settings})  # type: ignore[arg-type]
+
+    def _open(self, token: int, limits: JournalLimits) -> Journal:
+        return open_file_journal(
+            self.settings,
+            token=token,
+            still_valid=lambda: self.lease_valid,
+            post=self.loop.post,
+            on_failure=self.failures.append,
+            limits=limits,
+        )
+
+    def advance_fence(self, token: int) -> None:
+        """See ``JournalStore``."""
+        self.settings.journal_directory.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(Fence(self.settings.journal_directory, create=True)) as fence:
+            before = fence.read()
+            fence.write(replace(before, token=token, generation=before.generation + 1))
+
+    def rows(self) -> dict[int, tuple[int | None, int]]:
+        """See ``JournalStore``."""
+        contents = inspect(self.settings)
+        epochs = {
+            (found.file_id, record.offset): record.epoch
+            for found in contents.message_files.counting
+            for record in self._records(found)
+        }
+        return {
+            position.seq: (
+                None if queue_id < 0 else queue_id,
+                epochs[position.file_id, position.offset],
+            )
+            for position, queue_id in contents.messages.rows()
+        }
+
+    @staticmethod
+    def _records(found: FoundFile) -> list[Scanned]:
+        with scan(found) as records:
+            return [record for record, _, _ in records]
+
+    def spoil(self, seq: int, record_bytes: bytes) -> None:
+        """See ``JournalStore``; the record keeps its length, or its neighbours would be lost.
+
+        Something is stored after it first: until then it is taken for a write that was torn.
+        """
+        for journal in self._opened:
+            journal.delete([MessageLocation(ALWAYS)])
+            self.settle(journal)
+        contents = inspect(self.settings)
+        self._spoil(contents.message_files, contents.messages.find(seq), record_bytes)
+
+    def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
+        """See ``JournalStore``."""
+        contents = inspect(self.settings)
+        self._spoil(contents.binding_files, contents.bindings.find(binding_id), record_bytes)
+
+    def _spoil(self, files: Listing, position: Position | None, record_bytes: bytes) -> None:
+        assert position is not None
+        (path,) = [one.path for one in files.counting if one.file_id == position.file_id]
+        with path.open("r+b") as file:
+            file.seek(position.offset + RECORD_BYTES)
+            file.write(record_bytes[: position.size].ljust(position.size, b"\0"))
+
+    def remove(self, seq: int) -> None:
+        """See ``JournalStore``: the journal that is open finds it gone."""
+        (journal,) = self._opened
+        assert isinstance(journal, Journal)
+        store = journal._writer._store
+        assert isinstance(store, FileStore)
+        files = store._opened.messages
+        with files.lock:
+            files.index.delete(files.file_id, [seq])

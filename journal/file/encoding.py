@@ -1,0 +1,62 @@
+"""What is written for rows, deletes, counters and transactions. No IO."""
+
+from typing import Final
+
+from journal.file.format import NO_QUEUE, Record, encode_seqs
+from journal.file.index import Added
+from journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
+from journal.unit import Row
+
+
+def row_record(row: Row, token: int) -> Record:
+    """Return the record that adds ``row``."""
+    queue_id = NO_QUEUE if row.queue_id is None else row.queue_id
+    return Record(
+        RecordType.ADD_RECORD, row.user_record_type, row.seq, row.id, 0, queue_id, token, row.record
+    )
+
+
+def counter_record(id_limit: int, token: int) -> Record:
+    """Return the record that reserves all ids up to ``id_limit``."""
+    kind = UserRecordType.ID_COUNTER
+    return Record(RecordType.UPDATE_RECORD, kind, ID_COUNTER_SEQ, id_limit, 0, NO_QUEUE, token, b"")
+
+
+def end_record(record_type: RecordType, tx_id: int, count: int, token: int) -> Record:
+    """Return the record that prepares, commits or rolls back a transaction."""
+    return Record(record_type, 0, 0, 0, tx_id, NO_QUEUE, token, encode_seqs([count]))
+
+
+def delete_record(seqs: list[int], token: int) -> Record:
+    """Return the record that deletes ``seqs``."""
+    return Record(RecordType.DELETE_RECORD, 0, 0, 0, 0, NO_QUEUE, token, encode_seqs(seqs))
+
+
+def added_at(record: Record, offset: int) -> Added:
+    """Return what the index keeps of a record written at ``offset``."""
+    return Added(
+        record.seq,
+        record.id,
+        record.user_record_type,
+        record.queue_id,
+        offset,
+        len(record.payload),
+    )
+
+
+_IN_TRANSACTION: Final = {
+    RecordType.ADD_RECORD: RecordType.ADD_RECORD_TX,
+    RecordType.UPDATE_RECORD: RecordType.UPDATE_RECORD_TX,
+    RecordType.DELETE_RECORD: RecordType.DELETE_RECORD_TX,
+}
+
+
+def transaction(
+    records: list[Record], tx_id: int, token: int, end: RecordType = RecordType.COMMIT_RECORD
+) -> list[Record]:
+    """Return ``records`` as a transaction that is committed, or prepared."""
+    inside = [
+        record._replace(record_type=_IN_TRANSACTION[RecordType(record.record_type)], tx_id=tx_id)
+        for record in records
+    ]
+    return [*inside, end_record(end, tx_id, len(records), token)]

@@ -1,0 +1,440 @@
+"""The bytes of a journal file, and reading them back after a crash. No IO.
+
+A file, big-endian::
+
+    0     magic 8s | version u16 | kind u8 | file id u32 | generation u64 | token u64 | order u64
+          | CRC-32 of all before it
+    512   the seal, zero while the file is written: magic 8s | end u64 | CRC-32
+    1024  records, one after the other
+
+A record is 72 bytes and its payload::
+
+    marker 4s | file id u32 | CRC-32 of the 60 bytes that follow, begun with the file id
+    payload size u32 | record type u8 | user record type u8 | flags u8 | 0 | sync u64
+    seq i64 | id i64 | tx id i64 | queue id i64 (-1: none) | epoch i64 | CRC-32 of the payload
+
+``sync`` counts the syncs of this file: all that one fdatasync made durable has the same number,
+and the last record of it has the flag ``LAST_OF_SYNC``. The writer begins nothing before the sync
+before it has returned. So a record of a later sync proves that everything before it was durable,
+and a reader can tell the two reasons why a record may be unreadable apart:
+
+* **torn**: nothing behind it is of a later sync. It was being written when the node died, nobody
+  was told that it is stored, and the file ends before it.
+* **damaged**: something behind it is, or the seal lies behind it. It was durable and has changed
+  since. That is never passed over in silence.
+
+A file that is used again has a new id, so that what it held before is not mistaken for records.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from journal.records import RecordType
+
+VERSION: Final = 1
+HEADER_BYTES: Final = 1024
+SEAL_AT: Final = 512
+MAX_FILE_ID: Final = 0xFFFF_FFFF
+LAST_OF_SYNC: Final = 1
+NO_QUEUE: Final = -1
+
+_FILE_MAGIC: Final = b"ORTHIAJL"
+_SEAL_MAGIC: Final = b"ORTHSEAL"
+_MARKER: Final = b"\xa5Or\x5a"
+_HEADER: Final = struct.Struct(">8sHBIQQQ")
+_SEAL: Final = struct.Struct(">8sQ")
+_CRC: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">4sII")
+_TAIL: Final = struct.Struct(">IBBBxQqqqqqI")
+RECORD_BYTES: Final = _HEAD.size + _TAIL.size
+_SEQ: Final = struct.Struct(">q")
+
+Data: TypeAlias = bytes | memoryview
+
+
+class Kind(Enum):
+    """The two instances of the journal, and how Artemis names their files."""
+
+    MESSAGES = 1
+    BINDINGS = 2
+
+    @property
+    def prefix(self) -> str:
+        """How the names of its files begin."""
+        return "activemq-data" if self is Kind.MESSAGES else "activemq-bindings"
+
+    @property
+    def extension(self) -> str:
+        """How the names of its files end."""
+        return "amq" if self is Kind.MESSAGES else "bindings"
+
+    def file_name(self, file_id: int) -> str:
+        """Return the name of a file of this instance."""
+        return f"{self.prefix}-{file_id}.{self.extension}"
+
+
+class BadHeader(ValueError):  # noqa: N818 - named for what is the case
+    """A file's header or seal is not what was written."""
+
+
+@dataclass(frozen=True)
+class FileHeader:
+    """Who wrote a file, and where it stands among the others."""
+
+    kind: Kind
+    file_id: int
+    generation: int
+    """Counts how often the journal was opened; the writer's own."""
+    token: int
+    """The writer's fencing token."""
+    order: int
+    """Files are read in the order of this, then of their ids; a compacted file has the order of
+    the first that it replaces."""
+
+
+def encode_header(header: FileHeader) -> bytes:
+    """Return the first HEADER_BYTES of a file that is not sealed."""
+    head = _HEADER.pack(
+        _FILE_MAGIC,
+        VERSION,
+        header.kind.value,
+        header.file_id,
+        header.generation,
+        header.token,
+        header.order,
+    )
+    return (head + _CRC.pack(zlib.crc32(head))).ljust(HEADER_BYTES, b"\0")
+
+
+def decode_header(data: Data) -> FileHeader:
+    """Read a file's header; raises BadHeader."""
+    if len(data) < HEADER_BYTES:
+        raise BadHeader(f"it has {len(data)} bytes, fewer than a header")
+    magic, version, kind, *rest = _HEADER.unpack_from(data)
+    if magic != _FILE_MAGIC:
+        raise BadHeader("it does not begin as a journal file does")
+    if zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+        raise BadHeader("the checksum of its header does not match")
+    if version != VERSION:
+        raise BadHeader(f"it is of format version {version}, and this node reads {VERSION}")
+    try:
+        return FileHeader(Kind(kind), *rest)
+    except ValueError:
+        raise BadHeader(f"its kind {kind} is not known") from None
+
+
+def encode_seal(end: int) -> bytes:
+    """Return what is written at SEAL_AT once nothing more will be written before ``end``."""
+    seal = _SEAL.pack(_SEAL_MAGIC, end)
+    return seal + _CRC.pack(zlib.crc32(seal))
+
+
+def decode_seal(data: Data) -> int | None:
+    """Return where a sealed file ends; None if it is not sealed. Raises BadHeader."""
+    slot = bytes(data[SEAL_AT : SEAL_AT + _SEAL.size + _CRC.size])
+    if not any(slot):
+        return None
+    magic, end = _SEAL.unpack_from(slot)
+    checksum = _CRC.unpack_from(slot, _SEAL.size)[0]
+    if magic != _SEAL_MAGIC or zlib.crc32(slot[: _SEAL.size]) != checksum:
+        raise BadHeader("the checksum of its seal does not match")
+    sealed: int = end
+    return sealed
+
+
+class Record(NamedTuple):
+    """A record as it is to be written."""
+
+    record_type: int
+    user_record_type: int
+    seq: int
+    id: int
+    tx_id: int
+    queue_id: int
+    epoch: int
+    payload: bytes
+
+
+def encode_record(record: Record, file_id: int, sync: int, flags: int) -> bytes:
+    """Return the 72 bytes that go before the payload of ``record``."""
+    return encode_head(
+        record, len(record.payload), zlib.crc32(record.payload), file_id, sync, flags
+    )
+
+
+def encode_head(
+    record: Record, payload_size: int, payload_checksum: int, file_id: int, sync: int, flags: int
+) -> bytes:
+    """As ``encode_record``, for a payload of this size and checksum, whatever it is."""
+    record_type, user_record_type, seq, row_id, tx_id, queue_id, epoch, _ = record
+    tail = _TAIL.pack(
+        payload_size,
+        record_type,
+        user_record_type,
+        flags,
+        sync,
+        seq,
+        row_id,
+        tx_id,
+        queue_id,
+        epoch,
+        payload_checksum,
+    )
+    return _HEAD.pack(_MARKER, file_id, zlib.crc32(tail, file_id)) + tail
+
+
+def encode_seqs(seqs: list[int]) -> bytes:
+    """Return the payload of a delete record."""
+    return struct.pack(f">{len(seqs)}q", *seqs)
+
+
+def decode_seqs(payload: Data) -> list[int]:
+    """Return what a delete record deletes."""
+    return [seq for (seq,) in _SEQ.iter_unpack(payload)]
+
+
+class Scanned(NamedTuple):
+    """A record as it stands in a file."""
+
+    record_type: int
+    user_record_type: int
+    seq: int
+    id: int
+    tx_id: int
+    queue_id: int
+    epoch: int
+    flags: int
+    sync: int
+    offset: int
+    payload_size: int
+    payload_checksum: int
+
+    @property
+    def end(self) -> int:
+        """Where the next record begins."""
+        return self.offset + RECORD_BYTES + self.payload_size
+
+    def payload(self, data: Data, base: int = 0) -> bytes:
+        """Return its payload; ``data`` begins at ``base`` of the file."""
+        begin = self.offset + RECORD_BYTES - base
+        return bytes(data[begin : begin + self.payload_size])
+
+    def is_intact(self, payload: Data) -> bool:
+        """Return whether this is the payload that was written."""
+        return len(payload) == self.payload_size and zlib.crc32(payload) == self.payload_checksum
+
+    def as_record(self, payload: bytes) -> Record:
+        """Return it as it is to be written elsewhere."""
+        return Record(
+            self.record_type,
+            self.user_record_type,
+            self.seq,
+            self.id,
+            self.tx_id,
+            self.queue_id,
+            self.epoch,
+            payload,
+        )
+
+
+def parse(data: Data, offset: int, file_id: int, base: int = 0) -> Scanned | None:
+    """Read the head of the record at ``offset`` of a file; None if there is none.
+
+    ``data`` begins at ``base`` of the file. Whether the payload is intact is not looked at.
+    """
+    at = offset - base
+    if at + RECORD_BYTES > len(data):
+        return None
+    marker, found_id, checksum = _HEAD.unpack_from(data, at)
+    if marker != _MARKER or found_id != file_id:
+        return None
+    tail_at = at + _HEAD.size
+    if zlib.crc32(data[tail_at : at + RECORD_BYTES], file_id) != checksum:
+        return None
+    (
+        size,
+        record_type,
+        user_type,
+        flags,
+        sync,
+        seq,
+        row_id,
+        tx_id,
+        queue_id,
+        epoch,
+        payload_crc,
+    ) = _TAIL.unpack_from(data, tail_at)
+    return Scanned(
+        record_type,
+        user_type,
+        seq,
+        row_id,
+        tx_id,
+        queue_id,
+        epoch,
+        flags,
+        sync,
+        offset,
+        size,
+        payload_crc,
+    )
+
+
+class Damage(NamedTuple):
+    """A stretch of a file that was durable and cannot be read any more."""
+
+    begin: int
+    end: int
+
+
+class FileScan:
+    """Reads the records of one file; ``end`` and ``damages`` are known once it is read through.
+
+    ``data`` supports ``find`` and slices, as bytes and a memory map do.
+    """
+
+    def __init__(self, data: bytes, header: FileHeader, sealed_end: int | None) -> None:
+        self._data = data
+        self._view = memoryview(data)
+        self._file_id = header.file_id
+        self._sealed_end = sealed_end
+        self._limit = len(data) if sealed_end is None else min(sealed_end, len(data))
+        self.end = HEADER_BYTES
+        """Where the last durable record ends."""
+        self.damages: list[Damage] = []
+        self.torn_bytes = 0
+        """How much lies behind ``end`` that looks like records and never was durable."""
+        self.last_sync = 0
+        self._durable_sync = 1
+        """The sync that the record at ``end`` belongs to."""
+
+    def records(self) -> Iterator[tuple[Scanned, bool]]:
+        """Yield each record and whether its payload is intact; one that is not is damaged."""
+        while True:
+            found = self._parse(self.end)
+            if found is not None and self._intact(found):
+                yield self._take(found), True
+                continue
+            if self._sealed_end is not None and self.end >= self._sealed_end:
+                return
+            if not self._is_durable(self.end):
+                return
+            if found is not None and found.end <= self._limit:
+                yield self._take(found), False
+                continue
+            resumed = self._next_record(self.end + 1)
+            begin, self.end = self.end, self._limit if resumed is None else resumed.offset
+            self.damages.append(Damage(begin, self.end))
+            if resumed is None:
+                return
+
+    def release(self) -> None:
+        """Let go of the data, so that it can be closed."""
+        self._view.release()
+
+    def _take(self, found: Scanned) -> Scanned:
+        self.end = found.end
+        self.last_sync = found.sync
+        self._durable_sync = found.sync + (found.flags & LAST_OF_SYNC)
+        return found
+
+    def _parse(self, offset: int) -> Scanned | None:
+        return parse(self._view[: self._limit], offset, self._file_id)
+
+    def _intact(self, found: Scanned) -> bool:
+        begin = found.offset + RECORD_BYTES
+        return found.end <= self._limit and found.is_intact(self._view[begin : found.end])
+
+    def _is_durable(self, offset: int) -> bool:
+        """Return whether what should be at ``offset`` is known to have been synced."""
+        if self._sealed_end is not None:
+            return True
+        found = self._next_record(offset + 1)
+        torn = found is not None
+        while found is not None:
+            if found.sync > self._durable_sync:
+                return True
+            found = self._next_record(found.end if self._intact(found) else found.offset + 1)
+        self.torn_bytes = self._limit - offset if torn else 0
+        return False
+
+    def _next_record(self, offset: int) -> Scanned | None:
+        marker = _MARKER + _CRC.pack(self._file_id)
+        while True:
+            offset = self._data.find(marker, offset, self._limit)
+            if offset < 0:
+                return None
+            found = self._parse(offset)
+            if found is not None:
+                return found
+            offset += 1
+
+
+class Transactions:
+    """Gives records on once their transaction is committed: the fold over a journal's records.
+
+    Records of no transaction go through at once. What is neither committed nor prepared when the
+    journal ends was never durable as a whole, and is dropped.
+    """
+
+    def __init__(self, watched: Iterable[int] = ()) -> None:
+        self._open: dict[int, list[tuple[int, Scanned, bytes]]] = {}
+        self._prepared: set[int] = set()
+        self._watched = frozenset(watched)
+        self.committed: set[int] = set()
+        """Those of the ``watched`` transactions whose commit was met."""
+        self.highest_tx_id = 0
+
+    @property
+    def in_doubt(self) -> set[int]:
+        """Transactions that were prepared and neither committed nor rolled back."""
+        return set(self._prepared)
+
+    def take(
+        self, file_id: int, record: Scanned, payload: bytes
+    ) -> list[tuple[int, Scanned, bytes]]:
+        """Return what becomes effective: file id, record and payload, in the order written.
+
+        Raises ValueError for a commit that lacks records, and for a record of no known type.
+        """
+        tx_id = record.tx_id
+        self.highest_tx_id = max(self.highest_tx_id, tx_id)
+        match record.record_type:
+            case RecordType.ADD_RECORD | RecordType.UPDATE_RECORD | RecordType.DELETE_RECORD:
+                return [(file_id, record, payload)]
+            case (
+                RecordType.ADD_RECORD_TX | RecordType.UPDATE_RECORD_TX | RecordType.DELETE_RECORD_TX
+            ):
+                self._open.setdefault(tx_id, []).append((file_id, record, payload))
+                return []
+            case RecordType.PREPARE_RECORD:
+                self._prepared.add(tx_id)
+                return []
+            case RecordType.COMMIT_RECORD:
+                return self.commit(tx_id, decode_seqs(payload)[0])
+            case RecordType.ROLLBACK_RECORD:
+                self.roll_back(tx_id)
+                return []
+        raise ValueError(f"its type {record.record_type} is not one this node knows")
+
+    def commit(self, tx_id: int, count: int = -1) -> list[tuple[int, Scanned, bytes]]:
+        """Commit a transaction of ``count`` records, of any number for a negative count.
+
+        One whose records are gone was compacted since.
+        """
+        if tx_id in self._watched:
+            self.committed.add(tx_id)
+        self._prepared.discard(tx_id)
+        records = self._open.pop(tx_id, [])
+        if records and 0 <= count != len(records):
+            raise ValueError(f"transaction {tx_id} has {len(records)} records instead of {count}")
+        return records
+
+    def roll_back(self, tx_id: int) -> None:
+        """Forget a transaction."""
+        self._prepared.discard(tx_id)
+        self._open.pop(tx_id, None)

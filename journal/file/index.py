@@ -1,0 +1,421 @@
+"""Where each live record stands: positions in memory, payloads in the files. No IO.
+
+A message costs about fifty bytes here, whatever its size: a row of numbers in the segment of its
+file, and its seq in its queue. Seqs grow from file to file, so that a seq is found by two binary
+searches, and a stretch of a queue by one.
+
+The index also says which files are needed. A file may go when nothing in it is live and when no
+delete in it is of a record in a file that is still there: until that file is gone, the delete is
+what keeps its record from coming back.
+"""
+
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from journal.file.format import NO_QUEUE, RECORD_BYTES
+from journal.records import UserRecordType
+
+_DEAD = -2
+_TRIM_AT = 1_024
+"""Dead seqs a queue may hold before they are swept away."""
+
+
+class Position(NamedTuple):
+    """Where a live record stands."""
+
+    seq: int
+    file_id: int
+    offset: int
+    size: int
+    """Of its payload."""
+
+
+class Added(NamedTuple):
+    """A record that was added or updated."""
+
+    seq: int
+    row_id: int
+    user_record_type: int
+    queue_id: int
+    offset: int
+    size: int
+
+
+class RecordIndex(ABC):
+    """What the files of one instance hold; not thread-safe, its user locks."""
+
+    def __init__(self) -> None:
+        self._live: Counter[int] = Counter()
+        self._live_bytes: Counter[int] = Counter()
+        self._targets: dict[int, Counter[int]] = {}
+        self._moving: list[tuple[int, int]] | None = None
+
+    @abstractmethod
+    def add(self, file_id: int, added: Added) -> None:
+        """Take note of a record; raises ValueError if it cannot be where it is."""
+
+    @abstractmethod
+    def delete(self, file_id: int, seqs: Iterable[int]) -> None:
+        """Take note of a delete record in ``file_id``; seqs that are not live do no harm."""
+
+    @abstractmethod
+    def find(self, seq: int) -> Position | None:
+        """Return where the live record ``seq`` stands."""
+
+    @abstractmethod
+    def positions(self, file_ids: Sequence[int]) -> list[Position]:
+        """Return every live record of these files, in the order of their seqs."""
+
+    @abstractmethod
+    def _move(
+        self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]
+    ) -> None: ...
+
+    def settle(self) -> None:  # noqa: B027 - not every index has something to do
+        """Drop what only a lost record kept alive; called once all records were taken."""
+
+    def live_records(self, file_id: int) -> int:
+        """Return how many records of a file are live."""
+        return self._live[file_id]
+
+    def live_bytes(self, file_ids: Iterable[int]) -> int:
+        """Return how many bytes the live records of these files take."""
+        return sum(self._live_bytes[file_id] for file_id in file_ids)
+
+    def is_needed(self, file_id: int) -> bool:
+        """Return whether a file must stay."""
+        return bool(self._live[file_id] or self._targets.get(file_id))
+
+    def forget_file(self, file_id: int) -> None:
+        """Take note that a file is gone."""
+        self._live.pop(file_id, None)
+        self._live_bytes.pop(file_id, None)
+        self._targets.pop(file_id, None)
+        for targets in self._targets.values():
+            targets.pop(file_id, None)
+
+    def begin_move(self, file_ids: Sequence[int]) -> list[Position]:
+        """Return the live records of ``file_ids``, and note the deletes that come from now on."""
+        self._moving = []
+        return self.positions(file_ids)
+
+    def abandon_move(self) -> None:
+        """End a move that came to nothing."""
+        self._moving = None
+
+    def finish_move(
+        self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]
+    ) -> None:
+        """Have the records that ``begin_move`` returned stand in new files, and forget ``old``.
+
+        ``moves`` has the new files with the records in each, in the order of their seqs.
+        """
+        self._move(moves, old)
+        for file_id in old:
+            self.forget_file(file_id)
+        home = {p.seq: file_id for file_id, positions in moves for p in positions}
+        for deleting, seq in self._moving or ():
+            if seq in home and deleting not in old:
+                self._targets.setdefault(deleting, Counter())[home[seq]] += 1
+        self._moving = None
+
+    def _note_added(self, file_id: int, size: int) -> None:
+        self._live[file_id] += 1
+        self._live_bytes[file_id] += RECORD_BYTES + size
+
+    def _note_dead(self, file_id: int, seq: int, size: int, *, deleted_in: int) -> None:
+        self._live[file_id] -= 1
+        self._live_bytes[file_id] -= RECORD_BYTES + size
+        if deleted_in != file_id:
+            self._targets.setdefault(deleted_in, Counter())[file_id] += 1
+        if self._moving is not None:
+            self._moving.append((deleted_in, seq))
+
+
+class BindingIndex(RecordIndex):
+    """The few records of the bindings; an update stands in the place of what it updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: dict[int, tuple[Position, Added]] = {}
+
+    def add(self, file_id: int, added: Added) -> None:
+        """See ``RecordIndex``."""
+        if added.seq in self.records:
+            self.delete(file_id, [added.seq])
+        position = Position(added.seq, file_id, added.offset, added.size)
+        self.records[added.seq] = (position, added)
+        self._note_added(file_id, added.size)
+
+    def delete(self, file_id: int, seqs: Iterable[int]) -> None:
+        """See ``RecordIndex``."""
+        for seq in seqs:
+            found = self.records.pop(seq, None)
+            if found is not None:
+                self._note_dead(found[0].file_id, seq, found[0].size, deleted_in=file_id)
+
+    def find(self, seq: int) -> Position | None:
+        """See ``RecordIndex``."""
+        found = self.records.get(seq)
+        return None if found is None else found[0]
+
+    def positions(self, file_ids: Sequence[int]) -> list[Position]:
+        """See ``RecordIndex``."""
+        wanted = set(file_ids)
+        return sorted(p for p, _ in self.records.values() if p.file_id in wanted)
+
+    def _move(self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]) -> None:
+        for file_id, positions in moves:
+            for moved in positions:
+                found = self.records.get(moved.seq)
+                if found is not None and found[0].file_id in old:
+                    self.records[moved.seq] = (moved, found[1])
+                    self._note_added(file_id, moved.size)
+
+
+class _Segment:
+    """The records of one file, dead ones included, in columns."""
+
+    __slots__ = ("bodies", "file_id", "offsets", "queues", "seqs", "sizes")
+
+    def __init__(self, file_id: int) -> None:
+        self.file_id = file_id
+        self.seqs = array("q")
+        self.queues = array("q")
+        self.offsets = array("Q")
+        self.sizes = array("Q")
+        self.bodies = array("q")
+        """The seq of a reference's body; 0 for what is no reference."""
+
+    def append(self, seq: int, queue_id: int, offset: int, size: int, body: int) -> None:
+        self.seqs.append(seq)
+        self.queues.append(queue_id)
+        self.offsets.append(offset)
+        self.sizes.append(size)
+        self.bodies.append(body)
+
+
+class _QueueSeqs:
+    """The seqs of one queue, in order; some may be dead already."""
+
+    __slots__ = ("dead", "head", "seqs")
+
+    def __init__(self) -> None:
+        self.seqs = array("q")
+        self.head = 0
+        """Everything before it is dead."""
+        self.dead = 0
+        """How many from ``head`` on are dead."""
+
+    @property
+    def live(self) -> int:
+        return len(self.seqs) - self.head - self.dead
+
+
+class QueuedMessage(NamedTuple):
+    """A message of a queue, and where to read it."""
+
+    seq: int
+    size: int
+    """Of the message's payload: for a reference, of its body's."""
+    file_id: int
+    offset: int
+    body: int
+    """The seq of the body; 0 for a message of one queue."""
+
+
+class MessageIndex(RecordIndex):
+    """Messages, bodies and references, by seq and by queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._segments: list[_Segment] = []
+        self._starts: list[int] = []
+        self._queues: dict[int, _QueueSeqs] = {}
+        self._references: Counter[int] = Counter()
+        self.highest_seq = 0
+
+    @property
+    def queue_ids(self) -> list[int]:
+        """The queues that have messages."""
+        return sorted(self._queues)
+
+    def add(self, file_id: int, added: Added) -> None:
+        """See ``RecordIndex``."""
+        seq, row_id, user_record_type, queue_id, offset, size = added
+        if seq <= self.highest_seq:
+            raise ValueError(f"seq {seq} comes after seq {self.highest_seq}")
+        self.highest_seq = seq
+        segments = self._segments
+        if segments and segments[-1].file_id == file_id:
+            segment = segments[-1]
+        else:
+            segment = _Segment(file_id)
+            segments.append(segment)
+            self._starts.append(seq)
+        body = 0
+        if user_record_type == UserRecordType.ADD_REF:
+            body = row_id
+            self._references[body] += 1
+        segment.append(seq, queue_id, offset, size, body)
+        self._note_added(file_id, size)
+        if queue_id != NO_QUEUE:
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                queue = self._queues[queue_id] = _QueueSeqs()
+            queue.seqs.append(seq)
+
+    def delete(self, file_id: int, seqs: Iterable[int]) -> None:
+        """See ``RecordIndex``; a body goes with its last reference."""
+        for seq in seqs:
+            body = self._kill(seq, file_id)
+            if body:
+                self._references[body] -= 1
+                if self._references[body] <= 0:
+                    del self._references[body]
+                    self._kill(body, file_id)
+
+    def _kill(self, seq: int, deleted_in: int) -> int:
+        """Mark a record dead; return the seq of its body, 0 if it has none."""
+        place = self._place(seq)
+        if place is None:
+            return 0
+        segment, at = place
+        queue_id = segment.queues[at]
+        segment.queues[at] = _DEAD
+        self._note_dead(segment.file_id, seq, segment.sizes[at], deleted_in=deleted_in)
+        if queue_id != NO_QUEUE:
+            self._leave(queue_id, seq)
+        return segment.bodies[at]
+
+    def _leave(self, queue_id: int, seq: int) -> None:
+        queue = self._queues[queue_id]
+        queue.dead += 1
+        seqs = queue.seqs
+        if seqs[queue.head] == seq:
+            while queue.head < len(seqs) and queue.dead and self._place(seqs[queue.head]) is None:
+                queue.head += 1
+                queue.dead -= 1
+        if not queue.live:
+            del self._queues[queue_id]
+        elif queue.head + queue.dead > max(_TRIM_AT, len(seqs) // 2):
+            live = (one for one in seqs[queue.head :] if self._place(one) is not None)
+            queue.seqs = array("q", live)
+            queue.head = queue.dead = 0
+
+    def _place(self, seq: int) -> tuple[_Segment, int] | None:
+        number = bisect_right(self._starts, seq) - 1
+        if number < 0:
+            return None
+        segment = self._segments[number]
+        at = bisect_left(segment.seqs, seq)
+        if at == len(segment.seqs) or segment.seqs[at] != seq or segment.queues[at] == _DEAD:
+            return None
+        return segment, at
+
+    def settle(self) -> None:
+        """Drop bodies that no reference needs: their last one was deleted, or never durable."""
+        unneeded = [
+            (segment.file_id, seq)
+            for segment in self._segments
+            for seq, queue_id in zip(segment.seqs, segment.queues, strict=True)
+            if queue_id == NO_QUEUE and seq not in self._references
+        ]
+        for file_id, seq in unneeded:
+            self._kill(seq, file_id)
+
+    def find(self, seq: int) -> Position | None:
+        """See ``RecordIndex``."""
+        place = self._place(seq)
+        if place is None:
+            return None
+        segment, at = place
+        return Position(seq, segment.file_id, segment.offsets[at], segment.sizes[at])
+
+    def rows(self) -> Iterator[tuple[Position, int]]:
+        """Yield every live record with its queue id, NO_QUEUE for a body."""
+        for segment in self._segments:
+            for at, (seq, queue_id) in enumerate(zip(segment.seqs, segment.queues, strict=True)):
+                if queue_id != _DEAD:
+                    position = Position(
+                        seq, segment.file_id, segment.offsets[at], segment.sizes[at]
+                    )
+                    yield position, queue_id
+
+    def positions(self, file_ids: Sequence[int]) -> list[Position]:
+        """See ``RecordIndex``."""
+        wanted = set(file_ids)
+        return [position for position, _ in self.rows() if position.file_id in wanted]
+
+    def stretch(
+        self, queue_id: int, after_seq: int, up_to_seq: int, limit: int
+    ) -> list[QueuedMessage]:
+        """Return a queue's first ``limit`` messages with ``after_seq < seq <= up_to_seq``."""
+        found: list[QueuedMessage] = []
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            return found
+        seqs = queue.seqs
+        at = max(queue.head, bisect_right(seqs, after_seq))
+        while at < len(seqs) and len(found) < limit and seqs[at] <= up_to_seq:
+            place = self._place(seqs[at])
+            if place is not None:
+                found.append(self._queued(*place))
+            at += 1
+        return found
+
+    def _queued(self, segment: _Segment, at: int) -> QueuedMessage:
+        body, size = segment.bodies[at], segment.sizes[at]
+        if body:
+            whole = self.find(body)
+            size = size if whole is None else whole.size
+        return QueuedMessage(segment.seqs[at], size, segment.file_id, segment.offsets[at], body)
+
+    def count(
+        self, queue_id: int, after_seq: int, up_to_seq: int, limit: int
+    ) -> tuple[int, int | None]:
+        """Count as ``stretch`` finds, and return the last seq that was counted."""
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            return 0, None
+        seqs = queue.seqs
+        begin = max(queue.head, bisect_right(seqs, after_seq))
+        if queue.dead:
+            counted, last = 0, None
+            while begin < len(seqs) and counted < limit and seqs[begin] <= up_to_seq:
+                if self._place(seqs[begin]) is not None:
+                    counted, last = counted + 1, seqs[begin]
+                begin += 1
+            return counted, last
+        end = min(bisect_right(seqs, up_to_seq), begin + limit)
+        return max(0, end - begin), seqs[end - 1] if end > begin else None
+
+    def _move(self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]) -> None:
+        gone = set(old)
+        moved: list[_Segment] = []
+        for file_id, positions in moves:
+            segment = _Segment(file_id)
+            for position in positions:
+                place = self._place(position.seq)
+                # One that was deleted meanwhile stays in the new file, dead.
+                queue_id, body = _DEAD, 0
+                if place is not None:
+                    before, at = place
+                    queue_id, body = before.queues[at], before.bodies[at]
+                    self._note_added(file_id, position.size)
+                segment.append(position.seq, queue_id, position.offset, position.size, body)
+            if positions:
+                moved.append(segment)
+        kept = [segment for segment in self._segments if segment.file_id not in gone]
+        self._segments = sorted([*moved, *kept], key=lambda segment: segment.seqs[0])
+        self._starts = [segment.seqs[0] for segment in self._segments]
+
+    def forget_file(self, file_id: int) -> None:
+        """See ``RecordIndex``."""
+        super().forget_file(file_id)
+        self._segments = [one for one in self._segments if one.file_id != file_id]
+        self._starts = [segment.seqs[0] for segment in self._segments]

@@ -1,0 +1,130 @@
+"""Opening a journal on files, and the thread that keeps its files."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from config.errors import OrthiaError
+from config.settings import FileStoreSettings
+from journal.errors import Fenced, JournalError
+from journal.file.opening import OpenedFiles, open_files
+from journal.file.store import FileStore
+from journal.file.windows import FileWindows
+from journal.journal import Journal
+from journal.limits import JournalLimits
+from journal.recovery import Recovered
+
+LOGGER = logging.getLogger("orthia.journal")
+_KEEP_SECONDS = 1.0
+_JOIN_SECONDS = 5.0
+
+
+class FileKeeper:
+    """Prepares files, uses them again, and compacts, on a thread of its own.
+
+    What it cannot do costs disk space, not messages: it says so, and tries again. Only a journal
+    whose directory was taken away, or that another node has opened, it leaves alone for good.
+    """
+
+    def __init__(self, opened: OpenedFiles, s: FileStoreSettings) -> None:
+        self._opened = opened
+        self._settings = s
+        self._changed = threading.Condition()
+        self._wanted = False
+        self._stopping = False
+        self._said: str | None = None
+        self._thread = threading.Thread(target=self._run, name="journal-files", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it look now; any thread, never waits long."""
+        with self._changed:
+            self._wanted = True
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End the thread after the step that is under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
+
+    def keep(self) -> None:
+        """Do all that is to be done once; raises JournalError."""
+        self._opened.directory_lock.try_hold()
+        # One file is written, the rest of the least that there are to be is ready.
+        ready = max(1, self._settings.journal_min_files - 1)
+        for files in self._opened.instances:
+            files.prepare(ready)
+            files.reclaim()
+            if files.wants_compaction():
+                freed = files.compact()
+                LOGGER.info("compacted the journal in %s: %d files less", files.directory, freed)
+                files.reclaim()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._wanted and not self._stopping:
+                    self._changed.wait(_KEEP_SECONDS)
+                if self._stopping:
+                    return
+                self._wanted = False
+            try:
+                self.keep()
+            except Fenced:
+                return  # the writer meets it too, and says so
+            except JournalError as error:
+                self._say(str(error))
+            except Exception:
+                LOGGER.exception("the keeper of the journal's files failed")
+                return
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:
+            LOGGER.error("the files of the journal are not looked after: %s", problem)
+            self._said = problem
+
+
+def open_file_journal(
+    s: FileStoreSettings,
+    *,
+    token: int,
+    still_valid: Callable[[], bool],
+    post: Callable[[Callable[[], None]], None],
+    on_failure: Callable[[OrthiaError], None],
+    limits: JournalLimits | None = None,
+) -> Journal:
+    """Fence the journal under ``token``, read it, reserve ids, and start the threads.
+
+    ``post``, ``still_valid`` and ``on_failure`` are as for ``Journal.open``. Blocks for as long as
+    the files take to read. Raises Fenced, CorruptRecord, JournalDamaged, JournalInUse,
+    JournalIOError.
+    """
+    limits = limits or JournalLimits()
+    opened = open_files(s, token=token, id_block=limits.id_block)
+    keeper = FileKeeper(opened, s)
+    store = FileStore(
+        opened,
+        sync_transactional=s.journal_sync_transactional,
+        sync_non_transactional=s.journal_sync_non_transactional,
+        rolled=keeper.wake,
+        closed=keeper.stop,
+    )
+    journal = Journal(
+        store,
+        FileWindows(opened.messages, opened.contents.messages),
+        Recovered(opened.bound, opened.horizon),
+        still_valid=still_valid,
+        post=post,
+        on_failure=on_failure,
+        limits=limits,
+    )
+    keeper.start()
+    keeper.wake()
+    journal.start()
+    return journal

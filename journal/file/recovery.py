@@ -1,0 +1,317 @@
+"""Reading the files of one instance back: which of them count, and what is in each.
+
+==================================  ==============================================================
+a file                              counts
+==================================  ==============================================================
+sealed                              up to its seal
+of the generation that is complete  up to its last durable record: its writer died or was fenced
+of an earlier one, not sealed       not: a fenced writer made it after its successor had read
+of a later one                      not: whoever opened the journal died before it was open
+==================================  ==============================================================
+
+Files that compaction was replacing are as its control file says: it is carried out, whole, or if it
+was not there yet, nothing of it.
+"""
+
+import json
+import logging
+import mmap
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from journal.errors import JournalDamaged
+from journal.file import disk
+from journal.file.disk import io_errors
+from journal.file.format import (
+    HEADER_BYTES,
+    BadHeader,
+    Damage,
+    FileHeader,
+    FileScan,
+    Kind,
+    Scanned,
+    Transactions,
+    decode_header,
+    decode_seal,
+    decode_seqs,
+    encode_seal,
+)
+from journal.file.index import Added, BindingIndex, MessageIndex, RecordIndex
+from journal.records import RecordType
+
+LOGGER = logging.getLogger("orthia.journal")
+UNFINISHED: Final = ".tmp"
+COMPACTED: Final = ".cmp"
+CONTROL: Final = ".ctr"
+
+
+@dataclass
+class FoundFile:
+    """A journal file and what its header says."""
+
+    path: Path
+    header: FileHeader
+    size: int
+    sealed_end: int | None
+    end: int = HEADER_BYTES
+    """Where its last record ends, once it was read."""
+    records: int = 0
+    torn_bytes: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+    """Records whose payload is damaged, or that make no sense: offset and what is wrong."""
+
+    @property
+    def file_id(self) -> int:
+        """The number in its name."""
+        return self.header.file_id
+
+
+@dataclass
+class Listing:
+    """The files of one instance, sorted by whether they count."""
+
+    counting: list[FoundFile] = field(default_factory=list)
+    stale: list[FoundFile] = field(default_factory=list)
+    leftovers: list[Path] = field(default_factory=list)
+    """What an interrupted step left: never read."""
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
+    """Files whose header cannot be read."""
+    highest_id: int = 0
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a compaction that is being published replaces with what."""
+
+    path: Path
+    generation: int
+    new: list[int]
+    old: list[int]
+
+
+def write_control(path: Path, control: Control) -> None:
+    """Publish a compaction: from here on it is carried out, whoever does it. Raises OSError."""
+    text = json.dumps(
+        {"generation": control.generation, "new": control.new, "old": control.old}
+    ).encode()
+    unfinished = path.with_name(path.name + UNFINISHED)
+    disk.create(unfinished, 0, text)
+    disk.rename(unfinished, path)
+    disk.sync_directory(path.parent)
+
+
+def read_control(path: Path) -> Control:
+    """Read a control file; raises JournalDamaged."""
+    try:
+        document = json.loads(path.read_bytes())
+        return Control(path, document["generation"], document["new"], document["old"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JournalDamaged(f"the control file {path} of a compaction is damaged") from error
+
+
+def publish_outputs(directory: Path, kind: Kind, control: Control) -> None:
+    """Give the compacted files their names; raises OSError."""
+    for file_id in control.new:
+        path = directory / kind.file_name(file_id)
+        unfinished = path.with_name(path.name + COMPACTED)
+        if unfinished.exists():
+            disk.rename(unfinished, path)
+    disk.sync_directory(directory)
+
+
+def retire_replaced(directory: Path, kind: Kind, control: Control) -> None:
+    """Remove what was compacted, and at last the control file; raises OSError."""
+    for file_id in control.old:
+        disk.remove(directory / kind.file_name(file_id))
+    disk.sync_directory(directory)
+    disk.remove(control.path)
+    disk.sync_directory(directory)
+
+
+def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
+    """Carry out what the writer of the ``complete`` generation had published; raises OSError.
+
+    A control file of an earlier writer was published after its successor had begun: it is void.
+    """
+    for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
+        control = read_control(path)
+        if control.generation == complete:
+            publish_outputs(directory, kind, control)
+            retire_replaced(directory, kind, control)
+
+
+def list_files(directory: Path, kind: Kind, complete: int) -> Listing:
+    """Look at every file of one instance; changes nothing. Raises JournalIOError."""
+    listing = Listing()
+    pattern = re.compile(
+        rf"{re.escape(kind.prefix)}-([0-9]+)\.{kind.extension}(?:{re.escape(COMPACTED)})?"
+    )
+    replaced, published = _under_way(directory, kind, complete)
+    with io_errors(f"list {directory}"):
+        names = sorted(path.name for path in directory.glob(f"{kind.prefix}-*"))
+    for name in names:
+        path = directory / name
+        matched = pattern.fullmatch(name)
+        if matched is not None:
+            listing.highest_id = max(listing.highest_id, int(matched[1]))
+        if (
+            matched is None
+            or (name.endswith(COMPACTED) and int(matched[1]) not in published)
+            or int(matched[1]) in replaced
+        ):
+            listing.leftovers.append(path)
+        else:
+            _sort_in(listing, path, kind, int(matched[1]), complete)
+    listing.counting.sort(key=lambda found: (found.header.order, found.file_id))
+    return listing
+
+
+def _under_way(directory: Path, kind: Kind, complete: int) -> tuple[set[int], set[int]]:
+    replaced: set[int] = set()
+    published: set[int] = set()
+    for path in directory.glob(f"{kind.prefix}-*{CONTROL}"):
+        control = read_control(path)
+        if control.generation == complete:
+            replaced.update(control.old)
+            published.update(control.new)
+    return replaced, published
+
+
+def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: int) -> None:
+    try:
+        with io_errors(f"read {path}"), path.open("rb") as file:
+            head = file.read(HEADER_BYTES)
+            size = path.stat().st_size
+        header = decode_header(head)
+        sealed_end = decode_seal(head)
+    except BadHeader as error:
+        listing.damaged.append((path, str(error)))
+        return
+    if (header.kind, header.file_id) != (kind, file_id):
+        true_name = header.kind.file_name(header.file_id)
+        listing.damaged.append((path, f"it says that it is {true_name}"))
+        return
+    found = FoundFile(path, header, size, sealed_end)
+    counts = sealed_end is not None or header.generation == complete
+    (listing.counting if counts else listing.stale).append(found)
+
+
+@contextmanager
+def scan(found: FoundFile) -> Iterator[Iterator[tuple[Scanned, bool, bytes]]]:
+    """Give the records of a file with their payloads, and whether these are intact.
+
+    Afterwards ``found`` knows where the file ends and what is damaged. Raises JournalIOError.
+    """
+    with (
+        io_errors(f"read {found.path}"),
+        found.path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        reading = FileScan(data, found.header, found.sealed_end)  # type: ignore[arg-type]
+
+        def records() -> Iterator[tuple[Scanned, bool, bytes]]:
+            for record, intact in reading.records():
+                found.records += 1
+                yield record, intact, _needed_payload(record, data)
+            found.end = reading.end
+            found.torn_bytes = reading.torn_bytes
+            found.damages = reading.damages
+
+        try:
+            yield records()
+        finally:
+            reading.release()
+
+
+_WITH_PAYLOAD: Final = frozenset(
+    {RecordType.DELETE_RECORD, RecordType.DELETE_RECORD_TX, RecordType.COMMIT_RECORD}
+)
+
+
+def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
+    """Return the payload of a record whose meaning is in it; others are read when asked for."""
+    if record.record_type not in _WITH_PAYLOAD:
+        return b""
+    begin = record.end - record.payload_size
+    return data[begin : record.end]
+
+
+class Replay:
+    """Replays the files of one instance into its index."""
+
+    def __init__(self, index: RecordIndex, transactions: Transactions) -> None:
+        self._index = index
+        self.transactions = transactions
+        self.highest_id = 0
+        """The highest seq or id that any record names."""
+
+    def replay(self, found: FoundFile) -> None:
+        """Take the records of one file; what is damaged is noted in ``found``."""
+        with scan(found) as records:
+            for record, intact, payload in records:
+                self.highest_id = max(self.highest_id, record.seq, record.id)
+                if not intact and record.record_type in _WITH_PAYLOAD:
+                    found.unreadable.append((record.offset, "what it deletes cannot be read"))
+                    continue
+                try:
+                    effective = self.transactions.take(found.file_id, record, payload)
+                    self.apply(effective)
+                except ValueError as error:
+                    found.unreadable.append((record.offset, str(error)))
+
+    def apply(self, effective: list[tuple[int, Scanned, bytes]]) -> None:
+        """Make records effective; raises ValueError."""
+        for file_id, record, payload in effective:
+            if record.record_type in (RecordType.DELETE_RECORD, RecordType.DELETE_RECORD_TX):
+                self._index.delete(file_id, decode_seqs(payload))
+            else:
+                self._index.add(file_id, added(record))
+
+
+def added(record: Scanned) -> Added:
+    """Return what the index keeps of a record."""
+    return Added(
+        record.seq,
+        record.id,
+        record.user_record_type,
+        record.queue_id,
+        record.offset,
+        record.payload_size,
+    )
+
+
+def new_index(kind: Kind) -> MessageIndex | BindingIndex:
+    """Return an empty index of an instance."""
+    return MessageIndex() if kind is Kind.MESSAGES else BindingIndex()
+
+
+def refuse_damage(directory: Path, listing: Listing) -> None:
+    """Raise JournalDamaged if anything that was durable cannot be read."""
+    problems = [f"{path.name}: {reason}" for path, reason in listing.damaged]
+    for found in listing.counting:
+        name = found.path.name
+        problems += [
+            f"{name}: bytes {damage.begin} to {damage.end} are no records"
+            for damage in found.damages
+        ]
+        problems += [f"{name}: record at byte {at}: {reason}" for at, reason in found.unreadable]
+    if problems:
+        shown = "; ".join(problems[:5])
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise JournalDamaged(
+            f"the journal in {directory} has changed since it was written: {shown}{more}."
+            " Nothing was changed. Look at the disk, restore the directory if you can, or have"
+            " `orthia data recover` keep what can be read"
+        )
+
+
+def seal(found: FoundFile) -> None:
+    """Seal a file at the end of what was read, durably; raises JournalIOError."""
+    with io_errors(f"seal {found.path}"), found.path.open("r+b", buffering=0) as file:
+        disk.seal(file.fileno(), encode_seal(found.end))
+    found.sealed_end = found.end

@@ -1,0 +1,238 @@
+"""How a batch becomes records: the writer's side of the file journal.
+
+A change that stands alone is one record, whole or torn. A unit of several is a transaction: its
+records and a commit, in one file. A unit that changes bindings and messages, which are in two
+instances, is prepared in the bindings, committed in the messages, and then committed in the
+bindings; whoever opens the journal in between asks the messages how it ended.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from journal.batch import Batch, JournalTable, Marker
+from journal.file.encoding import (
+    added_at,
+    counter_record,
+    delete_record,
+    end_record,
+    row_record,
+    transaction,
+)
+from journal.file.format import RECORD_BYTES, Record, decode_seqs
+from journal.file.instance import JournalFiles
+from journal.file.opening import OpenedFiles
+from journal.records import RecordType, UserRecordType
+from journal.store import BatchStore
+from journal.unit import Appended, AppendedMessage, AppendedUnit
+
+MAX_RECORD_BYTES: Final = 512 * 1024 * 1024
+"""The largest message; one that does not fit into ``journal-file-size`` has a file of its own."""
+
+
+class _Change(NamedTuple):
+    """Records that go into one instance together."""
+
+    records: list[Record]
+    effective: bool
+    """Whether they count once they are durable; otherwise when their transaction is committed."""
+
+
+class FileStore(BatchStore):
+    """Writes batches to the files of one opened journal."""
+
+    max_record_bytes = MAX_RECORD_BYTES
+
+    def __init__(
+        self,
+        opened: OpenedFiles,
+        *,
+        sync_transactional: bool,
+        sync_non_transactional: bool,
+        rolled: Callable[[], None],
+        closed: Callable[[], None],
+    ) -> None:
+        """Write through ``opened``.
+
+        ``rolled`` is called when files may be wanted or free, ``closed`` before they are closed.
+        """
+        self._opened = opened
+        self._token = opened.token
+        self._tx_id = opened.highest_tx_id
+        self._sync_transactional = sync_transactional
+        self._sync_non_transactional = sync_non_transactional
+        self._rolled = rolled
+        self._closed = closed
+        self._failed = False
+
+    def connect(self) -> None:
+        """See ``BatchStore``; the files are open already."""
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``; raises JournalIOError too, after which nothing is written again."""
+        try:
+            self._store(batch)
+        except BaseException:
+            self._failed = True
+            raise
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        is_message = marker.table is JournalTable.MESSAGES
+        files = self._opened.messages if is_message else self._opened.bindings
+        with files.lock:
+            return files.index.find(marker.seq) is not None
+
+    def close(self) -> None:
+        """See ``BatchStore``; seals the files if all that they hold is known."""
+        self._closed()
+        self._opened.close(seal=not self._failed)
+
+    def _store(self, batch: Batch) -> None:
+        messages, bindings = self._opened.messages, self._opened.bindings
+        self._opened.fence.check()  # a batch of nothing is refused as any other
+        if not batch.touches_bindings:
+            self._write(
+                messages, map(self._message_change, batch.items), sync=self._sync(batch.items)
+            )
+            return
+        # The few batches that bind: bindings first, so that no message is of an unknown queue.
+        split = [item for item in batch.items if _is_split(item)]
+        prepared: dict[int, int] = {id(item): self._next_tx() for item in split}
+        self._count_unresolved(len(split))
+        try:
+            changes = [
+                self._binding_change(item, prepared.get(id(item)))
+                for item in batch.items
+                if isinstance(item, AppendedUnit) and _binds(item)
+            ]
+            written = self._write(bindings, changes, sync=True)
+            self._write(
+                messages,
+                (
+                    self._message_change(item, prepared.get(id(item)))
+                    for item in batch.items
+                    if isinstance(item, AppendedMessage) or item.rows or item.deletes
+                ),
+                sync=self._sync(batch.items) or bool(split),
+            )
+            if split:
+                self._write(bindings, map(self._commit, prepared.values()), sync=True)
+                self._take_effect(bindings, written)
+        finally:
+            self._count_unresolved(-len(split))
+
+    def _count_unresolved(self, count: int) -> None:
+        for files in (self._opened.messages, self._opened.bindings):
+            with files.lock:
+                files.unresolved += count
+
+    def _sync(self, items: Sequence[Appended]) -> bool:
+        if self._sync_transactional and self._sync_non_transactional:
+            return True
+        transactional = any(isinstance(i, AppendedUnit) and i.cost_rows > 1 for i in items)
+        return self._sync_transactional if transactional else self._sync_non_transactional
+
+    def _next_tx(self) -> int:
+        self._tx_id += 1
+        return self._tx_id
+
+    # --- units as records
+
+    def _message_change(self, item: Appended, tx_id: int | None = None) -> _Change:
+        token = self._token
+        if isinstance(item, AppendedMessage):
+            seq, queue_id, payload, _ = item
+            kind = UserRecordType.ADD_MESSAGE
+            record = Record(RecordType.ADD_RECORD, kind, seq, seq, 0, queue_id, token, payload)
+            return _Change([record], effective=True)
+        records = [row_record(row, token) for row in item.rows]
+        if item.deletes:
+            records.append(delete_record(item.deletes, token))
+        if tx_id is not None or len(records) > 1:
+            records = transaction(records, tx_id or self._next_tx(), token)
+        return _Change(records, effective=True)
+
+    def _binding_change(self, item: AppendedUnit, tx_id: int | None) -> _Change:
+        token = self._token
+        records = [row_record(row, token) for row in item.binding_rows]
+        if item.unbound:
+            records.append(delete_record(item.unbound, token))
+        if item.id_limit:
+            records.append(counter_record(item.id_limit, token))
+        if tx_id is not None:
+            prepared = transaction(records, tx_id, token, RecordType.PREPARE_RECORD)
+            return _Change(prepared, effective=False)
+        if len(records) > 1:
+            records = transaction(records, self._next_tx(), token)
+        return _Change(records, effective=True)
+
+    def _commit(self, tx_id: int) -> _Change:
+        # How many records it has is not said: they may be in a file that was compacted since.
+        commit = end_record(RecordType.COMMIT_RECORD, tx_id, -1, self._token)
+        return _Change([commit], effective=False)
+
+    # --- records into files
+
+    def _write(
+        self, files: JournalFiles, changes: Iterable[_Change], *, sync: bool
+    ) -> list[tuple[int, Record, int]]:
+        """Write changes, each whole in one file, and have the index take note.
+
+        Returns what does not count yet: file, record and offset.
+        """
+        pending: list[Record] = []
+        counting: list[bool] = []
+        size = 0
+        later: list[tuple[int, Record, int]] = []
+
+        def flush() -> None:
+            nonlocal size
+            if pending:
+                offsets = files.write(pending, sync=sync)
+                placed = list(zip([files.file_id] * len(pending), pending, offsets, strict=True))
+                now = [one for one, counts in zip(placed, counting, strict=True) if counts]
+                later.extend(
+                    one for one, counts in zip(placed, counting, strict=True) if not counts
+                )
+                self._take_effect(files, now)
+                pending.clear()
+                counting.clear()
+                size = 0
+
+        for change in changes:
+            needed = sum(RECORD_BYTES + len(record.payload) for record in change.records)
+            if not files.has_room(size + needed):
+                flush()
+                if not files.has_room(needed):
+                    files.roll(needed)
+                    self._rolled()
+            pending += change.records
+            counting += [change.effective] * len(change.records)
+            size += needed
+        flush()
+        return later
+
+    def _take_effect(self, files: JournalFiles, placed: list[tuple[int, Record, int]]) -> None:
+        with files.lock:
+            index = files.index
+            for file_id, record, offset in placed:
+                match record.record_type:
+                    case RecordType.DELETE_RECORD | RecordType.DELETE_RECORD_TX:
+                        pass
+                    case RecordType.COMMIT_RECORD | RecordType.PREPARE_RECORD:
+                        pass
+                    case _:
+                        index.add(file_id, added_at(record, offset))
+            # Deletes last: a unit may delete what a later one of its batch cannot have added, and
+            # what an earlier one has.
+            for file_id, record, _ in placed:
+                if record.record_type in (RecordType.DELETE_RECORD, RecordType.DELETE_RECORD_TX):
+                    index.delete(file_id, decode_seqs(record.payload))
+
+
+def _binds(item: AppendedUnit) -> bool:
+    return bool(item.binding_rows or item.unbound or item.id_limit)
+
+
+def _is_split(item: Appended) -> bool:
+    return isinstance(item, AppendedUnit) and _binds(item) and bool(item.rows or item.deletes)

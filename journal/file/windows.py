@@ -1,0 +1,119 @@
+"""Windows and counts of queues: planned in the index, read from the files.
+
+What is planned may be deleted, compacted or its file used again before it is read. So a record that
+is not what was planned is looked up again, and only if it still stands there it is corrupt.
+"""
+
+import os
+from contextlib import ExitStack
+
+from journal.api import Count, StoredMessage, Window, stored_message
+from journal.errors import CorruptRecord
+from journal.file.disk import io_errors
+from journal.file.format import RECORD_BYTES, Scanned, parse
+from journal.file.index import MessageIndex, Position, QueuedMessage
+from journal.file.instance import JournalFiles
+from journal.reader import within
+
+_REFERENCE_BYTES = 256
+"""More than a reference's record and payload take."""
+_ATTEMPTS = 5
+"""How often a record is looked up anew; a compaction in between costs one."""
+
+
+class FileWindows:
+    """Reads windows; any thread but the loop's."""
+
+    def __init__(self, files: JournalFiles, index: MessageIndex) -> None:
+        self._files = files
+        self._index = index
+
+    def window(
+        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
+    ) -> Window:
+        """Read a window; raises JournalIOError."""
+        with ExitStack() as closing:
+            reading = _Reading(self._files, self._index, closing)
+            with self._files.lock:
+                # One more than wanted tells whether anything is left.
+                found = self._index.stretch(queue_id, after_seq, up_to_seq, max_messages + 1)
+                sizes = [(message.seq, message.size) for message in found]
+                taken = within(sizes, max_messages, max_bytes)
+                plan = [(message, self._index.find(message.body)) for message in found[:taken]]
+                reading.open({message.file_id for message, _ in plan})
+                reading.open({body.file_id for _, body in plan if body is not None})
+            exhausted = taken == len(found)
+            next_after_seq = max(after_seq, up_to_seq) if exhausted else found[taken - 1].seq
+            window = Window([], [], next_after_seq, exhausted)
+            for message, body in plan:
+                try:
+                    stored = reading.message(message, body)
+                except CorruptRecord as error:
+                    window.corrupt.append(error)
+                else:
+                    if stored is not None:
+                        window.messages.append(stored)
+        return window
+
+    def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
+        """Count a stretch, up to ``limit``."""
+        with self._files.lock:
+            messages, last = self._index.count(queue_id, after_seq, up_to_seq, limit)
+        exhausted = messages < limit or last is None
+        return Count(
+            messages, max(after_seq, up_to_seq) if exhausted or last is None else last, exhausted
+        )
+
+
+class _Reading:
+    """The descriptors of one window."""
+
+    def __init__(self, files: JournalFiles, index: MessageIndex, closing: ExitStack) -> None:
+        self._files = files
+        self._index = index
+        self._closing = closing
+        self._descriptors: dict[int, int] = {}
+
+    def open(self, file_ids: set[int]) -> None:
+        """Open files; under the lock, while the index names them."""
+        for file_id in file_ids - self._descriptors.keys():
+            descriptor = self._files.open_for_reading(file_id)
+            self._closing.callback(os.close, descriptor)
+            self._descriptors[file_id] = descriptor
+
+    def message(self, queued: QueuedMessage, body: Position | None) -> StoredMessage | None:
+        """Return a message; None if it was deleted meanwhile. Raises CorruptRecord."""
+        size = _REFERENCE_BYTES if queued.body else RECORD_BYTES + queued.size
+        found = self._read(queued.seq, queued.file_id, queued.offset, size)
+        if found is None:
+            return None
+        shared: bytes | None = None
+        if body is not None:
+            whole = self._read(body.seq, body.file_id, body.offset, RECORD_BYTES + body.size)
+            if whole is None:
+                return None
+            shared = whole[1]
+        record, payload = found
+        return stored_message(
+            record.seq, record.id, record.user_record_type, record.epoch, payload, shared
+        )
+
+    def _read(self, seq: int, file_id: int, offset: int, size: int) -> tuple[Scanned, bytes] | None:
+        for _ in range(_ATTEMPTS):
+            with io_errors(f"read the record with seq {seq}"):
+                data = os.pread(self._descriptors[file_id], size, offset)
+            record = parse(data, offset, file_id, offset)
+            if record is not None and record.seq == seq:
+                payload = record.payload(data, offset)
+                if record.is_intact(payload):
+                    return record, payload
+            with self._files.lock:
+                now = self._index.find(seq)
+                if now is None:
+                    return None
+                if (now.file_id, now.offset) == (file_id, offset):
+                    break
+                file_id, offset = now.file_id, now.offset
+                self.open({file_id})
+        name = self._files.kind.file_name(file_id)
+        raise CorruptRecord(seq, f"its checksum at byte {offset} of {name} does not match")
