@@ -31,7 +31,8 @@ from typing import Final
 
 from database.file_lock import try_lock
 from journal.errors import Fenced, JournalDamaged, JournalInUse
-from journal.file.disk import io_errors, sync_directory, write_all
+from journal.file import disk
+from journal.file.disk import io_errors
 
 FENCE_FILE: Final = "journal.fence"
 _SLOT_BYTES: Final = 512
@@ -86,7 +87,7 @@ class Fence:
         if create:
             with io_errors(f"open {self.path}"):
                 self._descriptor = os.open(self.path, flags | os.O_CREAT, 0o660)
-                sync_directory(directory)
+                disk.sync_directory(directory)
         else:
             self._descriptor = os.open(self.path, flags)
         self._mine: bytes | None = None
@@ -157,7 +158,7 @@ class Fence:
 
     def _put(self, state: FenceState) -> None:
         with io_errors(f"write {self.path}"):
-            write_all(self._descriptor, encode(state), (state.version % 2) * _SLOT_BYTES)
+            disk.write_all(self._descriptor, encode(state), (state.version % 2) * _SLOT_BYTES)
             os.fsync(self._descriptor)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from config.settings import JournalType
 from journal.errors import JournalIOError
-from journal.file.disk import io_errors, write_all
+from journal.file import disk
+from journal.file.disk import io_errors
 
 LOGGER = logging.getLogger("orthia.journal")
 
@@ -54,7 +55,7 @@ class NioFile(OpenFile):
     """pwrite and fdatasync."""
 
     def _write(self, offset: int, data: bytes) -> None:
-        write_all(self._descriptor, data, offset)
+        disk.write_all(self._descriptor, data, offset)
 
     def _sync(self) -> None:
         os.fdatasync(self._descriptor)
