@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +13,17 @@ from config.problems import Location, Problems
 from config.reading import Reader
 from config.rules import violations
 from config.secrets import codec_key
-from config.settings import DatabaseStoreSettings, Settings
+from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
 from config.substitution import Properties
-from config.urls import DatabaseUrl
 from config.validation import Validation
 from config.values import ValueReader
 
 INSTANCE_PROPERTY: Final = "artemis.instance"
 """The property that says where relative paths start, as in Artemis."""
 
-EMBEDDED_DATABASE: Final = "orthia.db"
-"""The SQLite file in ``journal-directory`` of a configuration without a ``database-store``."""
-
 DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
+DEFAULT_BINDINGS_DIRECTORY: Final = "data/bindings"
+_FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings))
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
 
@@ -47,25 +45,24 @@ def load(path: str | Path, *, system_properties: Mapping[str, str] | None = None
             problems.add(reader.locate(violation.element), violation.name, violation.message)
     problems.raise_if_any()
     if settings is None:
-        raise ConfigurationError(f"{source}: names no database that can be used")
+        raise ConfigurationError(f"{source}: names no store that can be used")
     ignored = _ignored_warning(source, [*validation.ignored, *reader.ignored])
     return replace(settings, warnings=(*ignored, *settings.warnings))
 
 
 def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
-    """Return the settings, with warnings of their own; None, and a problem, without a database."""
+    """Return the settings, with warnings of their own; None, and a problem, without a store."""
     core = reader.core_values()
     warnings = []
-    store = reader.database_store()
-    if store is None and not reader.has("core/store/database-store"):
-        directory = core.get("journal_directory", DEFAULT_JOURNAL_DIRECTORY)
-        url = DatabaseUrl.parse(f"jdbc:sqlite:{directory}/{EMBEDDED_DATABASE}")
-        store = DatabaseStoreSettings(url)
-        warnings.append(
-            "no database-store is configured; messages are stored in the SQLite database"
-            f" {url.relative_to(instance).sqlite_path}, which only nodes with the same"
-            " journal-directory share"
-        )
+    database = reader.database_store()
+    store: DatabaseStoreSettings | FileStoreSettings | None = None
+    if database is not None:
+        url = database.jdbc_connection_url.relative_to(instance)
+        store = replace(database, jdbc_connection_url=url)
+        reader.ignore(name for name in core if name in _FILE_STORE)
+    elif not reader.has("core/store/database-store"):
+        store = _file_store(core, instance)
+        warnings += _not_durable(store)
     given: dict[str, Any] = {
         "ha_policy": reader.ha_policy(),
         "acceptors": reader.acceptors(),
@@ -78,8 +75,11 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     }
     if store is None:
         return None
-    if "security_enabled" in core:
-        given["security_enabled"] = core["security_enabled"]
+    for name in ("security_enabled", "persistence_enabled"):
+        if name in core:
+            given[name] = core[name]
+    if not core.get("persistence_enabled", True):
+        warnings = [_NO_PERSISTENCE]
     if core.get("global_max_size", -1) != -1:
         given["global_max_size"] = core["global_max_size"]
     if "failover_log_directory" in core:
@@ -94,12 +94,41 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     return Settings(
         name=core.get("name", socket.gethostname()),
         source=source,
-        database_store=replace(
-            store, jdbc_connection_url=store.jdbc_connection_url.relative_to(instance)
-        ),
+        store=store,
         warnings=tuple(warnings),
         **given,
     )
+
+
+_NO_PERSISTENCE: Final = (
+    "persistence-enabled is false: NOTHING IS STORED. Every message and queue is in memory only, is"
+    " lost when this node stops, and a receipt promises nothing; no lock is taken, so that another"
+    " node may serve other messages under the same name"
+)
+
+
+def _file_store(core: Mapping[str, Any], instance: Path) -> FileStoreSettings:
+    given = {name: value for name, value in core.items() if name in _FILE_STORE}
+    for name, default in (
+        ("journal_directory", DEFAULT_JOURNAL_DIRECTORY),
+        ("bindings_directory", DEFAULT_BINDINGS_DIRECTORY),
+    ):
+        given[name] = instance / given.get(name, default)
+    return FileStoreSettings(**given)
+
+
+def _not_durable(store: FileStoreSettings) -> list[str]:
+    """Return a warning for each element that gives durability up."""
+    return [
+        f"{name.replace('_', '-')} is false: what is confirmed survives the death of this node, but"
+        " not of the machine"
+        for name in (
+            "journal_datasync",
+            "journal_sync_transactional",
+            "journal_sync_non_transactional",
+        )
+        if not getattr(store, name)
+    ]
 
 
 def _instance_directory(source: Path, properties: Properties) -> Path:

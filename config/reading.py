@@ -4,7 +4,7 @@ An element whose name is a field's (with underscores) is read by its kind in the
 element of that sort needs no code: a field in ``config/settings.py`` and a place in the XSD.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -61,6 +61,12 @@ class Reader:
     def has(self, path: str) -> bool:
         """Tell whether the element at ``path`` is in the file."""
         return path in self._locations
+
+    def ignore(self, names: Iterable[str]) -> None:
+        """Note simple elements of ``core`` as without meaning."""
+        for name in names:
+            element = name.replace("_", "-")
+            self.ignored.append((self.locate(f"core/{element}"), element))
 
     def core_values(self) -> dict[str, Any]:
         """Return the simple elements of ``core``, by name with underscores."""

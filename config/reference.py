@@ -12,7 +12,11 @@ from config.acceptors import DEFAULT_HOST, DEFAULT_PORT
 from config.addresses import ResolvedAddressSettings
 from config.dialects import Dialect
 from config.jdbc import IGNORED, TRANSLATED
-from config.loader import DEFAULT_JOURNAL_DIRECTORY, EMBEDDED_DATABASE, INSTANCE_PROPERTY
+from config.loader import (
+    DEFAULT_BINDINGS_DIRECTORY,
+    DEFAULT_JOURNAL_DIRECTORY,
+    INSTANCE_PROPERTY,
+)
 from config.names import MAXIMUM_TABLE_NAME_LENGTH
 from config.pool import CONNECTION, KEPT
 from config.rendering import default_of, written
@@ -20,6 +24,7 @@ from config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from config.secrets import KEY_PROPERTY, KEY_VARIABLE
 from config.settings import (
     DatabaseStoreSettings,
+    FileStoreSettings,
     HaPolicy,
     HealthSettings,
     QueueSettings,
@@ -31,15 +36,15 @@ from config.vocabulary import Element, configuration
 
 _SHARED_STORE: Final = "core/ha-policy/shared-store"
 _QUEUE: Final = "core/addresses/address/anycast/queue"
-_HOLDERS: Final[Mapping[str, type]] = {
-    "core": Settings,
-    "core/store/database-store": DatabaseStoreSettings,
-    f"{_SHARED_STORE}/primary": HaPolicy,
-    f"{_SHARED_STORE}/backup": HaPolicy,
-    _QUEUE: QueueSettings,
-    "core/address-settings/address-setting": ResolvedAddressSettings,
-    "core/health": HealthSettings,
-    "core/stomp-limits": StompLimits,
+_HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
+    "core": (Settings, FileStoreSettings),
+    "core/store/database-store": (DatabaseStoreSettings,),
+    f"{_SHARED_STORE}/primary": (HaPolicy,),
+    f"{_SHARED_STORE}/backup": (HaPolicy,),
+    _QUEUE: (QueueSettings,),
+    "core/address-settings/address-setting": (ResolvedAddressSettings,),
+    "core/health": (HealthSettings,),
+    "core/stomp-limits": (StompLimits,),
 }
 """The settings an element's children are read into: their defaults are the children's."""
 
@@ -47,6 +52,7 @@ _SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
     "core/name": "the name of the host",
     "core/acceptors/acceptor/name": "its HOST:PORT",
     "core/journal-directory": f"`{DEFAULT_JOURNAL_DIRECTORY}`",
+    "core/bindings-directory": f"`{DEFAULT_BINDINGS_DIRECTORY}`",
     "core/password-codec": "Artemis' default codec",
     "core/store/database-store/jdbc-connection-url": "required",
 }
@@ -192,8 +198,8 @@ def _default(path: str, name: str) -> str:
     spoken = _SPOKEN_DEFAULTS.get(f"{path}/{name}")
     if spoken is not None:
         return spoken
-    holder: Any = _HOLDERS.get(path)
-    for setting in () if holder is None else fields(holder):
+    holders: tuple[Any, ...] = _HOLDERS.get(path, ())
+    for setting in (one for holder in holders for one in fields(holder)):
         if setting.name == name.replace("-", "_") and default_of(setting) is not MISSING:
             value = default_of(setting)
             return "none" if value is None else f"`{written(value)}`"
@@ -251,8 +257,8 @@ the journal and the failover log have connections of their own, which the pool c
 
 Table names have at most {MAXIMUM_TABLE_NAME_LENGTH} letters, digits and underscores. Several hosts
 (`//HOST1:5432,HOST2:5432/DATABASE`) are tried in turn on PostgreSQL. `jdbc:derby` is an error: the
-embedded database is SQLite. Without a `database-store` it is the file `{EMBEDDED_DATABASE}` in
-`journal-directory`.
+embedded database is SQLite. Without a `database-store` messages are stored in
+[the file journal](file-journal.md).
 
 Properties of a JDBC URL are `user`, `password` and"""
     for dialect in (Dialect.POSTGRESQL, Dialect.MYSQL):
@@ -270,6 +276,8 @@ Properties of a JDBC URL are `user`, `password` and"""
 - `ha-policy` is `shared-store`; `replication` and `colocated` are errors.
 - An acceptor with `sslEnabled=true` is an error rather than a port without TLS.
 - `jdbc-network-timeout` must be set: 0 and -1, which mean no limit to JDBC, are errors.
+- Files of the journal are named as Artemis names them, and hold a format of Orthia's own: neither
+  broker reads the other's.
 
 ## Elements of Artemis without meaning here
 """

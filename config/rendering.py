@@ -9,6 +9,7 @@ from config.addresses import ResolvedAddressSettings
 from config.settings import (
     AddressSettings,
     DatabaseStoreSettings,
+    FileStoreSettings,
     HaPolicy,
     HealthSettings,
     Role,
@@ -21,7 +22,9 @@ UNITS: Final = {"milliseconds": "ms", "bytes": "bytes"}
 """Kinds of values that have a unit."""
 
 _STORE: Final = "core/store/database-store"
-_Holder: TypeAlias = Settings | DatabaseStoreSettings | HaPolicy | HealthSettings | StompLimits
+_Holder: TypeAlias = (
+    Settings | DatabaseStoreSettings | FileStoreSettings | HaPolicy | HealthSettings | StompLimits
+)
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,21 @@ def written(value: object) -> str:
 
 
 def _core(settings: Settings) -> Iterator[EffectiveSetting]:
-    for name in ("name", "security_enabled", "global_max_size", "failover_log_directory"):
+    for name in (
+        "name",
+        "security_enabled",
+        "global_max_size",
+        "failover_log_directory",
+        "persistence_enabled",
+    ):
         yield _field("core", settings, name)
-    yield from _all("core/store/database-store", settings.database_store)
-    for name, value in settings.database_store.data_source_properties.items():
-        yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", value)
+    if isinstance(settings.store, FileStoreSettings):
+        for one in fields(FileStoreSettings):
+            yield _field("core", settings.store, one.name)
+    else:
+        yield from _all(_STORE, settings.store)
+        for name, value in settings.store.data_source_properties.items():
+            yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", value)
     yield from _ha_policy(settings.ha_policy)
     for acceptor in settings.acceptors:
         parameters = "".join(f";{name}={value}" for name, value in acceptor.parameters.items())

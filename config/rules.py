@@ -18,10 +18,13 @@ from typing import Final
 
 from config.errors import ConfigurationError
 from config.names import validate_table_name
-from config.settings import DatabaseStoreSettings, Settings
+from config.settings import DatabaseStoreSettings, FileStoreSettings, Role, Settings
 
 MINIMUM_QUERY_TIMEOUT: Final = 100
 """Milliseconds: below this an ordinary pause of a busy machine passes for a dead database."""
+
+MINIMUM_FILE_SIZE: Final = 65_536
+"""Bytes: below this a journal is mostly headers and files."""
 
 _STORE: Final = "core/store/database-store"
 _TABLES: Final = (
@@ -75,7 +78,9 @@ def violations(settings: Settings) -> list[Violation]:
 
 
 def _timers(settings: Settings) -> Iterator[Violation]:
-    store = settings.database_store
+    store = settings.store
+    if not isinstance(store, DatabaseStoreSettings):
+        return
     renew, expiration = store.jdbc_lock_renew_period, store.jdbc_lock_expiration
     for element, value in (
         ("jdbc-lock-expiration", expiration),
@@ -123,7 +128,9 @@ def _room_for_renewals(renew: int, expiration: int) -> Iterator[Violation]:
 
 
 def _table_names(settings: Settings) -> Iterator[Violation]:
-    store = settings.database_store
+    store = settings.store
+    if not isinstance(store, DatabaseStoreSettings):
+        return
     names: dict[str, str] = {
         element: getattr(store, element.replace("-", "_")) for element in _TABLES
     }
@@ -145,6 +152,35 @@ def _table_names(settings: Settings) -> Iterator[Violation]:
                 f"{second_name!r} is the name of two tables: {first} and {second};"
                 " expected a name of its own for each (case does not count)",
             )
+
+
+def _file_store(settings: Settings) -> Iterator[Violation]:
+    store = settings.store
+    if not isinstance(store, FileStoreSettings):
+        return
+    for name, least, most, expected in (
+        ("journal-file-size", MINIMUM_FILE_SIZE, None, f"{MINIMUM_FILE_SIZE} bytes or more"),
+        ("journal-min-files", 2, None, "2 or more: one to write, and one to go on in"),
+        ("journal-pool-files", -1, None, "-1 (keep all) or more"),
+        ("journal-max-io", 1, None, "1 or more"),
+        ("journal-buffer-size", 1, None, "1 byte or more"),
+        ("journal-buffer-timeout", 0, None, "0 or more"),
+        ("journal-compact-min-files", 0, None, "0 (never) or more"),
+        ("journal-compact-percentage", 0, 100, "0 to 100"),
+        ("journal-lock-acquisition-timeout", -1, None, "-1 (wait for ever) or more"),
+    ):
+        value: int = getattr(store, name.replace("-", "_"))
+        if value < least or (most is not None and value > most):
+            yield Violation(f"core/{name}", f"is {value}; expected {expected}")
+
+
+def _persistence(settings: Settings) -> Iterator[Violation]:
+    if not settings.persistence_enabled and settings.ha_policy.role is Role.BACKUP:
+        yield Violation(
+            "core/persistence-enabled",
+            "is false for a backup, which would have nothing to take over; expected true, or a"
+            " node without <backup>",
+        )
 
 
 def _acceptors(settings: Settings) -> Iterator[Violation]:
@@ -269,6 +305,8 @@ def _repeated(element: str, names: Iterable[str]) -> Iterator[Violation]:
 _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _timers,
     _table_names,
+    _file_store,
+    _persistence,
     _acceptors,
     _users,
     _addresses,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from config.errors import ConfigurationError
 from config.secrets import Secret
 from config.urls import DatabaseUrl
 
@@ -71,6 +72,8 @@ class FileStoreSettings:
     """Nanoseconds. Nothing waits for it here: a batch is whatever waits when one was stored."""
     journal_compact_min_files: int = 10
     journal_compact_percentage: int = 30
+    journal_lock_acquisition_timeout: int = -1
+    """How long a live node waits for the live lock; -1 waits for ever. A backup always does."""
 
 
 class Role(Enum):
@@ -219,7 +222,7 @@ class Settings:
 
     name: str
     source: Path | None
-    database_store: DatabaseStoreSettings
+    store: DatabaseStoreSettings | FileStoreSettings
     ha_policy: HaPolicy = field(default_factory=HaPolicy)
     acceptors: tuple[AcceptorSettings, ...] = ()
     addresses: tuple[AddressConfiguration, ...] = ()
@@ -233,5 +236,18 @@ class Settings:
     """Bytes of messages all queues together keep in memory before they read on from the table."""
     failover_log_directory: Path | None = None
     """Orthia's own: where this node's failover log file is written; None writes no file."""
+    persistence_enabled: bool = True
+    """False keeps everything in memory: ``store`` is not touched."""
     warnings: tuple[str, ...] = ()
     """What was accepted but has no meaning here; to be logged once at start."""
+
+    @property
+    def database_store(self) -> DatabaseStoreSettings:
+        """The database, for what needs one; raises ConfigurationError if there is none."""
+        if isinstance(self.store, DatabaseStoreSettings):
+            return self.store
+        where = f"{self.source}: " if self.source else ""
+        raise ConfigurationError(
+            f"{where}no database-store is configured: messages are stored in files in"
+            f" {self.store.journal_directory}, and there is no database to look at"
+        )

@@ -161,7 +161,7 @@ def node_settings(
         embedded = DatabaseUrl.parse(f"jdbc:sqlite:{data_directory / DATABASE_FILE}")
         settings = _without_file(role, store.apply(None, embedded), name, data_directory)
     else:
-        settings = replace(loaded, database_store=store.apply(loaded.database_store))
+        settings = replace(loaded, store=store.apply_to(loaded))
         settings = replace(settings, name=name or settings.name)
     if loaded is None or host is not None or port is not None:
         acceptor = AcceptorSettings(
@@ -184,7 +184,7 @@ def _without_file(
     return Settings(
         name=name or role.value,
         source=None,
-        database_store=store,
+        store=store,
         ha_policy=HaPolicy(role),
         security_enabled=False,
         failover_log_directory=log_directory,

@@ -16,7 +16,7 @@ import click
 import config
 from config.errors import ConfigurationError
 from config.secrets import Secret, codec_key, unmask
-from config.settings import DatabaseStoreSettings, HaPolicy, Role, Settings
+from config.settings import DatabaseStoreSettings, FileStoreSettings, HaPolicy, Role, Settings
 from config.urls import DatabaseUrl
 
 DATABASE_FILE: Final = "orthia.db"
@@ -66,6 +66,20 @@ class StoreOptions:
             start = DatabaseStoreSettings(url) if base is None else _elsewhere(base, url)
             return replace(start, **given)  # type: ignore[arg-type]  # fields by their names
         return replace(base, **given)  # type: ignore[arg-type]  # fields by their names
+
+    def apply_to(self, settings: Settings) -> DatabaseStoreSettings | FileStoreSettings:
+        """Return the store of ``settings`` with what the options say instead."""
+        if isinstance(settings.store, DatabaseStoreSettings):
+            return self.apply(settings.store)
+        if self.url is not None:
+            return self.apply(None)
+        if self.overrides:
+            raise click.UsageError(
+                f"{self.config_file} has no database-store, and --"
+                f"{min(self.overrides).replace('_', '-')} is an option of one; give --url too, or"
+                " change the journal-* elements of the file."
+            )
+        return settings.store
 
     def resolve(self) -> DatabaseStoreSettings:
         """Return the store of ``--config`` and ``--url`` for a command that only reads it."""

@@ -11,8 +11,10 @@ import config
 from config import (
     AddressSettings,
     DatabaseUrl,
+    FileStoreSettings,
     HaPolicy,
     HealthSettings,
+    JournalType,
     QueueSettings,
     Role,
     RoutingType,
@@ -84,7 +86,8 @@ def test_a_file_of_artemis_is_accepted() -> None:
     assert ignored.startswith(
         f"{_HERE / 'artemis-broker.xml'}: known to Artemis and without meaning here, so ignored:"
         " jdbc-driver-class-name (line 15), jdbc-connection-url's characterEncoding (line 16),"
-        " jdbc-connection-url's serverTimezone (line 16), persistence-enabled (line 31),"
+        " jdbc-connection-url's serverTimezone (line 16), max-redelivery-records (line 32),"
+        " journal-type (line 33),"
     )
     assert "acceptor 'amqp' (protocols AMQP without STOMP) (line 48)" in ignored
     assert "address-full-policy (lines 85, 91)" in ignored
@@ -119,15 +122,14 @@ def test_no_password_is_shown() -> None:
 
 
 def test_an_empty_core_is_enough(tmp_path: Path) -> None:
-    """Without anything a node stores in SQLite, in the instance's directory, and says so."""
+    """Without anything a node stores in files, in the instance's directory, as Artemis does."""
     settings = config.load(_file(tmp_path / "etc/broker.xml", ""))
 
-    path = tmp_path / "data/journal/orthia.db"
-    assert settings.database_store.jdbc_connection_url.sqlite_path == path
+    data = tmp_path / "data"
+    assert settings.store == FileStoreSettings(data / "journal", data / "bindings")
     assert settings.ha_policy == HaPolicy()
     assert settings.security_enabled
-    embedded, users = settings.warnings
-    assert f"the SQLite database {path}, which only nodes" in embedded
+    (users,) = settings.warnings
     assert "no client can log in" in users
 
 
@@ -151,9 +153,8 @@ def test_relative_paths_start_from_the_instance(
     assert config.load("a/broker.xml").failover_log_directory == tmp_path / "a/log"
     elsewhere = config.load(path, system_properties={"artemis.instance": "/srv/b"})
     assert elsewhere.failover_log_directory == Path("/srv/b/log")
-    assert elsewhere.database_store.jdbc_connection_url.sqlite_path == Path(
-        "/srv/b/data/journal/orthia.db"
-    )
+    assert isinstance(elsewhere.store, FileStoreSettings)
+    assert elsewhere.store.journal_directory == Path("/srv/b/data/journal")
 
 
 @pytest.mark.parametrize(
@@ -185,14 +186,107 @@ def test_without_a_shared_store_a_node_is_live(core: str, tmp_path: Path) -> Non
     assert config.load(_file(tmp_path / "broker.xml", core)).ha_policy == HaPolicy()
 
 
-def test_a_file_store_becomes_the_embedded_database(tmp_path: Path) -> None:
-    """Artemis' file journal is answered with SQLite in the same directory, and a warning."""
-    core = "<journal-directory>j</journal-directory><store><file-store/></store>"
+def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
+    """Every element of Artemis' file journal is read, with its unit."""
+    core = """
+      <journal-directory>j</journal-directory><bindings-directory>/b</bindings-directory>
+      <create-journal-dir>false</create-journal-dir><create-bindings-dir>false</create-bindings-dir>
+      <journal-type>MAPPED</journal-type><journal-file-size>1M</journal-file-size>
+      <journal-sync-transactional>false</journal-sync-transactional>
+      <journal-sync-non-transactional>false</journal-sync-non-transactional>
+      <journal-datasync>false</journal-datasync><journal-min-files>3</journal-min-files>
+      <journal-pool-files>4</journal-pool-files><journal-max-io>5</journal-max-io>
+      <journal-buffer-size>6K</journal-buffer-size>
+      <journal-buffer-timeout>7</journal-buffer-timeout>
+      <journal-compact-min-files>8</journal-compact-min-files>
+      <journal-compact-percentage>9</journal-compact-percentage>
+      <journal-lock-acquisition-timeout>10</journal-lock-acquisition-timeout>
+      <store><file-store/></store>"""
     settings = config.load(_file(tmp_path / "broker.xml", core))
-    path = settings.database_store.jdbc_connection_url.sqlite_path
-    assert path == tmp_path / "j/orthia.db"
-    assert settings.warnings[0].endswith("ignored: file-store (line 1)")
-    assert str(path) in settings.warnings[1]
+    assert settings.store == FileStoreSettings(
+        tmp_path / "j",
+        Path("/b"),
+        create_journal_dir=False,
+        create_bindings_dir=False,
+        journal_type=JournalType.MAPPED,
+        journal_sync_transactional=False,
+        journal_sync_non_transactional=False,
+        journal_datasync=False,
+        journal_file_size=1_048_576,
+        journal_min_files=3,
+        journal_pool_files=4,
+        journal_max_io=5,
+        journal_buffer_size=6_144,
+        journal_buffer_timeout=7,
+        journal_compact_min_files=8,
+        journal_compact_percentage=9,
+        journal_lock_acquisition_timeout=10,
+    )
+    not_durable = [one for one in settings.warnings if "survives the death of this node" in one]
+    assert len(not_durable) == 3
+
+
+def test_an_unset_file_store_has_artemis_defaults(tmp_path: Path) -> None:
+    """What the file does not say is as in Artemis."""
+    store = config.load(_file(tmp_path / "broker.xml", "<store><file-store/></store>")).store
+    assert store == FileStoreSettings(
+        tmp_path / "data/journal",
+        tmp_path / "data/bindings",
+        journal_type=JournalType.ASYNCIO,
+        journal_file_size=10 * 1024 * 1024,
+        journal_min_files=2,
+        journal_pool_files=-1,
+        journal_max_io=4_096,
+        journal_buffer_size=490 * 1024,
+        journal_buffer_timeout=500_000,
+        journal_compact_min_files=10,
+        journal_compact_percentage=30,
+        journal_lock_acquisition_timeout=-1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("element", "value", "expected"),
+    [
+        ("journal-type", "NOI", "expected ASYNCIO, NIO or MAPPED; did you mean 'NIO'?"),
+        ("journal-file-size", "1K", "is 1024; expected 65536 bytes or more"),
+        ("journal-min-files", "1", "is 1; expected 2 or more"),
+        ("journal-pool-files", "-2", "is -2; expected -1 (keep all) or more"),
+        ("journal-max-io", "0", "is 0; expected 1 or more"),
+        ("journal-compact-percentage", "101", "is 101; expected 0 to 100"),
+        ("journal-lock-acquisition-timeout", "-2", "is -2; expected -1 (wait for ever) or more"),
+    ],
+)
+def test_a_file_store_that_cannot_work_is_refused(
+    element: str, value: str, expected: str, tmp_path: Path
+) -> None:
+    """The error names file, line, element and what was expected."""
+    path = _file(tmp_path / "broker.xml", f"<{element}>{value}</{element}>")
+    told = _told(path)
+    assert told.startswith(f"{path}:1: <{element}>: ")
+    assert expected in told
+
+
+def test_a_file_store_has_no_database(tmp_path: Path) -> None:
+    """Whoever asks for the database is told that there is none."""
+    settings = config.load(_file(tmp_path / "broker.xml", ""))
+    with pytest.raises(config.ConfigurationError, match="no database-store is configured"):
+        _ = settings.database_store
+
+
+def test_without_persistence_one_warning_says_so(tmp_path: Path) -> None:
+    """Nothing is stored, and the start says it; a backup would have nothing to take over."""
+    core = (
+        "<persistence-enabled>false</persistence-enabled><security-enabled>false</security-enabled>"
+    )
+    settings = config.load(_file(tmp_path / "broker.xml", core))
+    assert not settings.persistence_enabled
+    (warning,) = settings.warnings
+    assert "NOTHING IS STORED" in warning
+    backup = "<ha-policy><shared-store><backup/></shared-store></ha-policy>"
+    assert "<persistence-enabled>: is false for a backup" in _told(
+        _file(tmp_path / "backup.xml", core + backup)
+    )
 
 
 def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_setting_is_shown_with_unit_and_default_marker() -> None:
     """A default is marked as one, and what was changed is not."""
     path = "core/store/database-store/jdbc-lock-expiration"
     assert _rendered(_SETTINGS)[path] == EffectiveSetting(path, "20000", "ms", is_default=True)
-    changed = replace(_SETTINGS, database_store=replace(_STORE, jdbc_lock_expiration=9_000))
+    changed = replace(_SETTINGS, store=replace(_STORE, jdbc_lock_expiration=9_000))
     assert _rendered(changed)[path] == EffectiveSetting(path, "9000", "ms", is_default=False)
 
 
@@ -36,7 +36,7 @@ def test_passwords_are_hidden() -> None:
     """Passwords of the database, its URL and the users show as stars."""
     settings = replace(
         _SETTINGS,
-        database_store=replace(_STORE, jdbc_password=Secret("hunter2")),
+        store=replace(_STORE, jdbc_password=Secret("hunter2")),
         users=(User("alice", Secret("hunter2"), frozenset({"b", "a"})),),
     )
     rendered = _rendered(settings)

@@ -17,7 +17,7 @@ from config.names import validate_table_name
 from config.rules import MINIMUM_QUERY_TIMEOUT, check, lease_query_timeout, violations
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
-_SETTINGS = Settings(name="a", source=None, database_store=_STORE)
+_SETTINGS = Settings(name="a", source=None, store=_STORE)
 _MILLISECONDS = st.integers(min_value=-10, max_value=100_000)
 
 
@@ -52,7 +52,7 @@ def test_timers_that_pass_bound_a_hung_renewal(renew: int, expiration: int, netw
         jdbc_lock_expiration=expiration,
         jdbc_network_timeout=network,
     )
-    if not violations(replace(_SETTINGS, database_store=store)):
+    if not violations(replace(_SETTINGS, store=store)):
         timeout = lease_query_timeout(store)
         assert timeout >= MINIMUM_QUERY_TIMEOUT
         assert 0 < renew + timeout <= expiration - renew
@@ -62,7 +62,7 @@ def test_every_violation_is_told() -> None:
     """check raises once, with a line for each rule that is broken."""
     broken = replace(
         _SETTINGS,
-        database_store=replace(_STORE, jdbc_lock_renew_period=0, bindings_table_name="MESSAGES"),
+        store=replace(_STORE, jdbc_lock_renew_period=0, bindings_table_name="MESSAGES"),
         acceptors=(AcceptorSettings("a", "127.0.0.1", -1),),
     )
     with pytest.raises(ConfigurationError) as caught:

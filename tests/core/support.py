@@ -15,7 +15,7 @@ ANYONE = Principal("anyone", frozenset(), unrestricted=True)
 SETTINGS = Settings(
     name="test",
     source=None,
-    database_store=DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:unused")),
+    store=DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:unused")),
     security_enabled=False,
 )
 
