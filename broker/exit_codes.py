@@ -6,6 +6,7 @@ from broker.client import BrokerUnreachable
 from broker.server import AcceptorError
 from config.errors import ConfigurationError, OrthiaError
 from database import PermanentStoreError, StoreUnavailable
+from journal.errors import JournalDamaged, JournalInUse, JournalIOError
 from nodemanager import LockAcquisitionTimeout
 
 
@@ -29,7 +30,8 @@ MEANINGS = {
     ExitCode.UNAVAILABLE: "the database or the broker cannot be reached, or has no schema",
     ExitCode.SOFTWARE: "something went wrong that should not",
     ExitCode.IO_ERROR: "a node lost its lease or its store; start it again",
-    ExitCode.LOCK_NOT_ACQUIRED: "a live node did not get the live lock in time",
+    ExitCode.LOCK_NOT_ACQUIRED: "a live node did not get the live lock in time, or a node has the"
+    " journal open",
     ExitCode.CONFIGURATION: "the configuration is wrong, or the database or the port refuses it",
 }
 
@@ -42,7 +44,9 @@ def code_of(error: OrthiaError) -> ExitCode:
     """Return the exit code for an error that ended a command."""
     if isinstance(error, ConfigurationError | PermanentStoreError | AcceptorError):
         return ExitCode.CONFIGURATION
-    if isinstance(error, LockAcquisitionTimeout):
+    if isinstance(error, JournalIOError | JournalDamaged):
+        return ExitCode.IO_ERROR
+    if isinstance(error, LockAcquisitionTimeout | JournalInUse):
         return ExitCode.LOCK_NOT_ACQUIRED
     if isinstance(error, StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE

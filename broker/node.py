@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 import uvloop
 from prometheus_client import CollectorRegistry
 
-import migrations
 from broker.core.broker import Broker
 from broker.descriptors import raise_limit
 from broker.exit_codes import ExitCode, code_of
@@ -29,19 +28,14 @@ from broker.health import HealthServer, Verdict
 from broker.logs import set_role
 from broker.metrics import NodeMetrics
 from broker.server import StompServer
+from broker.stores import NodeStore, node_store
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.settings import Role, Settings
-from database import Database, StoreUnavailable, TransientStoreError
-from journal.errors import Fenced, LeaseExpired
-from journal.journal import Journal
-from nodemanager import (
-    ActivateCallback,
-    Interrupted,
-    JdbcNodeManager,
-    Lock,
-    LockLost,
-)
+from database import StoreUnavailable, TransientStoreError
+from journal.api import MessageJournal
+from journal.errors import Fenced, JournalIOError, LeaseExpired
+from nodemanager import Interrupted, Lock, LockLost
 from nodemanager.events import (
     BackupActive,
     CriticalIOError,
@@ -52,17 +46,23 @@ from nodemanager.events import (
     StartFailed,
     TakeoverTimings,
 )
-from nodemanager.failover_log import log_file_name
+from nodemanager.protocol import Activation, NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 _Result = TypeVar("_Result")
 
-_IO_ERRORS = (StoreUnavailable, TransientStoreError, LockLost, Fenced, LeaseExpired)
+_IO_ERRORS = (
+    StoreUnavailable,
+    TransientStoreError,
+    JournalIOError,
+    LockLost,
+    Fenced,
+    LeaseExpired,
+)
 """What says that the store or the lease is gone, not that the node is wrongly set up."""
 _LOOP_CALL_SECONDS = 30.0
 _IO_ERROR_GRACE_SECONDS = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
-_RETRY_SECONDS = 1.0
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
 would be a large part of a commit."""
@@ -84,7 +84,6 @@ class BrokerNode:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._store = settings.database_store
         self._role = settings.ha_policy.role
         self._phase = Phase.STARTING
         self._metrics = NodeMetrics(phase.value for phase in Phase)
@@ -96,9 +95,9 @@ class BrokerNode:
         self._wake = threading.Event()
         self._finished: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._database: Database | None = None
-        self._manager: JdbcNodeManager | None = None
-        self._journal: Journal | None = None
+        self._store: NodeStore | None = None
+        self._manager: NodeManager | None = None
+        self._journal: MessageJournal | None = None
         self._broker: Broker | None = None
         self._server: StompServer | None = None
         self._exit_code: int = ExitCode.OK
@@ -200,16 +199,9 @@ class BrokerNode:
 
     def _live_on(self) -> None:
         """The life of a node, in order; a backup that handed over begins it again."""
-        database = self._database = Database.from_settings(self._store)
-        self._migrate(database)
-        log_directory = self._settings.failover_log_directory
-        manager = self._manager = JdbcNodeManager.from_settings(
-            self._store,
-            name=self._settings.name,
-            role=self._role,
-            database=database,
-            log_path=log_directory / log_file_name(self._settings.name) if log_directory else None,
-        )
+        store = self._store = node_store(self._settings)
+        store.prepare(self._stop_requested)
+        manager = self._manager = store.node_manager()
         manager.register_lock_listener(self._fail)
         manager.register_renewal_listener(self._renewed)
         if self._stop_requested.is_set():
@@ -217,29 +209,14 @@ class BrokerNode:
         manager.start()
         while True:
             callback = self._wait_for_activation(manager)
-            journal = self._open(database, manager, callback)
-            if not self._serve(manager):
+            journal = self._open(store, manager, callback)
+            if not self._serve(store, manager):
                 break
             self._hand_back(manager, journal)
         if self._failure is None:
             self._stop(manager, journal)
 
-    def _migrate(self, database: Database) -> None:
-        """Bring the schema up to date; a database that is away is waited for."""
-        said = False
-        while True:
-            try:
-                migrations.upgrade(database, self._store)
-            except StoreUnavailable as error:
-                if not said:
-                    LOGGER.warning("database unavailable, waiting for it: %s", error)
-                    said = True
-                if self._stop_requested.wait(_RETRY_SECONDS):
-                    raise Interrupted("stopped while the database was away") from None
-            else:
-                return
-
-    def _wait_for_activation(self, manager: JdbcNodeManager) -> ActivateCallback:
+    def _wait_for_activation(self, manager: NodeManager) -> Activation:
         self._act_as(manager, self._role)
         if self._role is Role.LIVE:
             self._become(Phase.WAITING_LIVE)
@@ -248,19 +225,14 @@ class BrokerNode:
         manager.start_backup()
         return manager.await_live_node()
 
-    def _open(
-        self, database: Database, manager: JdbcNodeManager, callback: ActivateCallback
-    ) -> Journal:
+    def _open(self, store: NodeStore, manager: NodeManager, callback: Activation) -> MessageJournal:
         """Load the journal, open the acceptors, say so: from here on clients are served."""
         began = monotonic_seconds()
         loop = self._running_loop()
-        journal = self._journal = Journal.open(
-            database,
-            self._store,
-            token=manager.fencing_token,
-            still_valid=manager.is_lease_valid,
-            post=lambda callback: _post(loop, partial(self._confirm, callback)),
-            on_failure=self._journal_failed,
+        journal = self._journal = store.open_journal(
+            manager,
+            lambda callback: _post(loop, partial(self._confirm, callback)),
+            self._journal_failed,
         )
         journal.register_batch_listener(
             lambda report: self._metrics.batch_committed(
@@ -292,10 +264,10 @@ class BrokerNode:
         )
         return journal
 
-    def _serve(self, manager: JdbcNodeManager) -> bool:
+    def _serve(self, store: NodeStore, manager: NodeManager) -> bool:
         """Serve until a stop or a failure, or until a failback is asked for: then return True."""
         yields = self._role is Role.BACKUP and self._settings.ha_policy.allow_failback
-        period = self._store.jdbc_lock_renew_period / 1000 if yields else None
+        period = store.failback_poll_seconds if yields else None
         while not self._wake.wait(period):
             with contextlib.suppress(StoreUnavailable):
                 if manager.is_awaiting_failback():
@@ -303,7 +275,7 @@ class BrokerNode:
                     return True
         return False
 
-    def _stop(self, manager: JdbcNodeManager, journal: Journal) -> None:
+    def _stop(self, manager: NodeManager, journal: MessageJournal) -> None:
         """Stop in good order; the policy says whether the backup is to take over."""
         self._become(Phase.STOPPING)
         self._close_service(journal, "the broker is being stopped; connect to the other node")
@@ -312,7 +284,7 @@ class BrokerNode:
         else:
             manager.pause_live_server()
 
-    def _hand_back(self, manager: JdbcNodeManager, journal: Journal) -> None:
+    def _hand_back(self, manager: NodeManager, journal: MessageJournal) -> None:
         """Give the live lock to the returning live node, and be a backup again."""
         self._become(Phase.STOPPING)
         self._close_service(journal, "the live node is back; connect to it")
@@ -320,7 +292,7 @@ class BrokerNode:
         if not self._settings.ha_policy.restart_backup:
             raise Interrupted("handed back, and restart-backup is false")
 
-    def _close_service(self, journal: Journal, reason: str) -> None:
+    def _close_service(self, journal: MessageJournal, reason: str) -> None:
         """Close the acceptors, store what waits, send the last receipts, close the sockets."""
         self._on_loop(self._stop_accepting())
         if not journal.close(drain=True):
@@ -330,7 +302,7 @@ class BrokerNode:
 
     # --- on the loop
 
-    async def _open_service(self, manager: JdbcNodeManager, journal: Journal) -> None:
+    async def _open_service(self, manager: NodeManager, journal: MessageJournal) -> None:
         loop = self._running_loop()
         broker = self._broker = Broker(
             self._settings,
@@ -446,8 +418,8 @@ class BrokerNode:
                 manager.stop_backup()
             manager.log.emit(NodeStopped(self._exit_code, self._exit_reason))
             manager.stop()
-        if self._failure is None and self._database is not None:
-            self._database.dispose()
+        if self._failure is None and self._store is not None:
+            self._store.close()
         finished = self._finished
         if finished is not None:
             with contextlib.suppress(RuntimeError):
@@ -459,7 +431,7 @@ class BrokerNode:
         self._phase = phase
         self._metrics.role_is(phase.value)
 
-    def _act_as(self, manager: JdbcNodeManager, role: Role) -> None:
+    def _act_as(self, manager: NodeManager, role: Role) -> None:
         """Have every line from now on say which role the node plays."""
         manager.log.role = role.value
         set_role(role.value)

@@ -83,6 +83,7 @@ class Broker:
         self._journal = journal
         self._lease_valid = lease_valid
         self._call_later = call_later
+        self._persistent = settings.persistence_enabled
         self._security = Security(settings)
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
@@ -189,6 +190,7 @@ class Broker:
         self._refuse_if_stopped()
         address, queues, topic = self._addresses.route(principal, destination)
         record = self._record(address, message)
+        self._refuse_if_full(queues, record)
         done = self._publishing(topic, record, on_stored) if topic else on_stored
         if not queues:
             if done is not None:
@@ -236,6 +238,7 @@ class Broker:
         published: list[tuple[list[TopicSubscription], MessageRecord, int]] = []
         for address, queues, topic, message in routed:
             record = self._record(address, message)
+            self._refuse_if_full(queues, record)
             if queues:
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 stored.append((queues, record))
@@ -294,7 +297,8 @@ class Broker:
         in_flight = self._in_flight
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
-        if not message.persistent and queue.id not in in_flight and queue.takes_in_memory(size):
+        stores = message.persistent and self._persistent
+        if not stores and queue.id not in in_flight and queue.takes_in_memory(size):
             seq = self._next_id()
             queue.add(MessageReference(seq, record, None, size, redelivered=False))
             if done is not None:
@@ -316,6 +320,18 @@ class Broker:
         except (RecordTooLarge, JournalClosed) as error:
             self._landed(queue)
             raise _refusal(error) from None
+
+    def _refuse_if_full(self, queues: Iterable[Queue], record: MessageRecord) -> None:
+        """Without persistence memory is all there is: raise LimitExceeded when it is full."""
+        if self._persistent:
+            return
+        size = size_in_memory(record)
+        for queue in queues:
+            if not queue.takes_in_memory(size):
+                raise LimitExceeded(
+                    f"queue {queue.name} has no room for this message: nothing is stored"
+                    " (persistence-enabled is false), and max-size or global-max-size is reached"
+                )
 
     def _landed(self, queue: Queue) -> None:
         left = self._in_flight[queue.id] - 1

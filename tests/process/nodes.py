@@ -55,8 +55,8 @@ class NodeProcess:
         """What the node printed so far."""
         return self.log_path.read_text() if self.log_path.exists() else ""
 
-    def start(self) -> "NodeProcess":
-        """Start the process and return at once."""
+    def command(self) -> list[str]:
+        """Return how it is started."""
         command = [*self.prefix, sys.executable, "-m", "broker.cli", self.role.value]
         command += ["--url", self.url, "--port", str(self.port), "--name", self.name]
         command += ["--data-dir", str(self.directory / self.name)]
@@ -70,9 +70,13 @@ class NodeProcess:
                 command.append(f"--{option}" if value else f"--no-{option}")
             else:
                 command += [f"--{option}", str(value)]
+        return command
+
+    def start(self) -> "NodeProcess":
+        """Start the process and return at once."""
         with self.log_path.open("ab") as output:
             self.process = subprocess.Popen(
-                command,
+                self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,119 @@
+"""The node manager of a node that stores nothing: Artemis' InVMNodeManager. It takes no lock.
+
+What is not stored cannot be served by two nodes, so there is nothing to be kept from: the node is
+live at once and for as long as its process runs. It has no backup.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from config.settings import Role
+from nodemanager.errors import Interrupted, NotHeld
+from nodemanager.events import NodeStarted
+from nodemanager.failover_log import FailoverLog
+from nodemanager.lease import Lock
+from nodemanager.manager import new_holder_id
+
+_TOKEN = 1
+_LOG_CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class InVmActivation:
+    """Nothing was waited for, and nothing is left to do."""
+
+    detection_ms: float = 0.0
+    fence_ms: float = 0.0
+
+    def activation_complete(self) -> None:
+        """Do nothing."""
+
+
+class InVmNodeManager:
+    """See ``nodemanager.protocol.NodeManager``."""
+
+    def __init__(self, *, name: str, log_path: Path | None = None) -> None:
+        self.holder_id = new_holder_id(name, crash_detection=True)
+        self.log = FailoverLog(
+            node_name=name, holder_id=self.holder_id, role=Role.LIVE.value, path=log_path
+        )
+        self._live = False
+        self._interrupted = threading.Event()
+
+    @property
+    def fencing_token(self) -> int:
+        """The token of a live node; raises NotHeld."""
+        if not self._live:
+            raise NotHeld("this node is not live")
+        return _TOKEN
+
+    def is_lease_valid(self) -> bool:
+        """Return whether the node is live."""
+        return self._live
+
+    def may_deliver(self) -> bool:
+        """Return whether the node is live."""
+        return self._live
+
+    def lease_seconds_remaining(self) -> float | None:
+        """Return None: there is no lease."""
+        return None
+
+    def start(self) -> None:
+        """Take a node id for this process."""
+        self.log.node_id = str(uuid.uuid4())
+        version = metadata.version("orthia")
+        self.log.emit(NodeStarted(version, self.log.role, "memory", self.log.node_id))
+
+    def stop(self) -> None:
+        """Close the log."""
+        self.interrupt()
+        self._live = False
+        self.log.close(_LOG_CLOSE_SECONDS)
+
+    def interrupt(self) -> None:
+        """Have a node that is not live yet not become it."""
+        self._interrupted.set()
+
+    def register_lock_listener(self, callback: Callable[[str], None]) -> None:
+        """Never call ``callback``: there is no lock to lose."""
+
+    def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
+        """Never call ``callback``: there is nothing to renew."""
+
+    def start_live_node(self) -> InVmActivation:
+        """Be live at once; raises Interrupted."""
+        if self._interrupted.is_set():
+            raise Interrupted("the node is being stopped")
+        self._live = True
+        return InVmActivation()
+
+    def start_backup(self) -> None:
+        """Raise NotHeld: see ``await_live_node``."""
+        raise NotHeld("a node without persistence has no backup")
+
+    def await_live_node(self) -> InVmActivation:
+        """Raise NotHeld: a backup would have nothing to take over."""
+        raise NotHeld("a node without persistence has no backup")
+
+    def release_backup(self) -> None:
+        """Do nothing."""
+
+    def stop_backup(self) -> None:
+        """Do nothing."""
+
+    def is_awaiting_failback(self) -> bool:
+        """Return False: nobody else can ask."""
+        return False
+
+    def pause_live_server(self) -> None:
+        """Be live no more."""
+        self._live = False
+
+    def crash_live_server(self) -> None:
+        """Be live no more."""
+        self._live = False

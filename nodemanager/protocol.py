@@ -1,0 +1,85 @@
+"""What a node asks of its node manager, whatever its locks are."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nodemanager.failover_log import FailoverLog
+from nodemanager.lease import Lock
+
+
+class Activation(Protocol):
+    """The live lock is held: what is left to do before clients are served."""
+
+    @property
+    def detection_ms(self) -> float:
+        """From the lock being free, as far as this node saw, to it being taken."""
+
+    @property
+    def fence_ms(self) -> float:
+        """What fencing the journal took, if the node manager does it."""
+
+    def activation_complete(self) -> None:
+        """Write state L: clients are served."""
+
+
+class NodeManager(Protocol):
+    """Waits for locks, keeps them, gives them back; names are Artemis' in snake case.
+
+    Methods block and belong on an activation thread; ``is_lease_valid``, ``may_deliver``,
+    ``lease_seconds_remaining``, ``fencing_token`` and ``interrupt`` may be used from any.
+    """
+
+    holder_id: str
+    log: FailoverLog
+
+    @property
+    def fencing_token(self) -> int:
+        """The token the journal is opened under; raises NotHeld."""
+
+    def is_lease_valid(self) -> bool:
+        """Return whether the live lock is certainly held."""
+
+    def may_deliver(self) -> bool:
+        """Return whether no other node can be delivering."""
+
+    def lease_seconds_remaining(self) -> float | None:
+        """Return how long the live lock is held at least; None if not, or if it has no end."""
+
+    def start(self) -> None:
+        """Create or read the node id."""
+
+    def stop(self) -> None:
+        """Stop every thread and close the log."""
+
+    def interrupt(self) -> None:
+        """Make every present and later wait raise Interrupted."""
+
+    def register_lock_listener(self, callback: Callable[[str], None]) -> None:
+        """Have ``callback`` called with the reason, once, when the live lock is lost."""
+
+    def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
+        """Have ``callback`` called with lock and seconds after each renewal there is."""
+
+    def start_live_node(self) -> Activation:
+        """Wait for the live lock as a live node."""
+
+    def start_backup(self) -> None:
+        """Wait for the backup lock."""
+
+    def await_live_node(self) -> Activation:
+        """Wait, as a backup, until this node may be live, and take the live lock."""
+
+    def release_backup(self) -> None:
+        """Give the backup lock to the next in line."""
+
+    def stop_backup(self) -> None:
+        """End a backup that never became live."""
+
+    def is_awaiting_failback(self) -> bool:
+        """Return whether a live node asks for its place back."""
+
+    def pause_live_server(self) -> None:
+        """Write state P and release the live lock: backups stay passive."""
+
+    def crash_live_server(self) -> None:
+        """Release the live lock and leave the state: a backup takes over at once."""
