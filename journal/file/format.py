@@ -2,9 +2,8 @@
 
 A file, big-endian::
 
-    0     magic 8s | version u16 | kind u8 | file id u32 | generation u64 | token u64 | order u64
-          | CRC-32 of all before it
-    512   the seal, zero while the file is written: magic 8s | end u64 | CRC-32
+    0     magic 8s | version u16 | kind u8 | file id u32 | generation u64 | token u64 | CRC-32
+    512   the seal, zero while the file is written: magic 8s | end u64 | order u64 | CRC-32
     1024  records, one after the other
 
 A record is 72 bytes and its payload::
@@ -45,8 +44,8 @@ NO_QUEUE: Final = -1
 _FILE_MAGIC: Final = b"ORTHIAJL"
 _SEAL_MAGIC: Final = b"ORTHSEAL"
 _MARKER: Final = b"\xa5Or\x5a"
-_HEADER: Final = struct.Struct(">8sHBIQQQ")
-_SEAL: Final = struct.Struct(">8sQ")
+_HEADER: Final = struct.Struct(">8sHBIQQ")
+_SEAL: Final = struct.Struct(">8sQQ")
 _CRC: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">4sII")
 _TAIL: Final = struct.Struct(">IBBBxQqqqqqI")
@@ -83,7 +82,7 @@ class BadHeader(ValueError):  # noqa: N818 - named for what is the case
 
 @dataclass(frozen=True)
 class FileHeader:
-    """Who wrote a file, and where it stands among the others."""
+    """Who wrote a file."""
 
     kind: Kind
     file_id: int
@@ -91,9 +90,16 @@ class FileHeader:
     """Counts how often the journal was opened; the writer's own."""
     token: int
     """The writer's fencing token."""
+
+
+class Seal(NamedTuple):
+    """What is said of a file when it is not written any more."""
+
+    end: int
+    """Where its last record ends."""
     order: int
-    """Files are read in the order of this, then of their ids; a compacted file has the order of
-    the first that it replaces."""
+    """Where it stands among the others: they are read in the order in which they were used. Files
+    that were compacted have the order of the first they replace, and that of their ids."""
 
 
 def encode_header(header: FileHeader) -> bytes:
@@ -105,7 +111,6 @@ def encode_header(header: FileHeader) -> bytes:
         header.file_id,
         header.generation,
         header.token,
-        header.order,
     )
     return (head + _CRC.pack(zlib.crc32(head))).ljust(HEADER_BYTES, b"\0")
 
@@ -127,23 +132,22 @@ def decode_header(data: Data) -> FileHeader:
         raise BadHeader(f"its kind {kind} is not known") from None
 
 
-def encode_seal(end: int) -> bytes:
-    """Return what is written at SEAL_AT once nothing more will be written before ``end``."""
-    seal = _SEAL.pack(_SEAL_MAGIC, end)
+def encode_seal(end_and_order: Seal) -> bytes:
+    """Return what is written at SEAL_AT once nothing more will be written."""
+    seal = _SEAL.pack(_SEAL_MAGIC, *end_and_order)
     return seal + _CRC.pack(zlib.crc32(seal))
 
 
-def decode_seal(data: Data) -> int | None:
-    """Return where a sealed file ends; None if it is not sealed. Raises BadHeader."""
+def decode_seal(data: Data) -> Seal | None:
+    """Return the seal of a file; None if it is not sealed. Raises BadHeader."""
     slot = bytes(data[SEAL_AT : SEAL_AT + _SEAL.size + _CRC.size])
     if not any(slot):
         return None
-    magic, end = _SEAL.unpack_from(slot)
+    magic, end, order = _SEAL.unpack_from(slot)
     checksum = _CRC.unpack_from(slot, _SEAL.size)[0]
     if magic != _SEAL_MAGIC or zlib.crc32(slot[: _SEAL.size]) != checksum:
         raise BadHeader("the checksum of its seal does not match")
-    sealed: int = end
-    return sealed
+    return Seal(end, order)
 
 
 class Record(NamedTuple):

@@ -31,6 +31,7 @@ from journal.file.format import (
     Kind,
     Record,
     Scanned,
+    Seal,
     encode_head,
     encode_header,
     encode_record,
@@ -65,6 +66,8 @@ class _Closed:
     size: int
     is_own: bool
     """Whether this generation made it: only such a file is used again."""
+    order: int = 0
+    """Where it stands among the others, once it is sealed."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class JournalFiles:
         self._free: deque[_Closed] = deque()
         self._current: _Current | None = None
         self._next_id = 1
+        self._order = 1
         self._offset = HEADER_BYTES
         self._sync = 1
         self._compacts = True
@@ -115,6 +119,7 @@ class JournalFiles:
         for found in listing.counting:
             self._closed[found.file_id] = _closed(found)
         self._next_id = listing.highest_id + 1
+        self._order = listing.highest_order + 1
         self._current = self._begin(self._take_free(0))
 
     def discard(self, listing: Listing) -> None:
@@ -158,9 +163,12 @@ class JournalFiles:
         current.file.close()
         following = self._begin(self._take_free(size))
         with self.lock:
-            closed = _Closed(current.file.path, current.header, current.size, is_own=True)
+            closed = _Closed(
+                current.file.path, current.header, current.size, is_own=True, order=self._order
+            )
             self._closed[current.header.file_id] = closed
             self._current = following
+            self._order += 1
 
     def write(self, records: Sequence[Record], *, sync: bool) -> list[int]:
         """Write records and return the offset of each; durable if ``sync``.
@@ -200,7 +208,7 @@ class JournalFiles:
             io_errors(f"seal {current.file.path}"),
             current.file.path.open("r+b", buffering=0) as file,
         ):
-            disk.seal(file.fileno(), encode_seal(self._offset))
+            disk.seal(file.fileno(), encode_seal(Seal(self._offset, self._order)))
 
     def _begin(self, closed: _Closed) -> _Current:
         self._offset, self._sync = HEADER_BYTES, 1
@@ -232,14 +240,12 @@ class JournalFiles:
                     return _Closed(path, header, size, is_own=True)
                 disk.remove(unfinished)
 
-    def _next_header(self, order: int | None = None) -> FileHeader:
+    def _next_header(self) -> FileHeader:
         with self.lock:
             file_id, self._next_id = self._next_id, self._next_id + 1
         if file_id > MAX_FILE_ID:
             raise JournalDamaged(f"{self.directory} has used up its {MAX_FILE_ID} file numbers")
-        return FileHeader(
-            self.kind, file_id, self._generation, self._token, file_id if order is None else order
-        )
+        return FileHeader(self.kind, file_id, self._generation, self._token)
 
     def prepare(self, wanted: int) -> None:
         """Have ``wanted`` files ready to be written."""
@@ -340,7 +346,7 @@ class JournalFiles:
     def _copy(
         self, old: Sequence[_Closed], positions: Sequence[Position]
     ) -> list[tuple[_Closed, list[Position]]]:
-        order = min(closed.header.order for closed in old)
+        order = min(closed.order for closed in old)
         sources = {closed.header.file_id: closed.path for closed in old}
         outputs: list[tuple[_Closed, list[Position]]] = []
         output: _Output | None = None
@@ -349,14 +355,14 @@ class JournalFiles:
                 record, payload = self._read(reading, position)
                 if output is None or not output.has_room(len(payload)):
                     if output is not None:
-                        outputs.append(output.finish())
-                    header = self._next_header(order)
+                        outputs.append(output.finish(order))
+                    header = self._next_header()
                     size = HEADER_BYTES + RECORD_BYTES + len(payload)
                     path = self.directory / (self.kind.file_name(header.file_id) + COMPACTED)
                     output = _Output(path, header, max(size, self._settings.journal_file_size))
                 output.add(position, record, payload)
             if output is not None:
-                outputs.append(output.finish())
+                outputs.append(output.finish(order))
         return outputs
 
     def _read(self, reading: "_Sources", position: Position) -> tuple[Scanned, bytes]:
@@ -469,17 +475,18 @@ class _Output:
         if self._end - self._written > _COPY_BYTES:
             self._flush()
 
-    def finish(self) -> tuple[_Closed, list[Position]]:
+    def finish(self, order: int) -> tuple[_Closed, list[Position]]:
         """Make it durable and sealed."""
         try:
             self._flush()
             os.fsync(self._descriptor)
-            disk.seal(self._descriptor, encode_seal(self._end))
+            disk.seal(self._descriptor, encode_seal(Seal(self._end, order)))
         finally:
             os.close(self._descriptor)
         path = self._path.with_name(self._path.name.removesuffix(COMPACTED))
         # What it holds, not how large it could be: so much is what the next compaction saves.
-        return _Closed(path, self._header, self._end, is_own=True), self._positions
+        closed = _Closed(path, self._header, self._end, is_own=True, order=order)
+        return closed, self._positions
 
     def _flush(self) -> None:
         disk.write_all(self._descriptor, b"".join(self._parts), self._written)
@@ -488,4 +495,5 @@ class _Output:
 
 
 def _closed(found: FoundFile) -> _Closed:
-    return _Closed(found.path, found.header, found.size, is_own=False)
+    order = found.seal.order if found.seal else 0
+    return _Closed(found.path, found.header, found.size, is_own=False, order=order)

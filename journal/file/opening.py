@@ -251,8 +251,7 @@ def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Content
                     found.path.name,
                     found.end,
                 )
-            if found.sealed_end is None:
-                recovery.seal(found)
+        recovery.seal_files(listing)
     return contents
 
 

@@ -34,6 +34,7 @@ from journal.file.format import (
     FileScan,
     Kind,
     Scanned,
+    Seal,
     Transactions,
     decode_header,
     decode_seal,
@@ -56,7 +57,7 @@ class FoundFile:
     path: Path
     header: FileHeader
     size: int
-    sealed_end: int | None
+    seal: Seal | None
     end: int = HEADER_BYTES
     """Where its last record ends, once it was read."""
     records: int = 0
@@ -82,6 +83,11 @@ class Listing:
     damaged: list[tuple[Path, str]] = field(default_factory=list)
     """Files whose header cannot be read."""
     highest_id: int = 0
+
+    @property
+    def highest_order(self) -> int:
+        """The highest place that a sealed file has."""
+        return max((found.seal.order for found in self.counting if found.seal), default=0)
 
 
 @dataclass(frozen=True)
@@ -167,8 +173,14 @@ def list_files(directory: Path, kind: Kind, complete: int) -> Listing:
             listing.leftovers.append(path)
         else:
             _sort_in(listing, path, kind, int(matched[1]), complete)
-    listing.counting.sort(key=lambda found: (found.header.order, found.file_id))
+    listing.counting.sort(key=_reading_order)
     return listing
+
+
+def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:
+    # Of those that are not sealed only one has records: the one that was written last.
+    order = 0 if found.seal is None else found.seal.order
+    return found.seal is None, order, found.header.generation, found.file_id
 
 
 def _under_way(directory: Path, kind: Kind, complete: int) -> tuple[set[int], set[int]]:
@@ -188,7 +200,7 @@ def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: i
             head = file.read(HEADER_BYTES)
             size = path.stat().st_size
         header = decode_header(head)
-        sealed_end = decode_seal(head)
+        seal = decode_seal(head)
     except BadHeader as error:
         listing.damaged.append((path, str(error)))
         return
@@ -196,8 +208,8 @@ def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: i
         true_name = header.kind.file_name(header.file_id)
         listing.damaged.append((path, f"it says that it is {true_name}"))
         return
-    found = FoundFile(path, header, size, sealed_end)
-    counts = sealed_end is not None or header.generation == complete
+    found = FoundFile(path, header, size, seal)
+    counts = seal is not None or header.generation == complete
     (listing.counting if counts else listing.stale).append(found)
 
 
@@ -212,7 +224,8 @@ def scan(found: FoundFile) -> Iterator[Iterator[tuple[Scanned, bool, bytes]]]:
         found.path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-        reading = FileScan(data, found.header, found.sealed_end)  # type: ignore[arg-type]
+        sealed_end = None if found.seal is None else found.seal.end
+        reading = FileScan(data, found.header, sealed_end)  # type: ignore[arg-type]
 
         def records() -> Iterator[tuple[Scanned, bool, bytes]]:
             for record, intact in reading.records():
@@ -310,8 +323,13 @@ def refuse_damage(directory: Path, listing: Listing) -> None:
         )
 
 
-def seal(found: FoundFile) -> None:
-    """Seal a file at the end of what was read, durably; raises JournalIOError."""
-    with io_errors(f"seal {found.path}"), found.path.open("r+b", buffering=0) as file:
-        disk.seal(file.fileno(), encode_seal(found.end))
-    found.sealed_end = found.end
+def seal_files(listing: Listing) -> None:
+    """Seal what is not sealed at the end of what was read, durably; raises JournalIOError."""
+    order = listing.highest_order
+    for found in listing.counting:
+        if found.seal is None:
+            order += 1
+            seal = Seal(found.end, order)
+            with io_errors(f"seal {found.path}"), found.path.open("r+b", buffering=0) as file:
+                disk.seal(file.fileno(), encode_seal(seal))
+            found.seal = seal

@@ -4,6 +4,7 @@ Each writes at an offset and then makes durable what was written. A failed sync 
 drops the pages it could not write, so that a second sync would say nothing about them.
 """
 
+import errno
 import logging
 import mmap
 import os
@@ -123,15 +124,30 @@ class AsyncioFile(OpenFile):
             one.set_callback(lambda result, expected=expected: results.append((result, expected)))
         waiting = [one for one, _ in operations]
         while waiting:
-            waiting = waiting[self._context.submit(*waiting) :]
-            self._context.process_events(self._max_io, 0, 0)
+            waiting = waiting[_unless_interrupted(self._context.submit, *waiting) :]
+            _unless_interrupted(self._context.process_events, self._max_io, 0, 0)
         while len(results) < len(operations):
-            self._context.process_events(self._max_io, 1, 1)
+            _unless_interrupted(self._context.process_events, self._max_io, 1, 1)
         for result, expected in results:
             if result < 0:
                 raise OSError(-result, os.strerror(-result))
             if result != expected:
                 raise OSError(0, f"{result} of {expected} bytes were written")
+
+
+def _unless_interrupted(call: Callable[..., int], *arguments: Any) -> int:
+    """Return what ``call`` does, 0 if a signal cut it off; raises OSError.
+
+    The library raises SystemError for what the kernel returns: a process that was stopped and
+    continued meets EINTR.
+    """
+    try:
+        return call(*arguments)
+    except (SystemError, OSError, ValueError) as error:
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else errno.EIO
+        if number == errno.EINTR:
+            return 0
+        raise OSError(number, str(error)) from error
 
 
 def _parts(data: bytes, size: int) -> Iterator[bytes]:

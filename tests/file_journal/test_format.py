@@ -14,6 +14,7 @@ from journal.file.format import (
     FileScan,
     Kind,
     Record,
+    Seal,
     Transactions,
     decode_header,
     decode_seal,
@@ -25,7 +26,7 @@ from journal.file.format import (
 )
 from journal.records import RecordType
 
-HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5, 7)
+HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5)
 FILE_SIZE = 4_096
 
 
@@ -71,15 +72,16 @@ def test_a_header_is_read_as_written() -> None:
     assert len(data) == HEADER_BYTES
     assert decode_header(data) == HEADER
     assert decode_seal(data) is None
-    sealed = data[:SEAL_AT] + encode_seal(1_234) + data[SEAL_AT + len(encode_seal(0)) :]
-    assert decode_seal(sealed) == 1_234
+    seal = encode_seal(Seal(1_234, 5))
+    sealed = data[:SEAL_AT] + seal + data[SEAL_AT + len(seal) :]
+    assert decode_seal(sealed) == Seal(1_234, 5)
 
 
-@pytest.mark.parametrize("at", [0, 8, 9, 10, 11, 20, 30, 40, SEAL_AT, SEAL_AT + 9, SEAL_AT + 17])
+@pytest.mark.parametrize("at", [0, 8, 9, 10, 11, 20, 30, SEAL_AT, SEAL_AT + 9, SEAL_AT + 17])
 def test_a_spoiled_header_or_seal_is_refused(at: int) -> None:
     """No flipped byte of a header or a seal is taken for something else."""
     data = bytearray(encode_header(HEADER))
-    seal = encode_seal(2_000)
+    seal = encode_seal(Seal(2_000, 9))
     data[SEAL_AT : SEAL_AT + len(seal)] = seal
     data[at] ^= 0x10
     with pytest.raises(BadHeader):
@@ -157,7 +159,7 @@ def test_what_a_file_held_before_it_was_used_again_is_not_read() -> None:
     """Records with the id of the file's earlier life are no records."""
     old, _ = file_of([[record(number, b"old" * 9) for number in range(20)]])
     new, ends = file_of(SYNCS, size=0)
-    header = FileHeader(Kind.MESSAGES, 8, 3, 5, 8)
+    header = FileHeader(Kind.MESSAGES, 8, 3, 5)
     scan = FileScan(encode_header(header) + old[HEADER_BYTES:], header, None)
     assert list(scan.records()) == []
     assert scan.torn_bytes == 0

@@ -1,0 +1,234 @@
+"""A writer that was stopped, lost its place and wakes up does no harm, whatever it was doing."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.settings import JournalType
+from journal import Fenced
+from journal.errors import JournalDamaged, JournalInUse, JournalIOError
+from journal.file import disk
+from journal.file.fence import Fence, FenceState, decode, encode
+from journal.file.opening import open_files
+from tests.file_journal.support import DirectJournal, file_settings, stored
+from tests.support.processes import is_stopped
+from tests.support.waiting import wait_until
+
+
+@contextlib.contextmanager
+def writer(
+    directory: Path, kind: JournalType = JournalType.NIO, *, compacting: bool = False
+) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """Give a process that stores messages under token 1, and the file it prints to."""
+    printed = directory / "printed"
+    command = [sys.executable, "-m", "tests.file_journal.writer", str(directory), "1"]
+    command += [kind.value, "yes" if compacting else "no"]
+    with printed.open("wb") as output, (directory / "errors").open("wb") as errors:
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
+        try:
+            yield process, printed
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+            process.kill()
+            process.wait(30)
+
+
+def told(printed: Path, word: str) -> set[int]:
+    """Return the seqs of the whole lines that begin with ``word``."""
+    lines = printed.read_text().split("\n")[:-1]
+    return {int(seq) for line in lines if line.split()[0] == word for seq in line.split()[1:]}
+
+
+def wait_told(printed: Path, word: str, count: int) -> None:
+    """Wait until more than ``count`` seqs were printed after ``word``."""
+    wait_until(lambda: len(told(printed, word)) > count, what=f"{count} seqs {word}")
+
+
+@pytest.mark.parametrize("kind", list(JournalType))
+def test_a_stopped_writer_that_wakes_up_stores_nothing(tmp_path: Path, kind: JournalType) -> None:
+    """SIGSTOP, a successor, SIGCONT, many times: all that was confirmed is there, nothing after."""
+    for attempt in range(4):
+        directory = tmp_path / str(attempt)
+        directory.mkdir()
+        with writer(directory, kind) as (process, printed):
+            wait_told(printed, "stored", 40 * (attempt + 1))
+            os.kill(process.pid, signal.SIGSTOP)
+            wait_until(lambda: is_stopped(process.pid), what="the writer stands still")
+            before = told(printed, "stored")
+            s = file_settings(directory, journal_type=kind)
+            successor = DirectJournal(s, token=2)
+            taken_over = successor.live()
+            assert before <= set(taken_over)
+            mine = successor.add("of the successor")
+            os.kill(process.pid, signal.SIGCONT)
+            assert process.wait(30) == 1
+            # What it was about to tell when it was stopped it may tell: it was durable, and read.
+            assert told(printed, "stored") <= set(taken_over)
+            # Refused by the fence, or by a file that is gone from under it.
+            error = (directory / "errors").read_text().splitlines()[-1]
+            assert error.startswith(("journal.errors.Fenced", "journal.errors.JournalIOError"))
+            mine += successor.add("after the other woke up")
+            successor.keeper.keep()
+            successor.close()
+            assert stored(s) == [*taken_over, *mine]
+
+
+def test_kill_9_while_compacting_loses_and_revives_nothing(tmp_path: Path) -> None:
+    """Killed anywhere between writing, deleting and compacting, the journal is what was told."""
+    for attempt in range(6):
+        directory = tmp_path / str(attempt)
+        directory.mkdir()
+        with writer(directory, compacting=True) as (process, printed):
+            wait_told(printed, "deleted", 60 + 37 * attempt)
+            process.kill()
+            process.wait(30)
+        added, deleting = told(printed, "stored"), told(printed, "deleting")
+        deleted = told(printed, "deleted")
+        successor = DirectJournal(file_settings(directory), token=2)
+        found = set(successor.live())
+        assert added - deleting <= found
+        assert not deleted & found
+        successor.close()
+
+
+def test_a_write_that_lands_late_is_behind_the_seal(tmp_path: Path) -> None:
+    """What an old writer still writes into its file after a takeover is read by nobody."""
+    s = file_settings(tmp_path)
+    old = DirectJournal(s)
+    before = old.add("before")
+    current = old.opened.messages._running()
+    successor = DirectJournal(s, token=2)
+    # The write alone, as if it had been on its way: the fence is not asked first.
+    old.opened.fence.adopt(old.opened.fence.read())
+    late = old.add("late")
+    assert current.file.path.exists()
+    assert stored(s) == before
+    mine = successor.add("mine")
+    successor.close()
+    third = DirectJournal(s, token=3)
+    assert third.live() == [*before, *mine]
+    assert late[0] not in third.live()
+    third.close()
+    old.abandon()
+
+
+def test_files_of_a_fenced_writer_are_not_read(tmp_path: Path) -> None:
+    """A file that a stopped writer creates after the takeover does not count, and is removed."""
+    s = file_settings(tmp_path)
+    old = DirectJournal(s)
+    before = old.add("before")
+    successor = DirectJournal(s, token=2)
+    created = old.opened.messages._create(s.journal_file_size)
+    assert created.path.exists()
+    mine = successor.add("mine")
+    assert stored(s) == [*before, *mine]
+    successor.close()
+    third = DirectJournal(s, token=3)
+    assert not created.path.exists()
+    assert third.live() == [*before, *mine]
+    third.close()
+    old.abandon()
+
+
+def test_a_stopped_writer_takes_no_file_away(tmp_path: Path) -> None:
+    """Rolling, reclaiming and compacting ask the fence before they destroy anything."""
+    s = file_settings(tmp_path)
+    old = DirectJournal(s)
+    kept = [seq for _ in range(8) for seq in old.add(*["x" * 900] * 8)]
+    old.delete(*kept[:-3])
+    successor = DirectJournal(s, token=2)
+    names = sorted(path.name for path in s.journal_directory.glob("*.amq"))
+    for destroy in (old.opened.messages.reclaim, old.opened.messages.compact):
+        with pytest.raises(Fenced):
+            destroy()
+    with pytest.raises(Fenced):
+        old.opened.messages.roll(0)
+    left = {path.name for path in s.journal_directory.glob("*.amq")}
+    assert set(names) <= left
+    assert list(s.journal_directory.glob("*.ctr")) == []
+    assert successor.live() == kept[-3:]
+    successor.close()
+    assert stored(s) == kept[-3:]
+    old.abandon()
+
+
+def test_a_stale_token_opens_nothing(tmp_path: Path) -> None:
+    """A journal that was opened under a newer token refuses an older one."""
+    s = file_settings(tmp_path)
+    DirectJournal(s, token=5).close()
+    with pytest.raises(Fenced):
+        open_files(s, token=4, id_block=1)
+
+
+def test_who_opens_waits_for_who_is_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two do not open at once; one that is stopped in the middle is named, and not run over."""
+    s = file_settings(tmp_path)
+    DirectJournal(s).close()
+    monkeypatch.setattr("journal.file.fence._OPENING_SECONDS", 0.1)
+    with contextlib.closing(Fence(s.journal_directory, create=False)) as other:
+        other.lock(0.1)
+        with pytest.raises(JournalInUse, match="continue or kill it"):
+            open_files(s, token=2, id_block=1)
+    DirectJournal(s, token=2).close()
+
+
+def test_tools_leave_the_journal_of_a_running_node_alone(tmp_path: Path) -> None:
+    """Opened exclusively, as tools do, a journal that is open is refused."""
+    s = file_settings(tmp_path)
+    node = DirectJournal(s)
+    with pytest.raises(JournalInUse, match="stop it first"):
+        open_files(s, token=None, id_block=1, exclusive=True)
+    node.add("goes on")
+    node.close()
+    open_files(s, token=None, id_block=1, exclusive=True).close(seal=True)
+
+
+def test_the_fence_survives_a_torn_write() -> None:
+    """Of its two slots the newer that can be read counts."""
+    older, newer = FenceState(4, 7, 9, 8), FenceState(5, 8, 10, 9)
+    whole = encode(older) + encode(newer)
+    assert decode(whole) == newer
+    for cut in range(len(encode(older)), len(whole)):
+        assert decode(whole[:cut].ljust(len(whole), b"\0")) in (older, newer)
+    assert decode(bytes(1024)) is None
+
+
+def test_files_without_their_fence_are_not_guessed_at(tmp_path: Path) -> None:
+    """A directory restored without journal.fence is refused, and left as it is."""
+    s = file_settings(tmp_path)
+    journal = DirectJournal(s)
+    journal.add("kept")
+    journal.close()
+    (s.journal_directory / "journal.fence").unlink()
+    with pytest.raises(JournalDamaged, match=r"journal\.fence"):
+        DirectJournal(s)
+
+
+def test_a_disk_that_fails_ends_the_journal_and_is_never_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed write or sync nothing is sealed: what the disk has is found by reading it."""
+    s = file_settings(tmp_path)
+    journal = DirectJournal(s)
+    journal.add("kept")
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_all", no_space)
+        with pytest.raises(JournalIOError, match="No space left on device"):
+            journal.add("lost")
+    journal.close()
+    successor = DirectJournal(s)
+    assert len(successor.live()) == 1
+    successor.close()

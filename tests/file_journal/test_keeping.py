@@ -1,0 +1,254 @@
+"""Files that are prepared, used again and compacted while the journal is written."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from config.settings import JournalType, RoutingType
+from journal import QueueBinding, Unit
+from journal.errors import JournalDamaged
+from journal.file import disk
+from journal.file.format import Kind, Record
+from journal.file.inspect import inspect
+from journal.file.instance import JournalFiles
+from journal.file.recovery import scan
+from journal.records import RecordType
+from tests.file_journal.support import DirectJournal, file_settings, stored
+from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, FileJournalStore, payload
+
+BODY = "x" * 900
+
+
+def names(journal: DirectJournal) -> set[str]:
+    """Return the names of the message files."""
+    return {path.name for path in journal.settings.journal_directory.glob("*.amq")}
+
+
+def test_files_are_prepared_and_filled(tmp_path: Path) -> None:
+    """From the start there are journal-min-files of each instance, at their full size."""
+    s = file_settings(tmp_path, journal_min_files=3)
+    journal = DirectJournal(s)
+    journal.keeper.keep()
+    messages = sorted(s.journal_directory.glob("activemq-data-*.amq"))
+    bindings = sorted(s.bindings_directory.glob("activemq-bindings-*.bindings"))
+    assert [path.name for path in messages] == [f"activemq-data-{n}.amq" for n in (1, 2, 3)]
+    assert len(bindings) == 3
+    assert {path.stat().st_size for path in (*messages, *bindings)} == {s.journal_file_size}
+    assert all(path.stat().st_blocks * 512 >= s.journal_file_size for path in messages)
+    journal.close()
+
+
+def test_files_without_live_records_are_used_again(tmp_path: Path) -> None:
+    """A queue that is consumed as it is filled needs the same few files for ever."""
+    journal = DirectJournal(file_settings(tmp_path))
+    most = 0
+    for _ in range(60):
+        journal.delete(*journal.add(*[BODY] * 7))
+        journal.keeper.keep()
+        most = max(most, len(names(journal)))
+    assert most <= 6
+    assert journal.opened.messages.file_id > 60
+    journal.close()
+    assert stored(journal.settings) == []
+
+
+def test_a_pool_of_one_keeps_one_file(tmp_path: Path) -> None:
+    """journal-pool-files bounds what is kept; what is more is removed."""
+    journal = DirectJournal(file_settings(tmp_path, journal_pool_files=1))
+    seqs = [seq for _ in range(10) for seq in journal.add(*[BODY] * 7)]
+    journal.delete(*seqs)
+    journal.keeper.keep()
+    _, free, _ = journal.opened.messages.describe()
+    assert free == 1
+    journal.close()
+
+
+def test_a_delete_keeps_its_file_until_what_it_deletes_is_gone(tmp_path: Path) -> None:
+    """A file of nothing but deletes stays while the deleted records are still in their file."""
+    journal = DirectJournal(file_settings(tmp_path, journal_compact_min_files=0))
+    first = journal.add(*[BODY] * 7)
+    second = journal.add(*[BODY] * 7)
+    journal.delete(*first[1:])
+    deletes_in = journal.opened.messages.file_id
+    journal.add(*[BODY] * 7)
+    journal.delete(*second)
+    journal.keeper.keep()
+    assert f"activemq-data-{deletes_in}.amq" in names(journal)
+    assert journal.live()[0] == first[0]
+    live = journal.live()
+    journal.abandon()
+    assert stored(journal.settings) == live
+
+
+def test_what_is_deleted_during_a_compaction_stays_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message deleted while it was copied is not brought back by the copy, then or later."""
+    journal = DirectJournal(file_settings(tmp_path))
+    seqs = [seq for _ in range(8) for seq in journal.add(*[BODY] * 7)]
+    kept = seqs[::9]
+    journal.delete(*(seq for seq in seqs if seq not in kept))
+    real = disk.seal
+    gone: list[int] = []
+
+    def seal_and_delete(*arguments: object) -> None:
+        real(*arguments)  # type: ignore[arg-type]
+        if not gone:
+            gone.append(kept[1])
+            journal.delete(kept[1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "seal", seal_and_delete)
+        assert journal.opened.messages.compact() > 0
+    assert gone
+    left = [seq for seq in kept if seq not in gone]
+    assert journal.live() == left
+    # The file with that delete is closed, and would go if nothing needed it.
+    while journal.opened.messages.file_id < 40:
+        journal.delete(*journal.add(*[BODY] * 7))
+        journal.opened.messages.reclaim()
+    live = journal.live()
+    journal.abandon()
+    assert stored(journal.settings) == live == left
+
+
+def test_a_window_reads_on_through_a_compaction(tmp_path: Path) -> None:
+    """Messages are found where a compaction has put them, under the epoch they were written in."""
+    store = FileJournalStore(tmp_path, journal_compact_min_files=0)
+    old = store.open()
+    seqs = store.append(old, *[f"{number} {BODY}" for number in range(200)])
+    old.close(drain=True)
+    journal = DirectJournal(store.settings, token=2)
+    journal.delete(*(seq for seq in seqs if seq % 10))
+    journal.opened.messages.compact()
+    journal.close()
+    successor = store.open(token=3)
+    window = store.window(successor)
+    assert [message.seq for message in window.messages] == [seq for seq in seqs if seq % 10 == 0]
+    assert {message.epoch for message in window.messages} == {1}
+    assert store.count(successor, 0, ALWAYS, 1_000).messages == len(window.messages)
+    store.close()
+
+
+def test_a_compaction_meets_damage_and_changes_nothing(tmp_path: Path) -> None:
+    """A record that cannot be copied stops the compaction, not the journal."""
+    journal = DirectJournal(file_settings(tmp_path))
+    seqs = [seq for _ in range(8) for seq in journal.add(*[BODY] * 7)]
+    journal.delete(*seqs[3:])
+    position = journal.opened.contents.messages.find(seqs[0])
+    assert position is not None
+    path = journal.settings.journal_directory / f"activemq-data-{position.file_id}.amq"
+    with path.open("r+b") as file:
+        file.seek(position.offset + 20)
+        file.write(b"?")
+    before = names(journal)
+    with pytest.raises(JournalDamaged, match=f"seq {seqs[0]}"):
+        journal.opened.messages.compact()
+    assert not journal.opened.messages.wants_compaction()
+    assert before <= names(journal)
+    journal.add("goes on")
+    journal.abandon()
+
+
+def test_a_message_larger_than_a_file_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """Whatever journal-file-size is, a large message is stored, read back and reclaimed."""
+    store = FileJournalStore(tmp_path)
+    journal = store.open()
+    text = "y" * (3 * store.settings.journal_file_size)
+    store.append(journal, "before", text, "after")
+    assert store.bodies(journal) == ["before", text, "after"]
+    journal.close(drain=True)
+    assert store.bodies(store.open()) == ["before", text, "after"]
+    store.close()
+
+
+class _Interrupted(Exception):  # noqa: N818 - ends a test's write
+    """Raised instead of a write."""
+
+
+@pytest.mark.parametrize("cut", range(4))
+def test_a_unit_of_bindings_and_messages_is_stored_whole(
+    tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off after any of its three writes, both instances have it or neither."""
+    s = file_settings(tmp_path)
+    journal = DirectJournal(s)
+    journal.add("before")
+    unit = Unit()
+    unit.add_binding(QueueBinding(9_000, "q", "q", RoutingType.ANYCAST))
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("with its queue"))
+    real = JournalFiles.write
+    writes: list[Kind] = []
+
+    def write(files: JournalFiles, records: list[Record], *, sync: bool) -> list[int]:
+        if len(writes) == cut:
+            raise _Interrupted
+        writes.append(files.kind)
+        return real(files, records, sync=sync)
+
+    with monkeypatch.context() as patch, contextlib.suppress(_Interrupted):
+        patch.setattr(JournalFiles, "write", write)
+        journal.unit(unit)
+    journal.abandon()
+    for token in (2, 3):  # decided once, and the same ever after
+        successor = DirectJournal(s, token=token)
+        assert [binding.name for binding in successor.opened.bound] == ["q"] * (cut >= 2)
+        assert len(successor.live()) == (4 if cut >= 2 else 1)
+        successor.close()
+    assert writes == [Kind.BINDINGS, Kind.MESSAGES, Kind.BINDINGS][:cut]
+
+
+def test_a_transaction_has_its_records_and_a_commit(tmp_path: Path) -> None:
+    """A unit of several changes is written as Artemis' transactional records, in one file."""
+    journal = DirectJournal(file_settings(tmp_path))
+    (consumed,) = journal.add("consumed")
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("sent"))
+    journal.unit(unit)
+    journal.delete(consumed)
+    journal.close()
+    (found,) = [one for one in journal_files(journal) if one[1]]
+    assert found[1] == [
+        RecordType.ADD_RECORD,
+        RecordType.ADD_RECORD_TX,
+        RecordType.ADD_RECORD_TX,
+        RecordType.ADD_RECORD_TX,
+        RecordType.COMMIT_RECORD,
+        RecordType.DELETE_RECORD,
+    ]
+
+
+def journal_files(journal: DirectJournal) -> list[tuple[int, list[int]]]:
+    """Return the record types of each file."""
+    result = []
+    for found in inspect(journal.settings).message_files.counting:
+        with scan(found) as records:
+            result.append((found.file_id, [record.record_type for record, _, _ in records]))
+    return result
+
+
+def test_asyncio_that_is_not_to_be_had_becomes_nio(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without the library, or on a file system without it, NIO is used and the log says so."""
+    monkeypatch.setitem(sys.modules, "caio", None)
+    journal = DirectJournal(file_settings(tmp_path, journal_type=JournalType.ASYNCIO))
+    assert "the journal uses NIO" in caplog.text
+    journal.add("stored")
+    journal.close()
+    assert len(stored(journal.settings)) == 1
+
+
+def test_without_syncs_what_was_confirmed_survives_the_process(tmp_path: Path) -> None:
+    """With syncing off a crash of the node loses nothing: the system has the writes."""
+    s = file_settings(
+        tmp_path, journal_sync_transactional=False, journal_sync_non_transactional=False
+    )
+    journal = DirectJournal(s)
+    seqs = [seq for _ in range(20) for seq in journal.add(*[BODY] * 3)]
+    journal.abandon()
+    assert stored(s) == seqs
