@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
 
 from sqlalchemy import MetaData, update
 
 import migrations
 from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, Floor, started
 from database import Database
-from journal import BatchReport
+from journal import BatchReport, MessageLocation
 from journal.journal import Journal
 from nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
@@ -32,17 +31,13 @@ OUTSTANDING = 1_600
 class JournalUnderTest:
     """A journal and the loop it is driven from."""
 
-    def __init__(self, database: Database, settings: Any) -> None:
+    def __init__(
+        self, opened: Callable[[Callable[[Callable[[], None]], None], Callable[..., None]], Journal]
+    ) -> None:
+        """Open with ``opened``, which gets what posts to the loop and what hears of a failure."""
         self.callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.reports: list[BatchReport] = []
-        self.journal = Journal.open(
-            database,
-            settings,
-            token=1,
-            still_valid=lambda: True,
-            post=self.callbacks.put,
-            on_failure=self._fail,
-        )
+        self.journal = opened(self.callbacks.put, self._fail)
         self.journal.register_batch_listener(self.reports.append)
         self._completed = 0
         self.append_seconds = 0.0
@@ -82,6 +77,17 @@ class JournalUnderTest:
         self._run_until_outstanding(0, count)
         return count / (time.perf_counter() - start)
 
+    def delete(self, seqs: list[int]) -> None:
+        """Delete messages and wait until they are."""
+        self.journal.delete([MessageLocation(seq) for seq in seqs])
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until all that was appended is stored."""
+        self._completed = 0
+        self.journal.delete([], self._done)
+        self._run_until_outstanding(0, 1)
+
     def _run_until_outstanding(self, outstanding: int, sent: int) -> None:
         while sent - self._completed > outstanding:
             self.callbacks.get(timeout=60)()
@@ -108,7 +114,13 @@ def measure(server: StoreServer, seconds: float, rounds: int) -> Figures:
     with database.engine.begin() as connection:
         connection.execute(update(fence).where(fence.c.id == 4).values(holder_token=1))
     figures = Figures()
-    under_test = JournalUnderTest(database, settings)
+
+    def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
+        return Journal.open(
+            database, settings, token=1, still_valid=lambda: True, post=post, on_failure=fail
+        )
+
+    under_test = JournalUnderTest(opened)
     floor = Floor(database)
     try:
         for _ in range(rounds):

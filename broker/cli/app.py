@@ -3,6 +3,7 @@
 import click
 
 from broker.cli.configuration import check, mask
+from broker.cli.data import data
 from broker.cli.demo import demo
 from broker.cli.failover_log import failover_log
 from broker.cli.group import OrthiaGroup, example
@@ -38,6 +39,7 @@ for command in (
     consume,
     check,
     db,
+    data,
     mask,
     demo,
 ):

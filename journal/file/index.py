@@ -78,6 +78,11 @@ class RecordIndex(ABC):
     def settle(self) -> None:  # noqa: B027 - not every index has something to do
         """Drop what only a lost record kept alive; called once all records were taken."""
 
+    @property
+    def total(self) -> int:
+        """How many records are live."""
+        return sum(self._live.values())
+
     def live_records(self, file_id: int) -> int:
         """Return how many records of a file are live."""
         return self._live[file_id]

@@ -41,6 +41,13 @@ class Contents:
     highest_id: int
     highest_tx_id: int
 
+    def path_of(self, position: Position) -> Path:
+        """Return the file of a binding."""
+        (path,) = [
+            found.path for found in self.binding_files.counting if found.file_id == position.file_id
+        ]
+        return path
+
     @property
     def listings(self) -> list[tuple[Kind, Listing]]:
         """The files of both, each with its kind."""
@@ -256,19 +263,22 @@ def _take_over(s: FileStoreSettings, complete: int, *, salvage: bool) -> Content
 
 
 def _bindings(contents: Contents, *, salvage: bool) -> list[Binding]:
-    """Return the bindings, decoded; raises CorruptRecord."""
-    paths = {found.file_id: found.path for found in contents.binding_files.counting}
+    """Return the bindings, decoded; raises CorruptRecord.
+
+    With ``salvage`` those that cannot be read are dropped from the index.
+    """
     bound: list[Binding] = []
     for position, added in sorted(contents.bindings.records.values()):
         if position.seq == ID_COUNTER_SEQ:
             continue
         try:
-            payload = read_payload(paths[position.file_id], position)
+            payload = read_payload(contents.path_of(position), position)
             bound.append(decode_binding(added.user_record_type, payload, position.seq))
         except CorruptRecord as error:
             if not salvage:
                 raise
             LOGGER.warning("%s", error)
+            contents.bindings.delete(position.file_id, [position.seq])
     return bound
 
 

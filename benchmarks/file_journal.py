@@ -1,0 +1,182 @@
+"""The file journal beside its floor, and beside SQLite: the same messages in the same batches.
+
+    python -m benchmarks.file_journal [--seconds 2] [--rounds 3] [--directory DIRECTORY]
+
+The floor is a loop that writes the same bytes with pwrite and fdatasync to a file that is filled
+already: no fence, no ids, no index, no callers to complete and no second thread. It and the
+journals take turns, so that a noisy machine disturbs all; read the ratios.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sqlalchemy import MetaData, update
+
+import migrations
+from benchmarks.floors import PAYLOAD
+from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
+from config.settings import FileStoreSettings, JournalType
+from database import Database
+from journal.file import open_file_journal
+from journal.file.format import RECORD_BYTES
+from journal.file.inspect import inspect
+from journal.file.tools import compact
+from journal.journal import Journal
+from nodemanager.tables import node_manager_store
+from tests.support.servers import SqliteServer
+
+_FILE_BYTES = 10 * 1024 * 1024
+_BACKLOG = 100_000
+_KEPT_EACH = 10
+"""One in so many messages of the backlog is live when it is compacted."""
+
+
+class Floor:
+    """pwrite and fdatasync on a filled file, over and over."""
+
+    def __init__(self, directory: Path) -> None:
+        self._descriptor = os.open(directory / "floor", os.O_RDWR | os.O_CREAT)
+        os.pwrite(self._descriptor, bytes(_FILE_BYTES), 0)
+        os.fsync(self._descriptor)
+
+    def messages_a_second(self, seconds: float, batch: int) -> float:
+        """Return messages a second, ``batch`` of them a sync."""
+        data = (bytes(RECORD_BYTES) + PAYLOAD) * batch
+        start, count, at = time.perf_counter(), 0, 0
+        while time.perf_counter() - start < seconds:
+            if at + len(data) > _FILE_BYTES:
+                at = 0
+            os.pwrite(self._descriptor, data, at)
+            os.fdatasync(self._descriptor)
+            at += len(data)
+            count += batch
+        return count / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+@dataclass
+class Figures:
+    """Rates of one store, one a round."""
+
+    sync: list[float] = field(default_factory=list)
+    bulk: list[float] = field(default_factory=list)
+    floor_bulk: list[float] = field(default_factory=list)
+    batch: float = 0.0
+
+
+def measure(
+    stores: dict[str, JournalUnderTest], floor: Floor, seconds: float, rounds: int
+) -> tuple[dict[str, Figures], list[float]]:
+    """Have the stores and the floor take turns."""
+    figures = {name: Figures() for name in stores}
+    floor_sync: list[float] = []
+    for _ in range(rounds):
+        floor_sync.append(floor.messages_a_second(seconds, 1))
+        for name, store in stores.items():
+            one = figures[name]
+            one.sync.append(store.one_at_a_time(seconds))
+            first = len(store.reports)
+            one.bulk.append(store.many_outstanding(seconds))
+            one.batch = statistics.mean(report.rows for report in store.reports[first:])
+            one.floor_bulk.append(floor.messages_a_second(seconds, max(1, round(one.batch))))
+    return figures, floor_sync
+
+
+def file_store(directory: Path, kind: JournalType) -> tuple[FileStoreSettings, JournalUnderTest]:
+    """Open a journal of files."""
+    s = FileStoreSettings(directory / "journal", directory / "bindings", journal_type=kind)
+    # What is sent is never consumed: files that are compacted would not be a fair journal.
+    s = replace(s, journal_compact_min_files=0)
+
+    def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
+        return open_file_journal(s, token=1, still_valid=lambda: True, post=post, on_failure=fail)
+
+    return s, JournalUnderTest(opened)
+
+
+def sqlite_store(directory: Path) -> tuple[Database, JournalUnderTest]:
+    """Open a journal on SQLite."""
+    server = SqliteServer(directory)
+    settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    fence = node_manager_store(MetaData(), settings.node_manager_store_table_name, database.dialect)
+    with database.engine.begin() as connection:
+        connection.execute(update(fence).where(fence.c.id == 4).values(holder_token=1))
+
+    def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
+        return Journal.open(
+            database, settings, token=1, still_valid=lambda: True, post=post, on_failure=fail
+        )
+
+    return database, JournalUnderTest(opened)
+
+
+def backlog(directory: Path) -> None:
+    """Measure reading a journal back, and compacting it."""
+    s, under_test = file_store(directory, JournalType.NIO)
+    seqs: list[int] = []
+    for _ in range(_BACKLOG):
+        seqs.append(under_test.journal.append_message(7, PAYLOAD, None))
+    under_test.settle()
+    under_test.journal.close(drain=True)
+    start = time.perf_counter()
+    contents = inspect(s)
+    seconds = time.perf_counter() - start
+    size = sum(found.end for found in contents.message_files.counting)
+    print(
+        f"recovery: {_BACKLOG:,} messages, {size / 2**20:,.0f} MiB in {seconds:.2f} s:"
+        f" {_BACKLOG / seconds:,.0f} records/s"
+    )
+    _, under_test = file_store(directory, JournalType.NIO)
+    under_test.delete([seq for seq in seqs if seq % _KEPT_EACH])
+    under_test.journal.close(drain=True)
+    start = time.perf_counter()
+    (messages, _) = compact(s)
+    print(
+        f"compaction: {messages.bytes_before / 2**20:,.0f} MiB with {messages.records:,} live"
+        f" messages to {messages.bytes_after / 2**20:,.0f} MiB in"
+        f" {time.perf_counter() - start:.2f} s, reading it first included"
+    )
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--directory", type=Path, help="On the disk to be measured.")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
+        directory = Path(name)
+        stores = {kind.value: file_store(directory / kind.value, kind)[1] for kind in JournalType}
+        (directory / "sqlite").mkdir()
+        database, stores["SQLite"] = sqlite_store(directory / "sqlite")
+        floor = Floor(directory)
+        figures, floor_sync = measure(stores, floor, arguments.seconds, arguments.rounds)
+        print(f"{'':10}{'work':20}{'journal/s':>11}{'floor/s':>11}{'ratio':>7}{'batch':>8}")
+        bare = statistics.median(floor_sync)
+        for store, one in figures.items():
+            ours = statistics.median(one.sync)
+            print(f"{store:10}{'one at a time':20}{ours:11,.0f}{bare:11,.0f}{ours / bare:7.2f}")
+            ours, bulk = statistics.median(one.bulk), statistics.median(one.floor_bulk)
+            work = f"{OUTSTANDING} outstanding"
+            print(f"{'':10}{work:20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}{one.batch:8,.0f}")
+        for under_test in stores.values():
+            under_test.journal.close(drain=True)
+        floor.close()
+        database.dispose()
+        backlog(directory / "backlog")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""``data print``, ``compact`` and ``recover``: the files of the journal, for an operator."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+import config
+from broker.cli.group import example
+from broker.cli.rendering import print_json, print_table
+from broker.cli.settings_options import PAIR
+from broker.exit_codes import ExitCode, Unavailable
+from config.settings import FileStoreSettings
+from journal.file.format import NO_QUEUE
+from journal.file.inspect import inspect, read_fence
+from journal.file.opening import Contents
+from journal.file.recovery import FoundFile, scan
+from journal.file.tools import Compacted, compact, recover
+from journal.records import RecordType, UserRecordType
+
+_config = click.option(
+    "--config",
+    "config_file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The broker.xml of a node.",
+)
+_properties = click.option(
+    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
+)
+_Properties = tuple[tuple[str, str], ...]
+
+
+def _file_store(config_file: Path, properties: _Properties) -> FileStoreSettings:
+    store = config.load(config_file, system_properties=dict(properties)).store
+    if not isinstance(store, FileStoreSettings):
+        raise click.UsageError(
+            f"{config_file} has a database-store, so there are no journal files; see"
+            " `orthia queue list` and `orthia db`."
+        )
+    if not store.journal_directory.is_dir():
+        raise Unavailable(f"there is no directory {store.journal_directory}; start a node first")
+    return store
+
+
+@click.group(epilog=example("orthia data print --config broker.xml"))
+def data() -> None:
+    """Look after the files of the journal."""
+
+
+@data.command("print", epilog=example("orthia data print --config broker.xml --records"))
+@_config
+@_properties
+@click.option("--records", is_flag=True, help="Print every record, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def print_(config_file: Path, properties: _Properties, *, records: bool, as_json: bool) -> None:
+    """Show the files of the journal and what is in them; changes nothing.
+
+    May be used beside a running node: each file is then shown as it was when it was read. Exit
+    code 1 if anything is damaged.
+    """
+    store = _file_store(config_file, properties)
+    fence = read_fence(store)
+    contents = inspect(store)
+    files = list(_files(contents))
+    damaged = [
+        f"{path}: {reason}" for _, listing in contents.listings for path, reason in listing.damaged
+    ]
+    if as_json:
+        print_json(
+            {
+                "token": fence.token,
+                "generation": fence.generation,
+                "files": [_as_dict(contents, one, records=records) for one in files],
+                "damaged": damaged,
+            }
+        )
+    else:
+        click.echo(f"journal   {store.journal_directory}")
+        click.echo(f"fence     token {fence.token}, generation {fence.generation}")
+        click.echo(f"messages  {sum(queue != NO_QUEUE for _, queue in contents.messages.rows())}")
+        click.echo()
+        print_table(
+            ("file", "generation", "token", "ends", "records", "live", ""),
+            (_row(contents, one) for one in files),
+            right=(1, 2, 3, 4, 5),
+        )
+        for line in damaged:
+            click.echo(f"damaged: {line}", err=True)
+        if records:
+            for one in files:
+                click.echo()
+                click.echo(one.path)
+                print_table(
+                    ("at", "record", "what", "seq", "id", "tx", "queue", "epoch", "bytes", ""),
+                    (tuple(record.values()) for record in _records(one)),
+                    right=(0, 3, 4, 5, 6, 7, 8),
+                )
+    if damaged or any(one.damages or one.unreadable for one in files):
+        click.get_current_context().exit(ExitCode.INCOMPLETE)
+
+
+@data.command("compact", epilog=example("orthia data compact --config broker.xml"))
+@_config
+@_properties
+def compact_(config_file: Path, properties: _Properties) -> None:
+    """Copy what is live into new files and remove the old ones; with the node stopped.
+
+    A node does this by itself when journal-compact-percentage says so.
+    """
+    _tell(compact(_file_store(config_file, properties)))
+
+
+@data.command("recover", epilog=example("orthia data recover --config broker.xml"))
+@_config
+@_properties
+def recover_(config_file: Path, properties: _Properties) -> None:
+    """Keep what can be read of a damaged journal; with the node stopped.
+
+    Says what was lost, and keeps copies of the damaged files in the directory ``attic`` beside
+    them. Exit code 1 if anything was lost.
+    """
+    recovered = recover(_file_store(config_file, properties))
+    for line in recovered.findings:
+        click.echo(line, err=True)
+    for path in recovered.kept_in:
+        click.echo(f"kept {path}")
+    _tell(recovered.compacted)
+    if recovered.findings:
+        click.get_current_context().exit(ExitCode.INCOMPLETE)
+
+
+def _tell(results: list[Compacted]) -> None:
+    for one in results:
+        click.echo(
+            f"{one.directory}: {one.records} records, {one.bytes_before} -> {one.bytes_after} bytes"
+        )
+
+
+def _files(contents: Contents) -> Iterator[FoundFile]:
+    for _, listing in contents.listings:
+        yield from listing.counting
+
+
+def _live(contents: Contents, found: FoundFile) -> int:
+    is_message = found in contents.message_files.counting
+    index = contents.messages if is_message else contents.bindings
+    return index.live_records(found.file_id)
+
+
+def _remark(found: FoundFile) -> str:
+    if found.damages or found.unreadable:
+        return f"DAMAGED in {len(found.damages) + len(found.unreadable)} places"
+    if found.torn_bytes:
+        return "ends with a write that was never durable"
+    return "" if found.seal else "open"
+
+
+def _row(contents: Contents, found: FoundFile) -> tuple[object, ...]:
+    header = found.header
+    live = _live(contents, found)
+    sizes = (found.end, found.records, live)
+    return (found.path.name, header.generation, header.token, *sizes, _remark(found))
+
+
+def _as_dict(contents: Contents, found: FoundFile, *, records: bool) -> Mapping[str, object]:
+    document: dict[str, object] = {
+        "file": str(found.path),
+        "generation": found.header.generation,
+        "token": found.header.token,
+        "sealed": found.seal is not None,
+        "end": found.end,
+        "records": found.records,
+        "live": _live(contents, found),
+        "torn_bytes": found.torn_bytes,
+        "damages": [list(damage) for damage in found.damages],
+        "unreadable": [list(one) for one in found.unreadable],
+    }
+    if records:
+        document["contents"] = list(_records(found))
+    return document
+
+
+def _records(found: FoundFile) -> Iterator[dict[str, object]]:
+    with scan(found) as records:
+        for record, intact, _ in records:
+            yield {
+                "at": record.offset,
+                "record": _name(RecordType, record.record_type),
+                "what": _name(UserRecordType, record.user_record_type),
+                "seq": record.seq,
+                "id": record.id,
+                "tx": record.tx_id or "",
+                "queue": "" if record.queue_id == NO_QUEUE else record.queue_id,
+                "epoch": record.epoch,
+                "bytes": record.payload_size,
+                "state": "" if intact else "DAMAGED",
+            }
+
+
+def _name(kinds: type[RecordType] | type[UserRecordType], number: int) -> str:
+    known = {kind.value: kind.name for kind in kinds}
+    return known.get(number, "" if number == 0 else str(number))

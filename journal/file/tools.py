@@ -1,0 +1,151 @@
+"""What an operator does with the files of a journal that no node has open: compact and recover."""
+
+import contextlib
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from config.settings import FileStoreSettings
+from journal.errors import CorruptRecord, JournalDamaged, JournalInUse
+from journal.file.disk import io_errors, sync_directory
+from journal.file.fence import DirectoryLock, Fence, FenceState
+from journal.file.format import Kind
+from journal.file.inspect import inspect
+from journal.file.opening import Contents, directory_of, open_files, read_payload
+from journal.file.recovery import Listing, list_files
+
+ATTIC: Final = "attic"
+"""Where files that could not be read whole are kept, beside those that take their place."""
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What compacting one instance came to."""
+
+    directory: Path
+    records: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass
+class Recovered:
+    """What recovering came to."""
+
+    findings: list[str] = field(default_factory=list)
+    """What could not be read, a sentence each; nothing if all could."""
+    kept_in: list[Path] = field(default_factory=list)
+    """Copies of the files that could not be read whole."""
+    compacted: list[Compacted] = field(default_factory=list)
+
+
+def compact(s: FileStoreSettings, *, salvage: bool = False) -> list[Compacted]:
+    """Copy all that is live into new files and remove the old ones.
+
+    Raises JournalInUse if a node has the journal open, JournalDamaged, JournalIOError.
+    """
+    if not s.journal_directory.is_dir():
+        raise JournalDamaged(f"there is no journal in {s.journal_directory}")
+    opened = open_files(s, token=None, id_block=0, exclusive=True, salvage=salvage)
+    try:
+        results = []
+        for files in opened.instances:
+            before = _bytes(files.directory, files.kind)
+            files.compact()
+            files.reclaim()
+            with files.lock:
+                live = files.index.total
+            results.append(
+                Compacted(files.directory, live, before, _bytes(files.directory, files.kind))
+            )
+        return results
+    finally:
+        opened.close(seal=True)
+
+
+def recover(s: FileStoreSettings) -> Recovered:
+    """Keep what can be read of a damaged journal, and say what could not.
+
+    Files that are not whole are copied into the attic first. Raises JournalInUse, JournalIOError.
+    """
+    recovered = Recovered()
+    with contextlib.closing(DirectoryLock(s.journal_directory)) as lock:
+        if not lock.try_hold():
+            raise JournalInUse(
+                f"a node has the journal in {s.journal_directory} open; stop it first"
+            )
+        _mend_fence(s, recovered)
+        contents = inspect(s)
+        for _, listing in contents.listings:
+            damaged = [path for path, _ in listing.damaged]
+            broken = [one.path for one in listing.counting if one.damages or one.unreadable]
+            for path in (*damaged, *broken):
+                recovered.kept_in.append(_keep(path))
+            for path in damaged:
+                path.unlink()
+            recovered.findings += _findings(listing)
+        _note_lost_bindings(contents, recovered)
+    recovered.compacted = compact(s, salvage=True)
+    return recovered
+
+
+def _note_lost_bindings(contents: Contents, recovered: Recovered) -> None:
+    for position, _ in sorted(contents.bindings.records.values()):
+        path = contents.path_of(position)
+        try:
+            read_payload(path, position)
+        except CorruptRecord as error:
+            recovered.findings.append(f"{error.reason}: the queue or address is lost")
+            recovered.kept_in.append(_keep(path))
+
+
+def _findings(listing: Listing) -> list[str]:
+    said = [f"{path}: {reason}; all of it is lost" for path, reason in listing.damaged]
+    for found in listing.counting:
+        said += [
+            f"{found.path}: bytes {damage.begin} to {damage.end} cannot be read: what they stored"
+            " is lost, and what they deleted is back"
+            for damage in found.damages
+        ]
+        said += [f"{found.path}: record at byte {at}: {why}" for at, why in found.unreadable]
+    return said
+
+
+def _mend_fence(s: FileStoreSettings, recovered: Recovered) -> None:
+    """Write a fence that lets the newest files count, if there is none that can be read."""
+    with contextlib.closing(Fence(s.journal_directory, create=True)) as fence:
+        with contextlib.suppress(JournalDamaged):
+            if fence.read().version:
+                return
+        generation = token = 0
+        for kind in Kind:
+            listing = list_files(directory_of(s, kind), kind, -1)
+            for found in (*listing.counting, *listing.stale):
+                generation = max(generation, found.header.generation)
+                token = max(token, found.header.token)
+        if generation:
+            recovered.findings.append(
+                f"{fence.path} was missing or damaged: files that are not sealed count if they are"
+                f" of generation {generation}, the newest there is"
+            )
+            fence.rewrite(FenceState(0, token, generation, generation))
+
+
+def _keep(path: Path) -> Path:
+    """Copy a file into the attic and return where it is."""
+    attic = path.parent / ATTIC
+    with io_errors(f"keep a copy of {path}"):
+        attic.mkdir(exist_ok=True)
+        kept = attic / path.name
+        number = 1
+        while kept.exists():
+            number += 1
+            kept = attic / f"{path.name}.{number}"
+        shutil.copy2(path, kept)
+        sync_directory(attic)
+    return kept
+
+
+def _bytes(directory: Path, kind: Kind) -> int:
+    return sum(path.stat().st_size for path in directory.glob(f"{kind.prefix}-*"))

@@ -1,0 +1,160 @@
+"""``orthia data``: the files of the journal as an operator sees them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker.cli import orthia
+from config.settings import RoutingType
+from journal import QueueBinding
+from journal.file.format import RECORD_BYTES
+from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
+
+SMALL = "journal_file_size"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileJournalStore:
+    """Give a journal with 60 messages in several files, of which 10 are live, and a queue."""
+    store = FileJournalStore(tmp_path)
+    journal = store.open()
+    journal.add_binding(QueueBinding(journal.next_id(), "orders", "orders", RoutingType.ANYCAST))
+    seqs = store.append(journal, *[f"{number} " + "x" * 3_000 for number in range(60)])
+    window = store.window(journal)
+    journal.delete([message.location for message in window.messages if message.seq % 6])
+    store.settle(journal)
+    journal.close(drain=True)
+    assert len([seq for seq in seqs if seq % 6 == 0]) == 10
+    return store
+
+
+@pytest.fixture
+def broker_xml(tmp_path: Path, store: FileJournalStore) -> Path:
+    """Give the broker.xml of that journal."""
+    path = tmp_path / "broker.xml"
+    path.write_text(
+        f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+        <journal-directory>{store.settings.journal_directory}</journal-directory>
+        <bindings-directory>{store.settings.bindings_directory}</bindings-directory>
+        <journal-file-size>64K</journal-file-size><journal-type>NIO</journal-type>
+        </core></configuration>"""
+    )
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Run the command line; return exit code, output and errors."""
+    result = CliRunner().invoke(orthia, [str(one) for one in arguments], prog_name="orthia")
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_print_shows_files_and_records(broker_xml: Path) -> None:
+    """Every file with what is live in it, and with --records every record."""
+    code, said, _ = run("data", "print", "--config", broker_xml)
+    assert code == 0
+    assert "messages  10" in said
+    assert "activemq-data-1.amq" in said
+    code, said, _ = run("data", "print", "--config", broker_xml, "--records", "--json")
+    document = json.loads(said)
+    records = [one for file in document["files"] for one in file["contents"]]
+    assert {"ADD_RECORD", "DELETE_RECORD"} <= {one["record"] for one in records}
+    assert "QUEUE_BINDING" in {one["what"] for one in records}
+    assert sum(file["live"] for file in document["files"] if "data" in file["file"]) == 10
+
+
+def test_compact_leaves_what_is_live(broker_xml: Path, store: FileJournalStore) -> None:
+    """Compacting by hand keeps every live message and gives the space back."""
+    before = store.rows()
+    code, said, _ = run("data", "compact", "--config", broker_xml)
+    assert code == 0, said
+    assert "10 records" in said
+    assert store.rows() == before
+    journal = store.open()
+    assert [binding.name for binding in journal.bindings if isinstance(binding, QueueBinding)] == [
+        "orders"
+    ]
+    assert len(store.window(journal).messages) == 10
+    store.close()
+
+
+@pytest.mark.parametrize("command", ["compact", "recover"])
+def test_the_journal_of_a_running_node_is_left_alone(
+    broker_xml: Path, store: FileJournalStore, command: str
+) -> None:
+    """A tool that would write refuses while a node has the journal open; the node goes on."""
+    journal = store.open()
+    code, _, error = run("data", command, "--config", broker_xml)
+    assert code == 75
+    assert "stop it first" in error
+    store.append(journal, "goes on")
+    store.close()
+
+
+def test_a_damaged_journal_is_refused_and_recovered(
+    broker_xml: Path, store: FileJournalStore
+) -> None:
+    """A node names the damage and changes nothing; recover keeps the rest, and copies."""
+    live = sorted(store.rows())
+    path = store.settings.journal_directory / "activemq-data-2.amq"
+    with path.open("r+b") as file:
+        file.seek(1024 + 4 * (RECORD_BYTES + len(payload("30 " + "x" * 3_000))) + 10)
+        file.write(b"????")
+    code, _, error = run("data", "compact", "--config", broker_xml)
+    assert code == 74
+    assert "activemq-data-2.amq: bytes" in error
+    assert "orthia data recover" in error
+    code, said, error = run("data", "print", "--config", broker_xml)
+    assert code == 1
+    assert "DAMAGED" in said
+    code, said, error = run("data", "recover", "--config", broker_xml)
+    assert code == 1
+    assert "what they stored is lost" in error
+    assert (path.parent / "attic" / path.name).exists()
+    left = sorted(store.rows())
+    assert set(left) <= set(live)
+    assert len(left) >= len(live) - 1
+    assert run("data", "recover", "--config", broker_xml)[0] == 0, "once is enough"
+    journal = store.open()
+    assert [message.seq for message in store.window(journal).messages] == left
+    store.append(journal, "goes on", queue=OTHER_QUEUE)
+    store.close()
+
+
+def test_a_lost_fence_is_written_anew(broker_xml: Path, store: FileJournalStore) -> None:
+    """Files restored without journal.fence are read after recover, and not before."""
+    live = store.rows()
+    (store.settings.journal_directory / "journal.fence").unlink()
+    assert run("data", "print", "--config", broker_xml)[0] == 74
+    code, _, error = run("data", "recover", "--config", broker_xml)
+    assert (code, "was missing or damaged" in error) == (1, True)
+    assert store.rows() == live
+
+
+def test_a_binding_that_cannot_be_read_is_given_up_by_recover_only(
+    broker_xml: Path, store: FileJournalStore
+) -> None:
+    """A node does not start without it; recover says that the queue is lost, and goes on."""
+    (binding,) = [one for one in store.open().bindings if isinstance(one, QueueBinding)]
+    store.close()
+    store._opened.clear()
+    store.spoil_binding(binding.queue_id, b"?")
+    code, _, error = run("data", "recover", "--config", broker_xml)
+    assert (code, "the queue or address is lost" in error) == (1, True)
+    assert len(store.rows()) == 10
+    journal = store.open()
+    assert journal.bindings == []
+    store.close()
+
+
+def test_a_database_has_no_files(tmp_path: Path) -> None:
+    """With a database-store the command says where to look instead."""
+    path = tmp_path / "broker.xml"
+    path.write_text(
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><store>'
+        "<database-store><jdbc-connection-url>jdbc:sqlite:x.db</jdbc-connection-url>"
+        "</database-store></store></core></configuration>"
+    )
+    code, _, error = run("data", "print", "--config", path)
+    assert (code, "orthia queue list" in error) == (64, True)
