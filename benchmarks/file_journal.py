@@ -124,9 +124,7 @@ def sqlite_store(directory: Path) -> tuple[Database, JournalUnderTest]:
 def backlog(directory: Path) -> None:
     """Measure reading a journal back, and compacting it."""
     s, under_test = file_store(directory, JournalType.NIO)
-    seqs: list[int] = []
-    for _ in range(_BACKLOG):
-        seqs.append(under_test.journal.append_message(7, PAYLOAD, None))
+    seqs = [under_test.journal.append_message(7, PAYLOAD, None) for _ in range(_BACKLOG)]
     under_test.settle()
     under_test.journal.close(drain=True)
     start = time.perf_counter()

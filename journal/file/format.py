@@ -27,12 +27,12 @@ A file that is used again has a new id, so that what it held before is not mista
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from journal.records import RecordType
+from journal.records import RecordType, UserRecordType
 
 VERSION: Final = 1
 HEADER_BYTES: Final = 1024
@@ -168,6 +168,41 @@ def encode_record(record: Record, file_id: int, sync: int, flags: int) -> bytes:
     return encode_head(
         record, len(record.payload), zlib.crc32(record.payload), file_id, sync, flags
     )
+
+
+def encode_messages(
+    messages: Sequence[tuple[int, int, bytes, object]],
+    file_id: int,
+    sync: int,
+    epoch: int,
+    *,
+    is_end: bool,
+) -> list[bytes]:
+    """Return the records that add messages of one queue each: the hot path.
+
+    A message is seq, queue id and payload. ``is_end`` flags the last as the last of its sync.
+    """
+    parts: list[bytes] = []
+    pack_head, pack_tail, crc = _HEAD.pack, _TAIL.pack, zlib.crc32
+    kind, user_kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
+    last = messages[-1][0] if is_end else None
+    for seq, queue_id, payload, _ in messages:
+        flags = LAST_OF_SYNC if seq == last else 0
+        tail = pack_tail(
+            len(payload),
+            kind,
+            user_kind,
+            flags,
+            sync,
+            seq,
+            seq,
+            0,
+            queue_id,
+            epoch,
+            crc(payload),
+        )
+        parts += (pack_head(_MARKER, file_id, crc(tail, file_id)), tail, payload)
+    return parts
 
 
 def encode_head(

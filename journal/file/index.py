@@ -14,12 +14,16 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from journal.file.format import NO_QUEUE, RECORD_BYTES
 from journal.records import UserRecordType
+from journal.unit import AppendedMessage
 
 _DEAD = -2
+_MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)
 _TRIM_AT = 1_024
 """Dead seqs a queue may hold before they are swept away."""
 
@@ -273,6 +277,34 @@ class MessageIndex(RecordIndex):
             if queue is None:
                 queue = self._queues[queue_id] = _QueueSeqs()
             queue.seqs.append(seq)
+
+    def add_messages(
+        self, file_id: int, messages: Sequence[AppendedMessage], offsets: Sequence[int]
+    ) -> None:
+        """Take note of messages of one queue each, in the order of their seqs: the hot path."""
+        first = messages[0]
+        self.add(
+            file_id,
+            Added(first[0], first[0], _MESSAGE, first[1], offsets[0], len(first[2])),
+        )
+        if len(messages) == 1:
+            return
+        seqs, queue_ids, payloads, _ = zip(*messages[1:], strict=True)
+        sizes = array("Q", map(len, payloads))
+        segment = self._segments[-1]
+        segment.seqs.extend(seqs)
+        segment.queues.extend(queue_ids)
+        segment.offsets.extend(offsets[1:])
+        segment.sizes.extend(sizes)
+        segment.bodies.frombytes(bytes(8 * len(seqs)))
+        self.highest_seq = seqs[-1]
+        self._live[file_id] += len(seqs)
+        self._live_bytes[file_id] += RECORD_BYTES * len(seqs) + sum(sizes)
+        for queue_id, of_queue in groupby(zip(queue_ids, seqs, strict=True), key=itemgetter(0)):
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                queue = self._queues[queue_id] = _QueueSeqs()
+            queue.seqs.extend(map(itemgetter(1), of_queue))
 
     def delete(self, file_id: int, seqs: Iterable[int]) -> None:
         """See ``RecordIndex``; a body goes with its last reference."""

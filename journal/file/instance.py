@@ -34,6 +34,7 @@ from journal.file.format import (
     Seal,
     encode_head,
     encode_header,
+    encode_messages,
     encode_record,
     encode_seal,
     parse,
@@ -52,6 +53,7 @@ from journal.file.recovery import (
 )
 from journal.file.writing import Opener, OpenFile
 from journal.records import RecordType
+from journal.unit import AppendedMessage
 
 LOGGER = logging.getLogger("orthia.journal")
 _COPY_BYTES: Final = 1024 * 1024
@@ -152,9 +154,10 @@ class JournalFiles:
         """Where the next record goes."""
         return self._offset
 
-    def has_room(self, size: int) -> bool:
-        """Return whether ``size`` bytes fit into the file that is written."""
-        return self._offset + size <= self._running().size
+    @property
+    def room(self) -> int:
+        """How many bytes fit into the file that is written."""
+        return self._running().size - self._offset
 
     def roll(self, size: int) -> None:
         """Go on in another file, with room for ``size`` bytes."""
@@ -176,7 +179,6 @@ class JournalFiles:
         They fit, as ``has_room`` says, and are not in the index yet. The fence is asked before the
         write and after the sync.
         """
-        self._fence.check()
         parts: list[bytes] = []
         offsets: list[int] = []
         at, last = self._offset, len(records) - 1
@@ -186,14 +188,30 @@ class JournalFiles:
             parts.append(record.payload)
             offsets.append(at)
             at += RECORD_BYTES + len(record.payload)
+        self._write(parts, at, sync=sync)
+        return offsets
+
+    def write_messages(
+        self, messages: Sequence[AppendedMessage], epoch: int, *, sync: bool
+    ) -> list[int]:
+        """As ``write``, for messages of one queue each."""
+        at, offsets = self._offset, []
+        for message in messages:
+            offsets.append(at)
+            at += RECORD_BYTES + len(message[2])
+        parts = encode_messages(messages, self.file_id, self._sync, epoch, is_end=sync)
+        self._write(parts, at, sync=sync)
+        return offsets
+
+    def _write(self, parts: list[bytes], end: int, *, sync: bool) -> None:
+        self._fence.check()
         file = self._running().file
         file.write(self._offset, b"".join(parts))
-        self._offset = at
+        self._offset = end
         if sync:
             file.sync()
             self._sync += 1
         self._fence.check()
-        return offsets
 
     def _running(self) -> _Current:
         if self._current is None:

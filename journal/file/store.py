@@ -91,9 +91,11 @@ class FileStore(BatchStore):
         messages, bindings = self._opened.messages, self._opened.bindings
         self._opened.fence.check()  # a batch of nothing is refused as any other
         if not batch.touches_bindings:
-            self._write(
-                messages, map(self._message_change, batch.items), sync=self._sync(batch.items)
-            )
+            sync = self._sync(batch.items)
+            if batch.rows:
+                self._write(messages, map(self._message_change, batch.items), sync=sync)
+            else:
+                self._write_simple(batch, sync=sync)
             return
         # The few batches that bind: bindings first, so that no message is of an unknown queue.
         split = [item for item in batch.items if _is_split(item)]
@@ -120,6 +122,38 @@ class FileStore(BatchStore):
                 self._take_effect(bindings, written)
         finally:
             self._count_unresolved(-len(split))
+
+    def _write_simple(self, batch: Batch, *, sync: bool) -> None:
+        """Write messages of one queue each, then all deletes as one: what most batches are.
+
+        That one record is whole or torn, so that the deletes of a unit stay together.
+        """
+        files = self._opened.messages
+        left = batch.messages
+        while left:
+            count = self._fitting(left)
+            if count:
+                now, left = left[:count], left[count:]
+                offsets = files.write_messages(now, self._token, sync=sync)
+                with files.lock:
+                    self._opened.contents.messages.add_messages(files.file_id, now, offsets)
+            if left:
+                files.roll(RECORD_BYTES + len(left[0].payload))
+                self._rolled()
+        if batch.deletes:
+            change = _Change([delete_record(batch.deletes, self._token)], effective=True)
+            self._write(files, [change], sync=sync)
+
+    def _fitting(self, messages: Sequence[AppendedMessage]) -> int:
+        """Return how many of the first messages fit into the file that is written."""
+        room = self._opened.messages.room
+        if len(messages) * RECORD_BYTES + sum(len(m.payload) for m in messages) <= room:
+            return len(messages)
+        for count, message in enumerate(messages):
+            room -= RECORD_BYTES + len(message.payload)
+            if room < 0:
+                return count
+        return len(messages)
 
     def _count_unresolved(self, count: int) -> None:
         for files in (self._opened.messages, self._opened.bindings):
@@ -201,9 +235,9 @@ class FileStore(BatchStore):
 
         for change in changes:
             needed = sum(RECORD_BYTES + len(record.payload) for record in change.records)
-            if not files.has_room(size + needed):
+            if size + needed > files.room:
                 flush()
-                if not files.has_room(needed):
+                if needed > files.room:
                     files.roll(needed)
                     self._rolled()
             pending += change.records
