@@ -10,6 +10,7 @@ state says that a live node is on its way is left alone for ``ON_ITS_WAY_MS``.
 
 import contextlib
 import logging
+import math
 import threading
 import uuid
 from collections.abc import Callable
@@ -57,7 +58,6 @@ WATCH_SECONDS: Final = 1.0
 ON_ITS_WAY_MS: Final = 5_000
 """How long a live node may take from asking for failback to taking the free lock."""
 _RETRY_SECONDS: Final = 0.5
-_HELD_SECONDS: Final = 3_600.0
 _LOG_CLOSE_SECONDS: Final = 2.0
 
 
@@ -390,14 +390,15 @@ class FileLockNodeManager:
 
 
 def read_status(files: ServerLock) -> NodeManagerStatus:
-    """Return what a directory's files say, in the words of a database's status."""
+    """Return what a directory's files say, in the words of a database's status.
+
+    A file lock that is held expires never, and its time is this machine's.
+    """
     shared = files.read()
 
     def status(lock: Lock, holder: str | None) -> LockStatus:
         held = files.is_held_by_somebody(lock)
-        return LockStatus(
-            lock, holder if held else None, shared.token, _HELD_SECONDS if held else None
-        )
+        return LockStatus(lock, holder if held else None, shared.token, math.inf if held else None)
 
     return NodeManagerStatus(
         shared.state,

@@ -1,18 +1,22 @@
 """``status``: who is live, until when, from any machine that reaches the database."""
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 import click
-from sqlalchemy import Engine
 
 from broker.cli.group import example
 from broker.cli.opening import opened
 from broker.cli.rendering import in_words, print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
-from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable
+from broker.exit_codes import Unavailable
+from config.settings import FileStoreSettings
+from database import StoreUnavailable
+from nodemanager.file_lock_manager import read_status
 from nodemanager.lease import LockStatus, NodeManagerStatus, State
+from nodemanager.server_lock import STATE_FILE, ServerLock
 from nodemanager.sql_store import SqlNodeManagerStore
 
 
@@ -29,29 +33,44 @@ from nodemanager.sql_store import SqlNodeManagerStore
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch one line a look.")
 def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) -> None:
     """Show which node is live, until when by the database's clock, and whether a backup waits."""
-    settings = store.resolve()
-    with opened(settings) as database:
-        engine = database.engine
+    with _store(store) as (where, read):
         if not watch:
-            _show(settings, _read(database, settings, engine), as_json=as_json, one_line=False)
+            _show(where, read(), as_json=as_json, one_line=False)
             return
-        for found in _looks(database, settings, interval):
+        for found in _looks(read, interval):
             if isinstance(found, StoreUnavailable):
                 click.echo(f"orthia: {found}", err=True)
                 continue
             if not as_json:
                 click.clear()  # does nothing where the output is not a terminal
-            _show(settings, found, as_json=as_json, one_line=True)
+            _show(where, found, as_json=as_json, one_line=True)
+
+
+@contextmanager
+def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerStatus]]]:
+    """Give what the store is called, and what reads the status."""
+    loaded = store.load()
+    chosen = store.resolve() if loaded is None else store.apply_to(loaded)
+    if isinstance(chosen, FileStoreSettings):
+        directory = chosen.journal_directory
+        if not (directory / STATE_FILE).exists():
+            raise Unavailable(f"there is no {directory / STATE_FILE}; start a node first")
+        with closing(ServerLock(directory)) as files:
+            yield f"directory {directory}", lambda: read_status(files)
+        return
+    with opened(chosen) as database:
+        table = SqlNodeManagerStore(database, chosen, database.engine)
+        yield f"database  {chosen.jdbc_connection_url}", table.status
 
 
 def _looks(
-    database: Database, settings: DatabaseStoreSettings, interval: float
+    read: Callable[[], NodeManagerStatus], interval: float
 ) -> Iterator[NodeManagerStatus | StoreUnavailable]:
-    """Look until Ctrl-C; an outage of the database is shown and waited out."""
+    """Look until Ctrl-C; an outage of the store is shown and waited out."""
     try:
         while True:
             try:
-                yield _read(database, settings, database.engine)
+                yield read()
             except StoreUnavailable as error:
                 yield error
             time.sleep(interval)
@@ -59,18 +78,13 @@ def _looks(
         return
 
 
-def _read(database: Database, settings: DatabaseStoreSettings, engine: Engine) -> NodeManagerStatus:
-    return SqlNodeManagerStore(database, settings, engine).status()
-
-
-def _show(
-    settings: DatabaseStoreSettings, found: NodeManagerStatus, *, as_json: bool, one_line: bool
-) -> None:
+def _show(where: str, found: NodeManagerStatus, *, as_json: bool, one_line: bool) -> None:
     if as_json:
         print_json(as_dict(found), one_line=one_line)
         return
-    click.echo(f"database  {settings.jdbc_connection_url}")
-    click.echo(f"time      {found.database_time:%Y-%m-%d %H:%M:%S} UTC, by the database")
+    click.echo(where)
+    clock = "the database" if where.startswith("database") else "this machine"
+    click.echo(f"time      {found.database_time:%Y-%m-%d %H:%M:%S} UTC, by {clock}")
     click.echo(f"node id   {found.node_id or 'not created yet'}")
     click.echo(f"state     {found.state.value}: {describe(found)}")
     click.echo(f"backup    {'waiting to take over' if found.backup.is_held else 'none waiting'}")
@@ -86,6 +100,8 @@ def _show(
 def _lock_row(name: str, lock: LockStatus) -> tuple[object, ...]:
     if lock.holder_id is None:
         return name, "nobody", lock.token, ""
+    if lock.expires_in_seconds == math.inf:
+        return name, lock.holder_id, lock.token, "with its process"
     return name, lock.holder_id, lock.token, in_words(lock.expires_in_seconds)
 
 
@@ -126,5 +142,7 @@ def _lock_dict(lock: LockStatus) -> dict[str, object]:
         "holder_id": lock.holder_id,
         "held": lock.is_held,
         "token": lock.token,
-        "expires_in_seconds": lock.expires_in_seconds,
+        "expires_in_seconds": None
+        if lock.expires_in_seconds == math.inf
+        else lock.expires_in_seconds,
     }
