@@ -140,9 +140,13 @@ class FileLockNodeManager:
             self._files.update(node_id=candidate)
 
     def stop(self) -> None:
-        """Let every lock go, end the thread and close the log."""
+        """Let every lock go, end the thread and close the log; once is enough."""
         self.interrupt()
-        self._closing.set()
+        with self._mutex:
+            first = not self._closing.is_set()
+            self._closing.set()
+        if not first:
+            return
         if self._watch.is_alive():
             self._watch.join(WATCH_SECONDS * 2)
         with self._mutex:
