@@ -42,7 +42,15 @@ class FileNodeProcess(NodeProcess):
             <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
             </core></configuration>"""
         )
-        return [*self.prefix, sys.executable, "-m", "broker.cli", "run", "--config", str(self.config_path)]
+        return [
+            *self.prefix,
+            sys.executable,
+            "-m",
+            "broker.cli",
+            "run",
+            "--config",
+            str(self.config_path),
+        ]
 
 
 @dataclass
