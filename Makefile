@@ -27,7 +27,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,pipeline]'
 	@touch $@ $(VENV)/.installed
 
 setup-test: $(VENV)/.installed-test servers ## The same with all that the tests need

@@ -41,7 +41,7 @@ def read_table(
     with translate_errors("read the failover log"), database.engine.connect() as connection:
         for row in connection.execute(query):
             last_id = row.id
-            entry = _parse(row.detail, f"{name} row {row.id}", row.db_time)
+            entry = parse_entry(row.detail, f"{name} row {row.id}", row.db_time)
             if entry is not None:
                 entries.append(entry)
     return entries, last_id
@@ -52,14 +52,16 @@ def read_files(paths: Iterable[Path]) -> list[Entry]:
 
     Raises OSError if a file cannot be read.
     """
-    entries: list[Entry] = []
-    for path in paths:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(_lines(file), 1):
-                entry = _parse(line, f"{path}:{number}", None) if line.strip() else None
-                if entry is not None:
-                    entries.append(entry)
-    return entries
+    return [entry for path in paths for entry in entries_of_file(path)]
+
+
+def entries_of_file(path: Path) -> Iterator[Entry]:
+    """Yield the entries of one failover log file, as ``read_files`` reads it."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(_lines(file), 1):
+            entry = parse_entry(line, f"{path}:{number}", None) if line.strip() else None
+            if entry is not None:
+                yield entry
 
 
 def _lines(file: TextIO) -> Iterator[str]:
@@ -70,7 +72,11 @@ def _lines(file: TextIO) -> Iterator[str]:
             line = file.readline(MAX_LINE_CHARACTERS)
 
 
-def _parse(line: str, where: str, db_time: datetime | None) -> Entry | None:
+def parse_entry(line: str, where: str, db_time: datetime | None) -> Entry | None:
+    """Read an entry; one without a database time gets ``db_time``. None, with a warning: no entry.
+
+    ``where`` is what the warning names.
+    """
     try:
         entry = Entry.from_json(line)
     except ValueError as error:

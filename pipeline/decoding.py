@@ -1,0 +1,177 @@
+"""From stored rows to the columns of ``orthia.journal``, by the broker's own codec."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from journal.api import stored_message
+from journal.codec import (
+    AddressBinding,
+    MessageRecord,
+    QueueBinding,
+    decode_binding,
+    headers_map,
+)
+from journal.errors import CorruptRecord
+from journal.records import ID_COUNTER_SEQ, UserRecordType
+from pipeline.schemas import BINDINGS, arrow_schema
+
+STORED: Final = frozenset(
+    {"seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch"}
+    | {"written_at", "record", "size"}
+)
+"""Columns the database gives as they are."""
+
+_DECODED: Final = frozenset(
+    {"address", "headers", "properties", "body", "priority", "timestamp", "expires", "corrupt"}
+)
+"""Columns for which a record must be decoded."""
+
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kind": ("user_record_type", "queue_id"),
+    "queue": ("queue_id",),
+    **dict.fromkeys(_DECODED, ("seq", "id", "user_record_type", "record", "body_record")),
+}
+
+_STANDARD_HEADERS: Final = frozenset(
+    {
+        *("content-type", "correlation-id", "expires", "persistent", "priority", "reply-to"),
+        *("type", "JMSXGroupID", "JMSXGroupSeq"),
+    }
+)
+"""Headers that STOMP, or Artemis' mapping of it to JMS, gives a meaning: no properties."""
+_BROKERS_OWN: Final = "_AMQ_"
+_KEPT_HEADER_BLOCKS: Final = 4_096
+
+
+def needed(names: Sequence[str]) -> list[str]:
+    """Return what must be fetched for the columns ``names``."""
+    wanted: dict[str, None] = {}
+    for name in names:
+        wanted |= dict.fromkeys((name,) if name in STORED else _NEEDS[name])
+    return list(wanted)
+
+
+class Decoder:
+    """Makes batches of the wanted columns; keeps decoded headers, which are often the same."""
+
+    def __init__(self, schema: pa.Schema, queues: Mapping[int, str]) -> None:
+        self._schema = schema
+        self._queues = queues
+        self._decodes = any(name in _DECODED for name in schema.names)
+        self._blocks: dict[bytes, list[tuple[str, str]]] = {}
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the wanted columns of fetched rows."""
+        decoded = self._decoded(batch) if self._decodes else {}
+        arrays = []
+        for field in self._schema:
+            if field.name in STORED:
+                arrays.append(batch.column(field.name))
+            else:
+                values = decoded[field.name] if field.name in _DECODED else None
+                if values is None:
+                    values = self._derived(field.name, batch)
+                arrays.append(pa.array(values, field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _derived(self, name: str, batch: pa.RecordBatch) -> list[str | None]:
+        queue_ids = batch.column("queue_id").to_pylist()
+        if name == "queue":
+            return [self._queues.get(queue_id) for queue_id in queue_ids]
+        kinds = batch.column("user_record_type").to_pylist()
+        return [_kind(*pair) for pair in zip(kinds, queue_ids, strict=True)]
+
+    def _decoded(self, batch: pa.RecordBatch) -> dict[str, list[Any]]:
+        names = [name for name in self._schema.names if name in _DECODED]
+        columns: dict[str, list[Any]] = {name: [] for name in names}
+        rows = (batch.column(name).to_pylist() for name in _NEEDS["body"])
+        for seq, row_id, kind, record, body in zip(*rows, strict=True):
+            values = self._values(seq, row_id, kind, record, body)
+            for name in names:
+                columns[name].append(values.get(name))
+        return columns
+
+    def _values(
+        self, seq: int, row_id: int, kind: int, record: bytes, body: bytes | None
+    ) -> dict[str, Any]:
+        try:
+            message = stored_message(seq, row_id, kind, 0, record, body).record
+            headers = self._headers(message)
+        except CorruptRecord as error:
+            return {"corrupt": error.reason}
+        except ValueError as error:
+            return {"corrupt": f"its headers cannot be read: {error}"}
+        return {
+            "address": message.address,
+            "headers": headers,
+            "properties": [pair for pair in headers if _is_property(pair[0])],
+            "body": message.body,
+            "priority": message.priority,
+            # Microseconds, as Arrow keeps them: no datetime is made that is thrown away.
+            "timestamp": message.timestamp_ms * 1000,
+            "expires": message.expires_ms * 1000 if message.expires_ms else None,
+        }
+
+    def _headers(self, message: MessageRecord) -> list[tuple[str, str]]:
+        block = message.headers
+        found = self._blocks.get(block)
+        if found is None:
+            if len(self._blocks) >= _KEPT_HEADER_BLOCKS:
+                self._blocks.clear()
+            found = self._blocks[block] = list(headers_map(block).items())
+        return found
+
+
+def _kind(user_record_type: int, queue_id: int | None) -> str:
+    if user_record_type == UserRecordType.ADD_MESSAGE:
+        return "body" if queue_id is None else "message"
+    return "reference" if user_record_type == UserRecordType.ADD_REF else "other"
+
+
+def _is_property(name: str) -> bool:
+    return name not in _STANDARD_HEADERS and not name.startswith(_BROKERS_OWN)
+
+
+def decode_bindings(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of BINDINGS, fetched as they are, in the columns of ``schemas.BINDINGS``."""
+    rows = [_binding(row) for row in batch.to_pylist()]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(BINDINGS))
+
+
+def _binding(row: dict[str, Any]) -> dict[str, Any]:
+    shared = {name: row[name] for name in ("seq", "id", "epoch", "written_at")}
+    if row["seq"] == ID_COUNTER_SEQ:
+        return shared | {"type": "counter"}
+    try:
+        binding = decode_binding(row["user_record_type"], row["record"], row["seq"])
+    except CorruptRecord as error:
+        return shared | {"type": "other", "corrupt": error.reason}
+    return (
+        shared | _of_address(binding)
+        if isinstance(binding, AddressBinding)
+        else (shared | _of_queue(binding))
+    )
+
+
+def _of_address(binding: AddressBinding) -> dict[str, Any]:
+    return {
+        "type": "address",
+        "name": binding.name,
+        "address": binding.name,
+        "routing_types": sorted(kind.value for kind in binding.routing_types),
+        "auto_created": binding.auto_created,
+    }
+
+
+def _of_queue(binding: QueueBinding) -> dict[str, Any]:
+    return {
+        "type": "queue",
+        "name": binding.name,
+        "address": binding.address,
+        "routing_types": [binding.routing_type.value],
+        "durable": binding.durable,
+        "max_consumers": binding.max_consumers,
+        "auto_created": binding.auto_created,
+    }

@@ -1,0 +1,25 @@
+"""What can go wrong in the pipeline; every error is an ``OrthiaError``."""
+
+# ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
+
+from config.errors import OrthiaError
+
+
+class PipelineError(OrthiaError):
+    """Root of the pipeline's errors."""
+
+
+class MissingRequirement(PipelineError):
+    """The extra ``orthia[pipeline]`` or Java is not installed."""
+
+
+class BadOption(PipelineError):
+    """An option of a data source cannot be used."""
+
+
+class MigrationRefused(PipelineError):
+    """A store is not in a state in which it may be copied, or copied into."""
+
+
+class MigrationFailed(PipelineError):
+    """What arrived is not what was sent, or the source changed meanwhile."""

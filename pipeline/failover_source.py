@@ -1,0 +1,177 @@
+"""``orthia.failover_log``: the table of a store, and JSON-lines files of any number of nodes.
+
+Options: ``url`` or ``config`` for the table FAILOVER_LOG; ``load(PATH)`` for files, where PATH may
+be a directory, a pattern such as ``logs/*.jsonl``, or several of these with commas between;
+``pair`` names the pair the events are of (default: its node id); ``numPartitions`` cuts the table.
+"""
+
+import glob
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from config.settings import DatabaseStoreSettings
+from nodemanager.failover_log import Entry
+from nodemanager.merge import entries_of_file, parse_entry
+from pipeline.errors import BadOption
+from pipeline.fetching import BATCH_ROWS, TIME, Column, Source, open_source
+from pipeline.journal_source import check_options, positive
+from pipeline.schemas import FAILOVER_LOG, arrow_schema
+from pipeline.store import OPTIONS, StoreReference
+
+_COLUMNS: Final = (
+    Column("id", pa.int64()),
+    Column("db_time", TIME),
+    Column("detail", pa.string()),
+)
+_ROWS_A_PARTITION: Final = 100_000
+_MAX_PARTITIONS: Final = 32
+
+
+class FailoverLogSource(DataSource):
+    """The data source; made anew in every worker from its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options; raises BadOption."""
+        check_options(options, {*OPTIONS, "pair", "numpartitions"})
+        self._store = None
+        if "url" in options or "config" in options:
+            self._store = StoreReference.from_options(options)
+        self._paths = options.get("path")
+        if self._store is None and self._paths is None:
+            raise BadOption(
+                "say where the failover log is: the option url or config for the table, load(PATH)"
+                " for files"
+            )
+        self._pair = options.get("pair")
+        self._partitions = positive(options, "numpartitions")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` takes."""
+        return "orthia.failover_log"
+
+    def schema(self) -> StructType:
+        """Return the columns."""
+        return FAILOVER_LOG
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        """Return the reader of a batch."""
+        return FailoverLogReader(self._store, self._paths, self._pair, self._partitions)
+
+
+class IdPartition(InputPartition):
+    """A range of rows of the table: ``first <= id < end``."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self.first = first
+        self.end = end
+
+
+class FilePartition(InputPartition):
+    """A file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class FailoverLogReader(DataSourceReader):
+    """Reads the table in ranges of its ids, and a file a task."""
+
+    def __init__(
+        self,
+        store: StoreReference | None,
+        paths: str | None = None,
+        pair: str | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._pair = pair
+        self._wanted_partitions = partitions
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges and files there are now; raises BadOption if a path has no file."""
+        found: list[InputPartition] = []
+        if self._paths is not None:
+            found += [FilePartition(str(path)) for path in find_files(self._paths)]
+        if self._store is not None:
+            settings = self._store.settings()
+            with open_source(settings) as source:
+                found += self._ranges(source, settings)
+        return found or [IdPartition(0, 0)]
+
+    def _ranges(self, source: Source, settings: DatabaseStoreSettings) -> Iterator[InputPartition]:
+        table = source.table(settings.failover_log_table_name)
+        ((first, last),) = source.rows(f"SELECT MIN(id), MAX(id) FROM {table}")  # noqa: S608
+        if first is None:
+            return
+        count = last - first + 1
+        parts = self._wanted_partitions or min(_MAX_PARTITIONS, 1 + count // _ROWS_A_PARTITION)
+        step = -(-count // parts)
+        for start in range(first, last + 1, step):
+            yield IdPartition(start, min(start + step, last + 1))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of a range or a file; a line that is no entry is passed over."""
+        if isinstance(partition, FilePartition):
+            yield from in_batches(entries_of_file(Path(partition.path)), self._pair)
+        elif isinstance(partition, IdPartition) and self._store is not None:
+            settings = self._store.settings()
+            with open_source(settings) as source:
+                table = source.table(settings.failover_log_table_name)
+                where = f"id >= {partition.first:d} AND id < {partition.end:d}"
+                yield from in_batches(table_entries(source, table, where), self._pair)
+
+
+def table_entries(source: Source, table: str, where: str) -> Iterator[Entry]:
+    """Yield the entries of the table's rows for which ``where`` holds."""
+    for batch in source.batches(_COLUMNS, f"FROM {table} WHERE {where}"):
+        for row in batch.to_pylist():
+            entry = parse_entry(row["detail"], f"{table} row {row['id']}", row["db_time"])
+            if entry is not None:
+                yield entry
+
+
+def in_batches(entries: Iterable[Entry], pair: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield entries as batches of ``orthia.failover_log``."""
+    schema = arrow_schema(FAILOVER_LOG)
+    rows: list[dict[str, Any]] = []
+    for entry in entries:
+        rows.append(_row(entry, pair))
+        if len(rows) >= BATCH_ROWS:
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            rows.clear()
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _row(entry: Entry, pair: str | None) -> dict[str, Any]:
+    return {
+        **vars(entry),
+        "pair": pair or entry.node_id,
+        "details": json.dumps(entry.details, ensure_ascii=False),
+    }
+
+
+def find_files(paths: str) -> list[Path]:
+    """Return the files that directories, patterns and names with commas between them stand for.
+
+    Raises BadOption for one that stands for none.
+    """
+    files: dict[Path, None] = {}
+    for text in filter(None, (part.strip() for part in paths.split(","))):
+        path = Path(text.removeprefix("file:"))
+        if path.is_dir():
+            found = sorted(path.rglob("*.jsonl"))
+        else:
+            found = [Path(name) for name in sorted(glob.glob(str(path)))]  # noqa: PTH207 - absolute
+        if not found:
+            raise BadOption(f"{text}: no failover log file there")
+        files |= dict.fromkeys(found)
+    return list(files)

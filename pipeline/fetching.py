@@ -1,0 +1,333 @@
+"""Reading tables as Arrow batches, by the fastest driver there is for each DBMS.
+
+PostgreSQL through ADBC, which takes the server's binary COPY straight into Arrow; SQLite through
+the standard library; MySQL and MariaDB through PyMySQL's streaming cursor. One statement is one
+snapshot. Only names that were validated, numbers and times are ever put into a statement.
+"""
+
+import gc
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any, Final
+
+import pyarrow as pa
+import pymysql
+import pymysql.cursors
+from psycopg2.extensions import make_dsn
+
+from config.dialects import Dialect
+from config.settings import DatabaseStoreSettings
+from database import (
+    PermanentStoreError,
+    StoreUnavailable,
+    fold_table_name,
+    translate_errors,
+)
+from database.sqltime import SQLITE_FORMAT
+
+FETCH_ROWS: Final = 2_000
+"""Rows one fetch of a DB-API cursor takes: measured, more is not faster and costs memory."""
+BATCH_ROWS: Final = 10_000
+"""Rows of one Arrow batch made from such fetches."""
+TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a statement's result."""
+
+    name: str
+    type: pa.DataType
+    expression: str | None = None
+    """What is selected; None selects the table's column of this name."""
+
+
+class Source(ABC):
+    """A read-only connection to one store; used by one thread."""
+
+    dialect: Dialect
+    _quote = '"'
+
+    @abstractmethod
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a small result; raises StoreError."""
+
+    @abstractmethod
+    def batches(self, columns: Sequence[Column], rest: str) -> Iterator[pa.RecordBatch]:
+        """Select ``columns`` from ``rest`` (``FROM ...``), batch by batch; raises StoreError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+    def table(self, name: str) -> str:
+        """Return the quoted name of a configured table; raises ConfigurationError."""
+        return f"{self._quote}{fold_table_name(self.dialect, name)}{self._quote}"
+
+    @abstractmethod
+    def time(self, instant: datetime) -> str:
+        """Return the literal of an instant, comparable with a column of times."""
+
+    def selected_time(self, expression: str) -> str:
+        """Return what a time is selected as, so that ``batches`` reads it."""
+        return expression
+
+    def _select(self, columns: Sequence[Column], rest: str) -> str:
+        parts = (
+            f"{self._expression(column)} AS {self._quote}{column.name}{self._quote}"
+            for column in columns
+        )
+        return f"SELECT {', '.join(parts)} {rest}"
+
+    def _expression(self, column: Column) -> str:
+        expression = column.expression or column.name
+        return self.selected_time(expression) if column.type == TIME else expression
+
+
+@contextmanager
+def open_source(settings: DatabaseStoreSettings) -> Iterator[Source]:
+    """Connect to a store for reading; raises StoreError."""
+    match settings.jdbc_connection_url.dialect:
+        case Dialect.POSTGRESQL:
+            source: Source = PostgresqlSource(settings)
+        case Dialect.MYSQL:
+            source = MysqlSource(settings)
+        case Dialect.SQLITE:
+            source = SqliteSource(settings)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def _connect_arguments(settings: DatabaseStoreSettings) -> dict[str, Any]:
+    """Return what SQLAlchemy would call the driver with, password included."""
+    url = settings.jdbc_connection_url.sqlalchemy_url
+    if settings.jdbc_user is not None:
+        url = url.set(username=settings.jdbc_user)
+    _, arguments = url.get_dialect()().create_connect_args(url)
+    if settings.jdbc_password is not None:
+        arguments["password"] = settings.jdbc_password.reveal()
+    return dict(arguments)
+
+
+class PostgresqlSource(Source):
+    """ADBC."""
+
+    dialect = Dialect.POSTGRESQL
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        arguments = _connect_arguments(settings)
+        given = arguments.pop("options", "")
+        seconds = settings.jdbc_network_timeout / 1000
+        dsn = make_dsn(
+            connect_timeout=ceil(seconds),
+            tcp_user_timeout=settings.jdbc_network_timeout,
+            application_name="orthia pipeline",
+            options=f"{given} -c TimeZone=UTC -c default_transaction_read_only=on".strip(),
+            **arguments,
+        )
+        # Not above: it takes pandas along, half a second in each worker that does not need it.
+        from adbc_driver_postgresql import dbapi
+
+        with _adbc_errors("connect the pipeline", connecting=True):
+            self._connection = dbapi.connect(dsn, autocommit=True)
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """See ``Source``."""
+        with _adbc_errors("read the store"), self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def batches(self, columns: Sequence[Column], rest: str) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        schema = pa.schema([(column.name, column.type) for column in columns])
+        with _adbc_errors("read the store"), self._connection.cursor() as cursor:
+            cursor.execute(self._select(columns, rest))
+            for batch in cursor.fetch_record_batch():
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    def time(self, instant: datetime) -> str:
+        """See ``Source``."""
+        return f"timestamptz '{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}+00'"
+
+    def close(self) -> None:
+        """See ``Source``."""
+        self._connection.close()
+
+
+@contextmanager
+def _adbc_errors(what: str, *, connecting: bool = False) -> Iterator[None]:
+    from adbc_driver_manager import AdbcStatusCode, Error
+
+    try:
+        yield
+    except Error as error:
+        lost = error.status_code in (AdbcStatusCode.IO, AdbcStatusCode.TIMEOUT)
+        if lost and (connecting or not error.sqlstate):
+            raise StoreUnavailable(f"{what}: {_one_line(error)}") from error
+        raise PermanentStoreError(f"{what}: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _CursorSource(Source):
+    """What is read row by row, and made into columns."""
+
+    def batches(self, columns: Sequence[Column], rest: str) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        schema = pa.schema([(column.name, column.type) for column in columns])
+        with translate_errors("read the store"), self._cursor() as cursor:
+            cursor.execute(self._select(columns, rest))
+            while True:
+                fetched = _fetch(cursor)
+                if not fetched:
+                    return
+                by_column = zip(*fetched, strict=True)
+                arrays = [
+                    self._array(values, column.type)
+                    for values, column in zip(by_column, columns, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+        if kind == TIME:
+            return self._times(values)
+        return pa.array(values, kind)
+
+    @abstractmethod
+    def _times(self, values: Sequence[Any]) -> pa.Array:
+        """Make what ``selected_time`` selects into an array."""
+
+    @abstractmethod
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        """Give a cursor that does not read everything at once."""
+
+
+def _fetch(cursor: Any) -> list[tuple[Any, ...]]:
+    """Fetch a batch of rows.
+
+    The collector would go through all of the new tuples, again and again, and find nothing.
+    """
+    rows: list[tuple[Any, ...]] = []
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        while len(rows) < BATCH_ROWS and (more := cursor.fetchmany(FETCH_ROWS)):
+            rows += more
+    finally:
+        if enabled:
+            gc.enable()
+    return rows
+
+
+class SqliteSource(_CursorSource):
+    """The standard library's sqlite3, on a file opened for reading only."""
+
+    dialect = Dialect.SQLITE
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        path = settings.jdbc_connection_url.sqlite_path
+        if path is None or not path.exists():
+            raise StoreUnavailable(f"connect the pipeline: there is no database {path}")
+        with translate_errors("connect the pipeline"):
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=settings.jdbc_network_timeout / 1000,
+                isolation_level=None,
+            )
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """See ``Source``."""
+        with translate_errors("read the store"):
+            return self._connection.execute(statement).fetchall()
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        cursor = self._connection.cursor()
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+    def _times(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array(values, pa.string()).cast(TIME)
+
+    def time(self, instant: datetime) -> str:
+        """See ``Source``."""
+        return f"'{instant.astimezone(UTC).strftime(SQLITE_FORMAT)}'"
+
+    def close(self) -> None:
+        """See ``Source``."""
+        self._connection.close()
+
+
+class MysqlSource(_CursorSource):
+    """PyMySQL, which has no C code; its streaming cursor keeps memory flat."""
+
+    dialect = Dialect.MYSQL
+    _quote = "`"
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        arguments = _connect_arguments(settings)
+        if isinstance(arguments.get("password"), str):
+            # As bytes: PyMySQL would encode text as Latin-1, which not every password is.
+            arguments["password"] = arguments["password"].encode()
+        seconds = settings.jdbc_network_timeout / 1000
+        with translate_errors("connect the pipeline"):
+            self._connection = pymysql.connect(
+                **{
+                    "charset": "utf8mb4",
+                    **arguments,
+                    "connect_timeout": seconds,
+                    "read_timeout": seconds,
+                    "program_name": "orthia pipeline",
+                    "autocommit": True,
+                    "init_command": "SET SESSION TRANSACTION READ ONLY",
+                }
+            )
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """See ``Source``."""
+        with translate_errors("read the store"), self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        # Any: what cuts a result off has no public name in PyMySQL.
+        connection: Any = self._connection
+        cursor: Any = connection.cursor(pymysql.cursors.SSCursor)
+        try:
+            yield cursor
+        except BaseException:
+            # Closing the cursor would read the rest of the result: a million rows, perhaps.
+            connection._force_close()  # noqa: SLF001
+            cursor._result.unbuffered_active = False  # noqa: SLF001 - else it reads on, and fails
+            raise
+        cursor.close()
+
+    def selected_time(self, expression: str) -> str:
+        """See ``Source``."""
+        return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {expression})"
+
+    def _times(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array(values, pa.int64()).cast(pa.timestamp("us")).cast(TIME)
+
+    def time(self, instant: datetime) -> str:
+        """See ``Source``."""
+        return f"'{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"
+
+    def close(self) -> None:
+        """See ``Source``."""
+        if self._connection.open:
+            self._connection.close()

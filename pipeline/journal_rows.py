@@ -1,0 +1,237 @@
+"""Reading MESSAGES and BINDINGS in ranges of ``seq``: the statements, and what cuts the ranges.
+
+``seq`` is given out by one fenced writer, so a range that lies below the highest committed one is
+complete for ever: rows only leave it. Ranges begin where a message begins: a body and its
+references, which have consecutive ``seq``, are always read by one statement, hence as of one
+instant, and a reader on a running broker never sees a reference without its body.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from config.settings import DatabaseStoreSettings
+from journal.codec import QueueBinding, decode_queue_binding
+from journal.errors import CorruptRecord
+from journal.records import UserRecordType
+from pipeline.fetching import TIME, Column, Source
+
+LAST_SEQ: Final = 2**63 - 1
+_PROBES_A_PARTITION: Final = 8
+_ROWS_A_PARTITION: Final = 250_000
+_MAX_PARTITIONS: Final = 64
+
+_TYPES: Final = {
+    "seq": pa.int64(),
+    "id": pa.int64(),
+    "record_type": pa.int16(),
+    "user_record_type": pa.int16(),
+    "tx_id": pa.int64(),
+    "queue_id": pa.int64(),
+    "epoch": pa.int64(),
+    "written_at": TIME,
+    "record": pa.binary(),
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison that the database makes: ``column operator value``, or one of the values."""
+
+    column: str
+    operator: str
+    """``=``, ``<``, ``<=``, ``>``, ``>=`` or ``IN``."""
+    values: tuple[Any, ...]
+
+    def sql(self, source: Source, queue_ids: dict[str, list[int]]) -> str:
+        """Return it for the WHERE clause; a queue's name stands for the ids it has had."""
+        column, values, operator = self.column, self.values, self.operator
+        if column == "queue":
+            column, operator = "queue_id", "IN"
+            values = tuple(one for name in values for one in queue_ids.get(name, []))
+        literals = [self._literal(source, value) for value in values]
+        if operator != "IN":
+            return f"m.{column} {operator} {literals[0]}"
+        return f"m.{column} IN ({', '.join(literals)})" if literals else "1 = 0"
+
+    @staticmethod
+    def _literal(source: Source, value: object) -> str:
+        return source.time(value) if isinstance(value, datetime) else f"{value:d}"
+
+
+@dataclass(frozen=True)
+class SeqRange:
+    """Rows with ``first <= seq < end``."""
+
+    first: int
+    end: int
+
+
+def column(name: str) -> Column:
+    """Return a column of MESSAGES; ``size`` and ``body_record`` are computed by the database."""
+    match name:
+        case "size":
+            return Column("size", pa.int64(), "LENGTH(m.record)")
+        case _:
+            return Column(name, _TYPES[name], f"m.{name}")
+
+
+def body_column(table: str) -> Column:
+    """Return the body's record of a row that is a reference, looked up by key; else NULL."""
+    reference = int(UserRecordType.ADD_REF)
+    lookup = f"SELECT b.record FROM {table} b WHERE b.seq = m.id"  # noqa: S608 - a validated name
+    return Column(
+        "body_record",
+        pa.binary(),
+        f"CASE WHEN m.user_record_type = {reference} THEN ({lookup}) END",
+    )
+
+
+def select_rows(
+    source: Source,
+    settings: DatabaseStoreSettings,
+    names: Sequence[str],
+    seqs: SeqRange,
+    conditions: Sequence[Condition] = (),
+    queue_ids: dict[str, list[int]] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read columns of MESSAGES; raises StoreError."""
+    table = source.table(settings.message_table_name)
+    columns = [body_column(table) if name == "body_record" else column(name) for name in names]
+    tests = [f"m.seq >= {seqs.first:d}", f"m.seq < {seqs.end:d}"]
+    tests += [condition.sql(source, queue_ids or {}) for condition in conditions]
+    return source.batches(columns, f"FROM {table} m WHERE {' AND '.join(tests)}")
+
+
+def last_seq(source: Source, settings: DatabaseStoreSettings) -> int:
+    """Return the highest seq in MESSAGES, 0 if it is empty; raises StoreError."""
+    table = source.table(settings.message_table_name)
+    ((found,),) = source.rows(f"SELECT MAX(seq) FROM {table}")  # noqa: S608
+    return int(found or 0)
+
+
+def plan_ranges(
+    source: Source,
+    settings: DatabaseStoreSettings,
+    partitions: int | None,
+    conditions: Sequence[Condition] = (),
+    *,
+    within: SeqRange = SeqRange(0, LAST_SEQ),
+) -> list[SeqRange]:
+    """Cut the rows there are now into ranges of about the same size; raises StoreError.
+
+    Ids are reserved in blocks, so there may be a gap of a million at each takeover: where rows
+    begin and end is asked by probes of the primary key, never by counting.
+    """
+    table = source.table(settings.message_table_name)
+    tests = [f"m.seq >= {within.first:d}", f"m.seq < {within.end:d}"]
+    tests += [one.sql(source, {}) for one in conditions if one.column == "seq"]
+    where = " AND ".join(tests)
+    ((first, last),) = source.rows(
+        f"SELECT MIN(m.seq), MAX(m.seq) FROM {table} m WHERE {where}"  # noqa: S608
+    )
+    if first is None:
+        return []
+    # The references of a body that a filter on seq cuts off are read all the same.
+    wanted = partitions or min(_MAX_PARTITIONS, 1 + (last - first) // _ROWS_A_PARTITION)
+    if wanted <= 1:
+        return [SeqRange(first, last + 1)]
+    return _balanced(_all_stretches(source, table, _Stretch(first, last), wanted), wanted)
+
+
+class _Stretch(NamedTuple):
+    """Rows from one that begins a message to the last one before a gap, or before the next."""
+
+    first: int
+    last: int
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first + 1
+
+
+def _all_stretches(source: Source, table: str, whole: _Stretch, wanted: int) -> list[_Stretch]:
+    """Cut ``whole`` so finely that ``wanted`` ranges of about one size can be made of it."""
+    rough = _stretches(source, table, whole, wanted * _PROBES_A_PARTITION)
+    # What is left without the gaps may be little of the whole.
+    fair = sum(stretch.width for stretch in rough) / wanted / 2
+    return [
+        part
+        for stretch in rough
+        for part in (
+            _stretches(source, table, stretch, ceil(stretch.width / fair))
+            if stretch.width > fair
+            else [stretch]
+        )
+    ]
+
+
+def _stretches(source: Source, table: str, whole: _Stretch, count: int) -> list[_Stretch]:
+    step = max(1, whole.width // count)
+    # Not one more than asked for: the first stretch begins without a probe.
+    probes = range(whole.first + step, whole.last + 1, step)[: count - 1]
+    if not probes:
+        return [whole]
+    # A row's id is the seq at which its message begins.
+    parts = (
+        f"(SELECT id FROM {table} WHERE seq >= {probe:d} ORDER BY seq LIMIT 1),"  # noqa: S608
+        f" (SELECT MAX(seq) FROM {table} WHERE seq < {probe:d})"
+        for probe in probes
+    )
+    (answers,) = source.rows(f"SELECT {', '.join(parts)}")
+    before: dict[int, int] = {}
+    """Where each stretch but the first begins, and where the rows before it end."""
+    for start, end in zip(answers[::2], answers[1::2], strict=True):
+        if start is not None and whole.first < start <= whole.last:
+            before.setdefault(int(start), min(int(end), int(start) - 1))
+    begins = sorted(before)
+    return [
+        _Stretch(first, last)
+        for first, last in zip(
+            [whole.first, *begins], [*(before[one] for one in begins), whole.last], strict=True
+        )
+    ]
+
+
+def _balanced(stretches: Sequence[_Stretch], count: int) -> list[SeqRange]:
+    share = sum(stretch.width for stretch in stretches) / count
+    begins = [stretches[0].first]
+    filled = 0
+    for stretch in stretches:
+        if filled >= share * len(begins):
+            begins.append(stretch.first)
+        filled += stretch.width
+    return [
+        SeqRange(first, end)
+        for first, end in zip(begins, [*begins[1:], stretches[-1].last + 1], strict=True)
+    ]
+
+
+def queue_names(source: Source, settings: DatabaseStoreSettings) -> dict[int, str]:
+    """Return the queues that are bound, by id; one whose record is corrupt is left out."""
+    table = source.table(settings.bindings_table_name)
+    kind = int(UserRecordType.QUEUE_BINDING)
+    names: dict[int, str] = {}
+    for seq, record in source.rows(
+        f"SELECT seq, record FROM {table} WHERE user_record_type = {kind}"  # noqa: S608
+    ):
+        binding = _queue(seq, bytes(record))
+        if binding is not None:
+            names[seq] = binding.name
+    return names
+
+
+def _queue(seq: int, record: bytes) -> QueueBinding | None:
+    try:
+        return decode_queue_binding(record, seq)
+    except CorruptRecord:
+        return None
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """Return the instant so many milliseconds after 1970, UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

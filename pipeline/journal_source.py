@@ -1,0 +1,211 @@
+"""``orthia.journal``: MESSAGES and BINDINGS as DataFrames.
+
+Options: ``url`` or ``config`` say where the store is, ``table`` is ``messages`` (default) or
+``bindings``, ``columns`` names what is wanted (nothing is decoded that is not), ``numPartitions``
+how many tasks read. What the database leaves out by itself is said by options too: ``minSeq`` and
+``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since`` (included) and ``until`` (not
+included) by the time a row was written, ``queue``: a name, or a JSON list of names.
+
+It does not take the filters of a DataFrame: Spark 4.3 keeps the filters pushed into a Python data
+source with the DataFrame they were first used on, and answers later questions to it with them in
+force (``df.filter("seq > 50").count()`` changes what ``df.count()`` says). Spark applies those
+filters itself, to what the options let through.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from config.settings import DatabaseStoreSettings
+from pipeline.decoding import Decoder, decode_bindings, needed
+from pipeline.errors import BadOption
+from pipeline.fetching import Source, open_source
+from pipeline.journal_rows import (
+    Condition,
+    SeqRange,
+    column,
+    plan_ranges,
+    queue_names,
+    select_rows,
+)
+from pipeline.schemas import BINDINGS, JOURNAL, arrow_schema, subset
+from pipeline.store import OPTIONS, StoreReference
+
+_BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
+
+
+class JournalSource(DataSource):
+    """The data source; made anew in every worker from its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options; raises BadOption."""
+        self._store = StoreReference.from_options(options)
+        self._table = options.get("table", "messages").lower()
+        if self._table not in ("messages", "bindings"):
+            raise BadOption(
+                f"option table: {self._table!r} is no table of a journal; expected messages or"
+                " bindings"
+            )
+        self._columns = options.get("columns")
+        self._partitions = positive(options, "numpartitions")
+        self._conditions = conditions_of(options)
+        check_options(options, {*OPTIONS, *_CONDITIONS, "table", "columns", "numpartitions"})
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` takes."""
+        return "orthia.journal"
+
+    def schema(self) -> StructType:
+        """Return the wanted columns."""
+        if self._table == "bindings":
+            return BINDINGS
+        return subset(JOURNAL, self._columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch."""
+        if self._table == "bindings":
+            return BindingsReader(self._store)
+        return JournalReader(self._store, schema.fieldNames(), self._partitions, self._conditions)
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, seqs: SeqRange) -> None:
+        self.seqs = seqs
+
+
+class JournalReader(DataSourceReader):
+    """Reads MESSAGES in ranges of seq; holds no connection, so it can be pickled."""
+
+    def __init__(
+        self,
+        store: StoreReference,
+        columns: Sequence[str],
+        partitions: int | None = None,
+        conditions: Sequence[Condition] = (),
+    ) -> None:
+        self._store = store
+        self._columns = list(columns)
+        self._wanted_partitions = partitions
+        self._conditions = list(conditions)
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the rows there are now."""
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            ranges = plan_ranges(source, settings, self._wanted_partitions, self._conditions)
+        # Spark asks for at least one; this one is empty.
+        return [RangePartition(seqs) for seqs in ranges or [SeqRange(0, 0)]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range."""
+        if not isinstance(partition, RangePartition):
+            raise TypeError(f"{partition!r} is no range of this reader")
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            yield from read_range(source, settings, self._columns, partition.seqs, self._conditions)
+
+
+class BindingsReader(DataSourceReader):
+    """Reads BINDINGS, which is small, whole."""
+
+    def __init__(self, store: StoreReference) -> None:
+        self._store = store
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield every binding."""
+        settings = self._store.settings()
+        with open_source(settings) as source:
+            columns = [column(name) for name in _BINDING_COLUMNS]
+            table = source.table(settings.bindings_table_name)
+            for batch in source.batches(columns, f"FROM {table} m"):
+                yield decode_bindings(batch)
+
+
+def read_range(
+    source: Source,
+    settings: DatabaseStoreSettings,
+    columns: Sequence[str],
+    seqs: SeqRange,
+    conditions: Sequence[Condition] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted columns of a range, decoded as far as they need to be."""
+    by_name = any(condition.column == "queue" for condition in conditions)
+    queues = queue_names(source, settings) if by_name or "queue" in columns else {}
+    ids: dict[str, list[int]] = {}
+    for queue_id, name in queues.items():
+        ids.setdefault(name, []).append(queue_id)
+    decoder = Decoder(arrow_schema(subset(JOURNAL, ",".join(columns))), queues)
+    for batch in select_rows(source, settings, needed(columns), seqs, conditions, ids):
+        yield decoder.decode(batch)
+
+
+def _integer(text: str) -> tuple[int]:
+    return (int(text),)
+
+
+def _instant(text: str) -> tuple[datetime]:
+    instant = datetime.fromisoformat(text)
+    return (instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC),)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    if not text.lstrip().startswith("["):
+        return (text,)
+    names = json.loads(text)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(text)
+    return tuple(names)
+
+
+_Read = Callable[[str], tuple[Any, ...]]
+_CONDITIONS: Final[Mapping[str, tuple[str, str, _Read, str]]] = {
+    "minseq": ("seq", ">=", _integer, "a number"),
+    "maxseq": ("seq", "<=", _integer, "a number"),
+    "minepoch": ("epoch", ">=", _integer, "a number"),
+    "maxepoch": ("epoch", "<=", _integer, "a number"),
+    "since": ("written_at", ">=", _instant, "a time such as 2026-01-31T12:00:00Z"),
+    "until": ("written_at", "<", _instant, "a time such as 2026-01-31T12:00:00Z"),
+    "queue": ("queue", "IN", _names, "a queue's name, or a JSON list of names"),
+}
+"""Options that restrict what is read, in lower case: column, operator, and how it is read."""
+
+
+def conditions_of(options: Mapping[str, str]) -> list[Condition]:
+    """Return the conditions that options put on rows; raises BadOption."""
+    found = []
+    for option, (name, operator, read, expected) in _CONDITIONS.items():
+        text = options.get(option)
+        if text is not None:
+            try:
+                found.append(Condition(name, operator, read(text)))
+            except ValueError:
+                raise BadOption(f"option {option}: {text!r} is not {expected}") from None
+    return found
+
+
+def positive(options: Mapping[str, str], name: str) -> int | None:
+    """Return an option that is a number of at least 1; raises BadOption."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise BadOption(f"option {name}: {text!r} is not a number of at least 1")
+    return int(text)
+
+
+def check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raise BadOption for an option nobody reads; Spark's own ``path`` is passed over."""
+    unknown = {name.lower() for name in options} - {*known, "path"}
+    if unknown:
+        raise BadOption(
+            f"unknown option {', '.join(sorted(unknown))}; expected one of"
+            f" {', '.join(sorted(known))}"
+        )

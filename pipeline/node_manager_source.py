@@ -1,0 +1,74 @@
+"""``orthia.node_manager``: who holds which lock of a pair now.
+
+Options: ``url`` or ``config`` say where the store is; ``pair`` names it (default: its node id).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from database import Database
+from nodemanager.lease import LockStatus, NodeManagerStatus
+from nodemanager.sql_store import SqlNodeManagerStore
+from pipeline.journal_source import check_options
+from pipeline.schemas import NODE_MANAGER, arrow_schema
+from pipeline.store import OPTIONS, StoreReference
+
+
+class NodeManagerSource(DataSource):
+    """The data source; made anew in every worker from its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options; raises BadOption."""
+        check_options(options, {*OPTIONS, "pair"})
+        self._store = StoreReference.from_options(options)
+        self._pair = options.get("pair")
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` takes."""
+        return "orthia.node_manager"
+
+    def schema(self) -> StructType:
+        """Return the columns."""
+        return NODE_MANAGER
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        """Return the reader."""
+        return NodeManagerReader(self._store, self._pair)
+
+
+class NodeManagerReader(DataSourceReader):
+    """Reads NODE_MANAGER_STORE in one statement."""
+
+    def __init__(self, store: StoreReference, pair: str | None = None) -> None:
+        self._store = store
+        self._pair = pair
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield a row for each lock."""
+        settings = self._store.settings()
+        database = Database.from_settings(settings)
+        try:
+            status = SqlNodeManagerStore(database, settings, database.engine).status()
+        finally:
+            database.dispose()
+        rows = [self._row(status, lock) for lock in (status.live, status.backup)]
+        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(NODE_MANAGER))
+
+    def _row(self, status: NodeManagerStatus, lock: LockStatus) -> dict[str, Any]:
+        return {
+            "pair": self._pair or status.node_id,
+            "node_id": status.node_id,
+            "state": status.state.value,
+            "lock": lock.lock.name.lower(),
+            "holder_id": lock.holder_id,
+            "token": lock.token,
+            "expires_at": lock.expiration_time,
+            "held": lock.is_held,
+            "fence_token": status.fence_token,
+            "database_time": status.database_time,
+        }

@@ -1,0 +1,77 @@
+"""What the pipeline needs beside Orthia itself, and what to do when it is not there."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from pipeline.errors import MissingRequirement
+
+MINIMUM_JAVA: Final = 17
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql")
+_JVM_DIRECTORY: Final = Path("/usr/lib/jvm")
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_ANSWER_SECONDS: Final = 30
+
+
+def require_extra() -> None:
+    """Raise MissingRequirement, with the command that installs them, if packages are missing."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingRequirement(
+            f"the data pipeline needs {', '.join(missing)}, which a broker does not: install them"
+            " with `pip install 'orthia[pipeline]'` (from a source tree:"
+            " `pip install '.[pipeline]'`)"
+        )
+
+
+def java_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the home of a Java that Spark can run on.
+
+    JAVA_HOME first, then ``java`` on the PATH, then what Debian and Ubuntu install. Raises
+    MissingRequirement.
+    """
+    found: list[str] = []
+    for home in _candidates(environment):
+        version = _java_version(home / "bin" / "java")
+        if version is not None and version >= MINIMUM_JAVA:
+            return home
+        if version is not None:
+            found.append(f"{home} has Java {version}")
+    seen = f" ({'; '.join(found)})" if found else ""
+    raise MissingRequirement(
+        f"the data pipeline runs on Spark, which needs Java {MINIMUM_JAVA} or newer, and none was"
+        f" found{seen}: install it with `sudo apt-get install openjdk-17-jre-headless`, or set"
+        " JAVA_HOME"
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    configured = environment.get("JAVA_HOME")
+    if configured:
+        yield Path(configured)
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    if on_path is not None:
+        yield Path(on_path).resolve().parent.parent
+    if _JVM_DIRECTORY.is_dir():
+        yield from sorted(path for path in _JVM_DIRECTORY.iterdir() if path.is_dir())
+
+
+def _java_version(java: Path) -> int | None:
+    try:
+        answer = subprocess.run(  # noqa: S603 - the operator's own Java
+            [str(java), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_ANSWER_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    matched = _VERSION.search(answer.stderr)
+    return int(matched[1]) if matched is not None else None

@@ -1,0 +1,146 @@
+"""The columns of the data sources: one home for their names, types and meaning."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.errors import BadOption
+
+_HEADERS: Final = MapType(StringType(), StringType())
+
+JOURNAL: Final = StructType(
+    [
+        StructField("seq", LongType()),
+        StructField("id", LongType()),
+        StructField("kind", StringType()),
+        StructField("queue_id", LongType()),
+        StructField("queue", StringType()),
+        StructField("epoch", LongType()),
+        StructField("written_at", TimestampType()),
+        StructField("size", LongType()),
+        StructField("address", StringType()),
+        StructField("headers", _HEADERS),
+        StructField("properties", _HEADERS),
+        StructField("body", BinaryType()),
+        StructField("priority", IntegerType()),
+        StructField("timestamp", TimestampType()),
+        StructField("expires", TimestampType()),
+        StructField("corrupt", StringType()),
+        StructField("record_type", ShortType()),
+        StructField("user_record_type", ShortType()),
+        StructField("tx_id", LongType()),
+        StructField("record", BinaryType()),
+    ]
+)
+"""MESSAGES. ``kind`` is ``message`` (of one queue), ``body`` (shared), ``reference`` (one queue's
+share of a body) or ``other``; ``size`` is that of the stored record; ``corrupt`` says why a record
+cannot be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
+
+BINDINGS: Final = StructType(
+    [
+        StructField("seq", LongType()),
+        StructField("id", LongType()),
+        StructField("type", StringType()),
+        StructField("name", StringType()),
+        StructField("address", StringType()),
+        StructField("routing_types", ArrayType(StringType())),
+        StructField("durable", BooleanType()),
+        StructField("max_consumers", IntegerType()),
+        StructField("auto_created", BooleanType()),
+        StructField("epoch", LongType()),
+        StructField("written_at", TimestampType()),
+        StructField("corrupt", StringType()),
+    ]
+)
+"""BINDINGS. ``type`` is ``queue``, ``address``, ``other``, or ``counter``: the row whose ``id`` is
+the highest id that may have been given out. ``seq`` is the id of the queue or address."""
+
+FAILOVER_LOG: Final = StructType(
+    [
+        StructField("pair", StringType()),
+        StructField("db_time", TimestampType()),
+        StructField("node_time", TimestampType()),
+        StructField("node_id", StringType()),
+        StructField("node_name", StringType()),
+        StructField("holder_id", StringType()),
+        StructField("role", StringType()),
+        StructField("code", StringType()),
+        StructField("level", StringType()),
+        StructField("event", StringType()),
+        StructField("lock", StringType()),
+        StructField("token", LongType()),
+        StructField("event_seq", LongType()),
+        StructField("message", StringType()),
+        StructField("details", StringType()),
+    ]
+)
+"""The failover log, as a node writes it. ``pair`` is what the reader was told to call the pair,
+else its node id; ``details`` is JSON."""
+
+NODE_MANAGER: Final = StructType(
+    [
+        StructField("pair", StringType()),
+        StructField("node_id", StringType()),
+        StructField("state", StringType()),
+        StructField("lock", StringType()),
+        StructField("holder_id", StringType()),
+        StructField("token", LongType()),
+        StructField("expires_at", TimestampType()),
+        StructField("held", BooleanType()),
+        StructField("fence_token", LongType()),
+        StructField("database_time", TimestampType()),
+    ]
+)
+"""NODE_MANAGER_STORE, one row for each lock, as it was at ``database_time``."""
+
+RAW: Final = (
+    "seq",
+    "id",
+    "record_type",
+    "user_record_type",
+    "tx_id",
+    "queue_id",
+    "epoch",
+    "written_at",
+    "record",
+)
+"""The columns of the table MESSAGES itself: reading these decodes nothing."""
+
+
+def subset(schema: StructType, columns: str | None) -> StructType:
+    """Return the part of ``schema`` an option ``columns`` names; raises BadOption."""
+    if columns is None:
+        return schema
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    unknown = [name for name in names if name not in schema.fieldNames()]
+    if unknown or not names:
+        raise BadOption(
+            f"option columns: {', '.join(unknown) or 'nothing'} is not among the columns"
+            f" {', '.join(schema.fieldNames())}"
+        )
+    return StructType([schema[name] for name in names])
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return exactly what Spark expects of a batch of ``schema``."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def names_of(schema: StructType) -> Sequence[str]:
+    """Return the names of the columns, in order."""
+    return schema.fieldNames()

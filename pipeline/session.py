@@ -1,0 +1,85 @@
+"""The one place a Spark session is made for Orthia, and the data sources are added to one.
+
+In a notebook or a ``spark-submit`` of your own, where there is a session already::
+
+    from pipeline.session import register
+    register(spark)
+    spark.read.format("orthia.journal").option("url", "postgresql://orthia@db/orthia").load()
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.failover_source import FailoverLogSource
+from pipeline.journal_source import JournalSource
+from pipeline.node_manager_source import NodeManagerSource
+from pipeline.requirements import java_home
+from pipeline.store import PASSWORD_VARIABLE
+
+LOCAL: Final = "local[*]"
+DATA_SOURCES: Final = (JournalSource, FailoverLogSource, NodeManagerSource)
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+_NEEDED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""What the data sources and jobs rely on; set in a user's own session, too."""
+
+
+def build_session(
+    master: str = LOCAL,
+    *,
+    settings: Mapping[str, str] | None = None,
+    passwords: Mapping[str, str] | None = None,
+    progress: bool = False,
+) -> SparkSession:
+    """Start Spark, or join the session there is, with Orthia's data sources in it.
+
+    ``settings`` are Spark's own and win; ``passwords`` are given to the workers as environment
+    variables of these names; ``progress`` shows Spark's bar on standard error. Raises
+    MissingRequirement when there is no Java.
+    """
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    wanted = {
+        **_NEEDED,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(progress).lower(),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }
+    if master.startswith("local"):
+        # Nothing outside this machine has to reach a local session, so nothing can.
+        wanted |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+        }
+    builder = SparkSession.builder.appName("orthia").master(master)
+    for key, value in {**wanted, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark, passwords)
+    return spark
+
+
+def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) -> None:
+    """Add Orthia's data sources to ``spark``; call it again after a password has changed.
+
+    The workers get ORTHIA_JDBC_PASSWORD of this process, and ``passwords`` by the names of
+    variables, in their environment: nowhere in a plan, a log or the web page of Spark.
+    """
+    for key, value in _NEEDED.items():
+        spark.conf.set(key, value)
+    given = dict(passwords or {})
+    if PASSWORD_VARIABLE in os.environ:
+        given.setdefault(PASSWORD_VARIABLE, os.environ[PASSWORD_VARIABLE])
+    spark.sparkContext.environment.update(given)
+    for source in DATA_SOURCES:
+        spark.dataSource.register(source)

@@ -1,0 +1,56 @@
+"""What the pipeline's tests share: one Spark session, and journals made without a broker."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from config.settings import DatabaseStoreSettings
+from pipeline.session import build_session
+from pipeline.store import StoreReference
+from tests.journal.support import SqlJournalStore
+from tests.support.servers import PASSWORD
+
+_QUICK_START = {
+    "spark.sql.shuffle.partitions": "2",
+    # A test's data is small: compiling what to do with it takes longer than doing it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+PASSWORD_VARIABLE = "ORTHIA_TEST_PASSWORD"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Give the one local session of all tests."""
+    options = os.environ.get("JDK_JAVA_OPTIONS")
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    try:
+        session = build_session(
+            "local[2]", settings=_QUICK_START, passwords={PASSWORD_VARIABLE: PASSWORD}
+        )
+    finally:
+        os.environ.pop("JDK_JAVA_OPTIONS")
+        if options is not None:
+            os.environ["JDK_JAVA_OPTIONS"] = options
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def store(store_settings: DatabaseStoreSettings) -> Iterator[SqlJournalStore]:
+    """Give an empty migrated database on every DBMS."""
+    opened = SqlJournalStore(store_settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reference(store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch) -> StoreReference:
+    """Give the name of ``store`` as a reader takes it; the password is in the environment."""
+    found, password = StoreReference.of(store.settings, PASSWORD_VARIABLE)
+    if password is not None:
+        monkeypatch.setenv(PASSWORD_VARIABLE, password)
+    return found

@@ -1,0 +1,262 @@
+"""The readers of the data sources, without a JVM, on every DBMS."""
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceReader
+
+from config.settings import RoutingType
+from journal import JournalLimits, QueueBinding
+from journal.unit import Unit
+from pipeline.errors import BadOption
+from pipeline.failover_source import FailoverLogReader, FailoverLogSource
+from pipeline.journal_source import BindingsReader, JournalReader, JournalSource, conditions_of
+from pipeline.node_manager_source import NodeManagerReader
+from pipeline.schemas import JOURNAL, RAW, arrow_schema, subset
+from pipeline.store import StoreReference
+from tests.cli.test_failover_log import entry
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.support.servers import PASSWORD
+
+
+def read(reader: DataSourceReader) -> list[dict[str, Any]]:
+    """Read everything as Spark does: the reader pickled, partition by partition."""
+    travelled: DataSourceReader = pickle.loads(pickle.dumps(reader))
+    rows: list[dict[str, Any]] = []
+    for partition in reader.partitions():
+        for batch in travelled.read(pickle.loads(pickle.dumps(partition))):
+            assert isinstance(batch, pa.RecordBatch)
+            rows += batch.to_pylist()
+    return rows
+
+
+def fill(store: SqlJournalStore) -> None:
+    """Store two queues, three messages of one queue each, and one of both."""
+    journal = store.open()
+    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
+        journal.add_binding(QueueBinding(queue_id, name, "shop", RoutingType.MULTICAST))
+    store.append(journal, "one", "two")
+    store.append(journal, "three", queue=OTHER_QUEUE)
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    journal.append_unit(unit)
+    store.settle(journal)
+
+
+def test_messages_are_decoded(store: SqlJournalStore, reference: StoreReference) -> None:
+    """A row shows its queue, address, headers and body; a reference those of its body."""
+    fill(store)
+    rows = read(JournalReader(reference, JOURNAL.fieldNames()))
+    assert [(row["kind"], row["queue"], row["body"]) for row in rows] == [
+        ("message", "orders", b"one"),
+        ("message", "orders", b"two"),
+        ("message", "audit", b"three"),
+        ("body", None, b"both"),
+        ("reference", "orders", b"both"),
+        ("reference", "audit", b"both"),
+    ]
+    first = rows[0]
+    assert first["address"] == "orders"
+    assert dict(first["headers"]) == dict(first["properties"]) == {"colour": "red"}
+    assert first["timestamp"] == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert (first["expires"], first["corrupt"], first["priority"]) == (None, None, 4)
+    assert first["size"] == len(payload("one"))
+    assert abs(first["written_at"] - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+def test_batches_are_exactly_of_the_schema(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Spark refuses a batch whose Arrow schema differs in anything."""
+    fill(store)
+    for columns in (JOURNAL.fieldNames(), list(RAW), ["queue", "seq"]):
+        reader = JournalReader(reference, columns)
+        (partition,) = reader.partitions()
+        (batch,) = reader.read(partition)
+        assert batch.schema.equals(arrow_schema(subset(JOURNAL, ",".join(columns))))
+
+
+@pytest.mark.parametrize(
+    ("options", "bodies"),
+    [
+        ({"minSeq": "2", "maxSeq": "3"}, [b"two", b"three"]),
+        ({"queue": "audit"}, [b"three", b"both"]),
+        ({"queue": '["audit", "orders"]', "maxseq": "2"}, [b"one", b"two"]),
+        ({"queue": "nobody"}, []),
+        ({"minEpoch": "2"}, []),
+        ({"since": "2000-01-01", "until": "2001-01-01T00:00:00Z"}, []),
+        ({"since": "2000-01-01T12:00:00+02:00", "maxSeq": "1"}, [b"one"]),
+    ],
+)
+def test_the_database_leaves_out_what_options_exclude(
+    store: SqlJournalStore, reference: StoreReference, options: dict[str, str], bodies: list[bytes]
+) -> None:
+    """Conditions on seq, queue, epoch and time are answered by the database."""
+    fill(store)
+    lower = {key.lower(): value for key, value in options.items()}
+    reader = JournalReader(reference, ["body"], conditions=conditions_of(lower))
+    assert [row["body"] for row in read(reader)] == bodies
+
+
+def test_partitions_have_every_row_once(store: SqlJournalStore, reference: StoreReference) -> None:
+    """Ranges of seq leave nothing out and overlap nowhere, with a takeover's gap between."""
+    small = JournalLimits(id_block=5_000)
+    first = store.open(limits=small)
+    stored = store.append(first, *[f"{number}" for number in range(40)])
+    first.close(drain=True)
+    store.advance_fence(2)
+    second = store.open(token=2, limits=small)
+    unit = Unit()
+    for number in range(20):
+        unit.add_message([QUEUE, OTHER_QUEUE], payload(f"{number}"))
+    second.append_unit(unit)
+    store.settle(second)
+    reader = JournalReader(reference, ["seq", "id", "kind"], 4)
+    partitions = reader.partitions()
+    by_partition = [
+        [row["id"] for b in reader.read(p) for row in b.to_pylist()] for p in partitions
+    ]
+    assert 3 <= len(partitions) <= 5
+    assert max(map(len, by_partition)) <= 40
+    assert sorted(row["seq"] for row in read(reader)) == sorted(store.rows())
+    bodies = [set(ids) for ids in by_partition]
+    assert sum(map(len, bodies)) == len(set().union(*bodies)), "a message is cut in two"
+    assert len(stored) == 40
+
+
+def test_an_empty_store_has_no_rows(store: SqlJournalStore, reference: StoreReference) -> None:
+    """There is a partition, as Spark wants, and nothing in it."""
+    assert store.rows() == {}
+    assert read(JournalReader(reference, JOURNAL.fieldNames())) == []
+
+
+def test_a_corrupt_record_says_why(store: SqlJournalStore, reference: StoreReference) -> None:
+    """A record that cannot be read is a row all the same."""
+    journal = store.open()
+    (seq,) = store.append(journal, "one")
+    store.spoil(seq, payload("one")[:-1] + b"x")
+    (row,) = read(JournalReader(reference, ["seq", "body", "corrupt"]))
+    assert row == {"seq": seq, "body": None, "corrupt": "its checksum does not match"}
+
+
+def test_bindings_are_decoded(store: SqlJournalStore, reference: StoreReference) -> None:
+    """Queues, and the counter of ids, are rows of BINDINGS."""
+    fill(store)
+    rows = {row["seq"]: row for row in read(BindingsReader(reference))}
+    assert rows[QUEUE]["name"] == "orders"
+    assert rows[QUEUE]["routing_types"] == ["MULTICAST"]
+    assert (rows[0]["type"], rows[0]["id"]) == ("counter", 1_000_000)
+
+
+def test_many_rows_come_in_batches(store: SqlJournalStore, reference: StoreReference) -> None:
+    """A result of more than one fetch is whole."""
+    journal = store.open()
+    unit = Unit()
+    for number in range(12_500):
+        unit.add_message([QUEUE], payload(f"{number}"))
+    journal.append_unit(unit)
+    store.settle(journal)
+    rows = read(JournalReader(reference, ["body"]))
+    assert sorted(int(row["body"]) for row in rows) == list(range(12_500))
+
+
+def test_a_reader_that_stops_early_leaves_no_connection(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """LIMIT closes the generator; the fixture fails if somebody stays connected."""
+    journal = store.open()
+    unit = Unit()
+    for number in range(12_500):
+        unit.add_message([QUEUE], payload(f"{number}"))
+    journal.append_unit(unit)
+    store.settle(journal)
+    reader = JournalReader(reference, list(RAW))
+    (partition,) = reader.partitions()
+    batches = reader.read(partition)
+    assert next(batches).num_rows > 0
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+def test_the_node_managers_store_shows_both_locks(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """One row a lock, with the state of the pair and the fence."""
+    store.advance_fence(3)
+    rows = read(NodeManagerReader(reference, "pair-1"))
+    assert [(row["pair"], row["lock"], row["held"]) for row in rows] == [
+        ("pair-1", "live", False),
+        ("pair-1", "backup", False),
+    ]
+    assert {row["fence_token"] for row in rows} == {3}
+
+
+def test_failover_logs_of_table_and_files(
+    store: SqlJournalStore, reference: StoreReference, tmp_path: Path
+) -> None:
+    """Entries come from the table in partitions, and from the files of a directory."""
+    from nodemanager.failover_log import FailoverLogTable
+
+    table = FailoverLogTable(store.database, store.settings)
+    for number in range(1, 6):
+        table.insert(entry("a", number, number))
+    (tmp_path / "b.jsonl").write_text(entry("b", 1, 1).to_json() + '\n{"torn')
+    reader = FailoverLogReader(reference, str(tmp_path), partitions=2)
+    rows = read(reader)
+    assert len(reader.partitions()) == 3
+    assert sorted((row["node_name"], row["event_seq"]) for row in rows) == [
+        *(("a", number) for number in range(1, 6)),
+        ("b", 1),
+    ]
+    assert {row["pair"] for row in rows} == {"id"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "url or the option config"),
+        ({"url": "sqlite:///a.db", "config": "broker.xml"}, "not both"),
+        ({"url": "oracle://db"}, "is not a database Orthia can use"),
+        ({"url": "sqlite:///a.db", "table": "queues"}, "messages or bindings"),
+        ({"url": "sqlite:///a.db", "columns": "seq,boddy"}, "boddy is not among the columns"),
+        ({"url": "sqlite:///a.db", "numpartitions": "0"}, "at least 1"),
+        ({"url": "sqlite:///a.db", "since": "yesterday"}, "2026-01-31T12:00:00Z"),
+        ({"url": "sqlite:///a.db", "minseq": "x"}, "is not a number"),
+        ({"url": "sqlite:///a.db", "queues": "a"}, "unknown option queues"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_explained(options: dict[str, str], text: str) -> None:
+    """A wrong option says what was expected."""
+    with pytest.raises(BadOption, match=text):
+        JournalSource(options).schema()
+
+
+def test_a_path_without_a_file_is_named(tmp_path: Path) -> None:
+    """A failover log that is not there is not silently empty."""
+    reader = FailoverLogSource({"path": str(tmp_path / "*.jsonl")}).reader(JOURNAL)
+    with pytest.raises(BadOption, match="no failover log file there"):
+        reader.partitions()
+
+
+def test_a_password_in_the_url_is_refused_and_not_quoted() -> None:
+    """Options are shown by Spark, so they may not have secrets."""
+    for url in ("postgresql://u:hunter2@h/d", "jdbc:postgresql://h/d?user=u&sslpassword=hunter2"):
+        with pytest.raises(BadOption, match="environment variable") as caught:
+            JournalSource({"url": url})
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+def test_a_readers_pickle_has_no_password(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Neither what travels to the workers nor what is printed has the password."""
+    fill(store)
+    reader = JournalReader(reference, ["seq"])
+    assert len(read(reader)) == 6
+    for shown in (pickle.dumps(reader), repr(vars(reader)).encode(), repr(reference).encode()):
+        assert PASSWORD.encode() not in shown
+        assert b"battery" not in shown
