@@ -1,0 +1,218 @@
+"""Does a journal hold together? Each fault is a row; a sound journal has none.
+
+The rules, each of which a sound Orthia keeps:
+
+1. A reference has its body, and a body has a reference left.
+2. What a message consists of is found by its id: a message's and a body's is its own ``seq``, no
+   two have the same.
+3. ``seq`` is given out by one fenced writer at a time: where a newer epoch (fencing token) has
+   begun, no row of an older one follows, neither by ``seq`` nor by the database's clock, and no
+   epoch is newer than the fence.
+4. No ``seq`` is above the ids that were reserved.
+5. A transaction that has rows has a row that ends it.
+6. Every queue that has messages is bound, and every record can be read.
+
+Gaps are no faults: an acknowledged message's row is deleted, ids are spent on queues and on what is
+not persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+COLUMNS: Final = (
+    *("seq", "id", "kind", "record_type", "tx_id", "queue_id"),
+    *("epoch", "written_at", "size"),
+)
+"""What an audit reads of MESSAGES; with ``corrupt``, which decodes, records are checked too."""
+
+FAULTS: Final = {
+    "orphaned-reference": "a reference whose body is missing",
+    "orphaned-body": "a body without a reference",
+    "duplicate-id": "an id that several messages, or several rows of one queue, have",
+    "wrong-id": "a message whose id is not its seq",
+    "stale-epoch": "a row of an older epoch after a newer one had begun: two writers",
+    "unfenced-epoch": "a row of an epoch newer than the fence",
+    "unreserved-id": "a seq above the ids that were reserved",
+    "unfinished-transaction": "a transaction without commit or rollback",
+    "unknown-queue": "a message of a queue that is not bound",
+    "corrupt-record": "a message that cannot be read",
+    "corrupt-binding": "a queue or address that cannot be read",
+}
+"""Every fault by its name, and what it means."""
+
+_IN_TRANSACTION: Final = (13, 14, 15, 17)
+_END_OF_TRANSACTION: Final = (18, 19)
+"""Artemis' JournalImpl: records of a transaction, and its COMMIT and ROLLBACK records."""
+
+
+def faults(
+    messages: DataFrame, bindings: DataFrame, node_manager: DataFrame | None = None
+) -> DataFrame:
+    """Return every fault as ``fault, seq, id, queue_id, epoch, detail``.
+
+    ``messages`` has COLUMNS; it is read several times, so cache it if it comes from a database.
+    Without ``node_manager`` epochs are not compared with the fence.
+    """
+    found = [
+        _orphaned_references(messages),
+        _orphaned_bodies(messages),
+        _duplicates(messages),
+        _stale(messages),
+        _unreserved(messages, bindings),
+        _unfinished(messages),
+        _unknown_queues(messages, bindings),
+        _of_one_row(messages),
+        _fault(
+            bindings.where("corrupt IS NOT NULL").withColumn("queue_id", F.lit(None).cast("long")),
+            "corrupt-binding",
+            F.col("corrupt"),
+        ),
+    ]
+    if node_manager is not None:
+        found.append(_unfenced(messages, node_manager))
+    together = found[0]
+    for one in found[1:]:
+        together = together.unionByName(one)
+    return together
+
+
+def _fault(rows: DataFrame, name: str, detail: Column) -> DataFrame:
+    return rows.select(
+        F.lit(name).alias("fault"), "seq", "id", "queue_id", "epoch", detail.alias("detail")
+    )
+
+
+def _orphaned_references(messages: DataFrame) -> DataFrame:
+    bodies = messages.where("kind = 'body'").select(F.col("seq").alias("body_seq"))
+    references = messages.where("kind = 'reference'")
+    orphans = references.join(bodies, F.col("id") == F.col("body_seq"), "left_anti")
+    return _fault(orphans, "orphaned-reference", F.format_string("no body at seq %d", "id"))
+
+
+def _orphaned_bodies(messages: DataFrame) -> DataFrame:
+    referred = messages.where("kind = 'reference'").select(F.col("id").alias("body_seq"))
+    bodies = messages.where("kind = 'body'")
+    orphans = bodies.join(referred, F.col("seq") == F.col("body_seq"), "left_anti")
+    return _fault(orphans, "orphaned-body", F.lit("no queue refers to it"))
+
+
+def _duplicates(messages: DataFrame) -> DataFrame:
+    # A body and its references share an id; the queue tells them apart.
+    repeated = (
+        messages.where("kind <> 'other'")
+        .groupBy("id", "queue_id")
+        .agg(F.count("*").alias("rows"), F.max("seq").alias("seq"), F.max("epoch").alias("epoch"))
+        .where("rows > 1")
+    )
+    return _fault(repeated, "duplicate-id", F.format_string("%d rows have it", "rows"))
+
+
+def _stale(messages: DataFrame) -> DataFrame:
+    newer = Window.orderBy(F.col("epoch").desc()).rowsBetween(
+        Window.unboundedPreceding, Window.currentRow - 1
+    )
+    limits = epoch_bounds(messages).select(
+        "epoch",
+        F.min("first_seq").over(newer).alias("next_seq"),
+        F.min("first_written_at").over(newer).alias("next_written_at"),
+    )
+    rows = messages.join(F.broadcast(limits), "epoch")
+    stale = rows.where("seq > next_seq OR written_at > next_written_at")
+    detail = F.format_string(
+        "a newer epoch began at seq %d, %s", "next_seq", F.col("next_written_at").cast("string")
+    )
+    return _fault(stale, "stale-epoch", detail)
+
+
+def _unreserved(messages: DataFrame, bindings: DataFrame) -> DataFrame:
+    reserved = bindings.where("type = 'counter'").agg(F.max("id").alias("reserved"))
+    above = messages.join(F.broadcast(reserved), F.col("seq") > F.col("reserved"))
+    return _fault(above, "unreserved-id", F.format_string("reserved up to %d", "reserved"))
+
+
+def _unfenced(messages: DataFrame, node_manager: DataFrame) -> DataFrame:
+    fence = node_manager.agg(F.max("fence_token").alias("fence"))
+    above = messages.join(F.broadcast(fence), F.col("epoch") > F.col("fence"))
+    return _fault(above, "unfenced-epoch", F.format_string("the fence is at %d", "fence"))
+
+
+def _unfinished(messages: DataFrame) -> DataFrame:
+    rows = messages.where("tx_id IS NOT NULL")
+    ended = rows.where(F.col("record_type").isin(*_END_OF_TRANSACTION)).select("tx_id").distinct()
+    begun = rows.where(F.col("record_type").isin(*_IN_TRANSACTION))
+    open_ones = begun.join(ended, "tx_id", "left_anti")
+    return _fault(open_ones, "unfinished-transaction", F.format_string("transaction %d", "tx_id"))
+
+
+def _unknown_queues(messages: DataFrame, bindings: DataFrame) -> DataFrame:
+    bound = bindings.where("type = 'queue'").select(F.col("seq").alias("bound"))
+    rows = messages.where("queue_id IS NOT NULL")
+    unknown = rows.join(F.broadcast(bound), F.col("queue_id") == F.col("bound"), "left_anti")
+    return _fault(unknown, "unknown-queue", F.lit("no binding of this id"))
+
+
+def _of_one_row(messages: DataFrame) -> DataFrame:
+    wrong = _fault(
+        messages.where("kind IN ('message', 'body') AND id <> seq"),
+        "wrong-id",
+        F.lit("a message's id is its seq"),
+    )
+    if "corrupt" not in messages.columns:
+        return wrong
+    # An orphan is told as such.
+    corrupt = messages.where("corrupt IS NOT NULL AND kind <> 'reference'")
+    return wrong.unionByName(_fault(corrupt, "corrupt-record", F.col("corrupt")))
+
+
+def epoch_bounds(messages: DataFrame) -> DataFrame:
+    """Return what there is of each epoch: rows, first and last by seq and by time."""
+    return messages.groupBy("epoch").agg(
+        F.count("*").alias("rows"),
+        F.min("seq").alias("first_seq"),
+        F.max("seq").alias("last_seq"),
+        F.min("written_at").alias("first_written_at"),
+        F.max("written_at").alias("last_written_at"),
+    )
+
+
+def epochs(messages: DataFrame) -> DataFrame:
+    """Return each epoch with the gaps of ``seq``: inside of it, and before it by the takeover."""
+    before = F.lag("last_seq").over(Window.orderBy("epoch"))
+    return (
+        epoch_bounds(messages)
+        .withColumn("missing", F.expr("last_seq - first_seq + 1 - rows"))
+        .withColumn(
+            "gap_before",
+            F.when(before.isNotNull(), F.greatest(F.lit(0), F.col("first_seq") - before - 1)),
+        )
+        .orderBy("epoch")
+    )
+
+
+def live_set(messages: DataFrame, bindings: DataFrame) -> DataFrame:
+    """Return what waits in each queue: messages, bytes, oldest and newest; also empty queues."""
+    bodies = messages.where("kind = 'body'").select(
+        F.col("seq").alias("body_seq"), F.col("size").alias("body_size")
+    )
+    rows = (
+        messages.where("kind IN ('message', 'reference')")
+        .join(bodies, (F.col("kind") == "reference") & (F.col("id") == F.col("body_seq")), "left")
+        .groupBy("queue_id")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(F.coalesce("body_size", "size")).alias("bytes"),
+            F.min("written_at").alias("oldest"),
+            F.max("written_at").alias("newest"),
+        )
+    )
+    queues = bindings.where("type = 'queue'").select(
+        F.col("seq").alias("queue_id"), F.col("name").alias("queue"), "address"
+    )
+    return (
+        queues.join(rows, "queue_id", "full")
+        .na.fill(0, ["messages", "bytes"])
+        .select("queue", "address", "queue_id", "messages", "bytes", "oldest", "newest")
+        .orderBy("queue", "queue_id")
+    )
