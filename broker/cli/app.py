@@ -11,6 +11,7 @@ from broker.cli.instance import create
 from broker.cli.messages import consume, produce
 from broker.cli.nodes import backup, live, run
 from broker.cli.pair import pair
+from broker.cli.pipeline import pipeline
 from broker.cli.queues import queue
 from broker.cli.schema import db
 from broker.cli.status import status
@@ -42,5 +43,6 @@ for command in (
     data,
     mask,
     demo,
+    pipeline,
 ):
     orthia.add_command(command)

@@ -1,0 +1,27 @@
+"""``pipeline``: journals and failover logs on Spark."""
+
+import click
+
+from broker.cli.group import example
+from broker.cli.pipeline.audit import audit
+from broker.cli.pipeline.export import export
+from broker.cli.pipeline.failovers import failovers
+from broker.cli.pipeline.traffic import traffic
+
+
+@click.group(
+    epilog=example(
+        "orthia pipeline export --config broker.xml --to exported",
+        "orthia pipeline audit --from exported",
+    )
+)
+def pipeline() -> None:
+    """Export, audit and analyse journals and failover logs on Spark.
+
+    Needs `pip install 'orthia[pipeline]'` and Java 17. Runs on this machine unless --master names
+    a cluster. Nothing here needs a node to run, and nothing disturbs one that does.
+    """
+
+
+for command in (export, audit, failovers, traffic):
+    pipeline.add_command(command)

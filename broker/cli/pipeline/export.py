@@ -1,0 +1,74 @@
+"""``pipeline export``: a pair's tables as files that other programs read."""
+
+from pathlib import Path
+
+import click
+
+from broker.cli.group import example
+from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
+from broker.cli.pipeline.output import collected, show
+from broker.cli.rendering import print_json
+from broker.cli.settings_options import StoreOptions, store_options
+from broker.exit_codes import Unavailable
+
+_FORMATS = ("parquet", "json", "csv")
+
+
+@click.command(
+    epilog=example(
+        "orthia pipeline export --config broker.xml --to exported",
+        "orthia pipeline export --config broker.xml --to exported --queue orders --format json",
+    )
+)
+@store_options
+@click.option("--to", "target", required=True, metavar="DIRECTORY", help="It must not exist.")
+@click.option(
+    "--format", "format_", type=click.Choice(_FORMATS), default="parquet", show_default=True
+)
+@click.option("--queue", "queues", multiple=True, help="Only this queue; repeatable.")
+@spark_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def export(
+    store: StoreOptions,
+    target: str,
+    format_: str,
+    queues: tuple[str, ...],
+    spark_on: SparkOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Write messages, bindings, failover log and locks to files, messages by day and queue.
+
+    The other commands read the Parquet with --from. Bodies are base64 in JSON and CSV.
+    """
+    if "://" not in target and Path(target).exists():
+        raise Unavailable(f"{target} exists already: nothing was written")
+    reference, passwords = reachable(store.resolve())
+    with session(spark_on, passwords) as spark:
+        from pipeline.jobs import export as job
+        from pipeline.reading import EXPORTED, StoreInputs
+
+        inputs = StoreInputs(spark, reference, spark_on.partitions)
+        spark_on.say("writing messages")
+        messages = job.exported(inputs.messages(conditions=job.of_queues(queues)))
+        writer = job.for_format(messages, format_).write.format(format_)
+        writer = writer.option("header", "true") if format_ == "csv" else writer
+        writer.partitionBy(*job.PARTITIONED_BY).save(f"{target}/messages")
+        spark_on.say("writing bindings, failover log and locks")
+        small = {
+            "bindings": inputs.bindings(),
+            "failover_log": inputs.failover_log(),
+            "node_manager": inputs.node_manager(),
+        }
+        for name, frame in small.items():
+            job.for_format(frame, format_).write.format(format_).save(f"{target}/{name}")
+        rows = []
+        if format_ == "parquet":
+            written = spark.read.schema(EXPORTED).parquet(f"{target}/messages")
+            rows = collected(job.summary(written))
+    if as_json:
+        print_json({"directory": target, "format": format_, "messages": rows})
+    elif format_ == "parquet":
+        show(f"Written to {target}", rows, ("day", "queue", "messages", "body_bytes"))
+    else:
+        click.echo(f"written to {target}")

@@ -1,0 +1,219 @@
+"""What every job of the pipeline is told: where the data is, and where Spark runs."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from broker.cli.opening import opened
+from broker.cli.settings_options import PAIR, StoreOptions, store_options
+from broker.exit_codes import Unavailable
+from config.errors import OrthiaError
+from config.settings import DatabaseStoreSettings
+from pipeline.errors import BadOption, MissingRequirement, PipelineError
+from pipeline.requirements import require_extra
+from pipeline.store import PASSWORD_VARIABLE, StoreReference
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.reading import Inputs
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_LOCAL: Final = "local[*]"
+_WORKER_ERROR: Final = re.compile(
+    r"^(?:database|config|journal|nodemanager|pipeline)\.errors\.\w+: (.+)$", re.MULTILINE
+)
+"""The last line of a worker's traceback, when the error was one of ours."""
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where Spark runs, and how."""
+
+    master: str
+    settings: dict[str, str]
+    partitions: int | None
+    quiet: bool
+
+    def say(self, text: str) -> None:
+        """Tell a person how far a job is."""
+        if not self.quiet:
+            click.echo(f"orthia: {text}", err=True)
+
+
+def spark_options(command: _Command) -> _Command:
+    """Give ``command`` the options of Spark; it gets them as ``spark_on: SparkOptions``."""
+
+    @wraps(command)
+    def with_spark(
+        *args: Any,
+        master: str,
+        conf: tuple[tuple[str, str], ...],
+        partitions: int | None,
+        quiet: bool,
+        **kwargs: Any,
+    ) -> Any:
+        return command(
+            *args, spark_on=SparkOptions(master, dict(conf), partitions, quiet), **kwargs
+        )
+
+    decorated: Any = with_spark
+    for option in (
+        click.option("--quiet", "-q", is_flag=True, help="Say nothing about how far the job is."),
+        click.option(
+            "--partitions",
+            type=click.IntRange(1),
+            help="Tasks that read a store; by default a task reads about 250,000 rows.",
+        ),
+        click.option("--conf", type=PAIR, multiple=True, help="A setting of Spark; repeatable."),
+        click.option(
+            "--master", default=_LOCAL, show_default=True, help="Where Spark runs the job."
+        ),
+    ):
+        decorated = option(decorated)
+    result: _Command = decorated
+    return result
+
+
+def input_options(command: _Command) -> _Command:
+    """Give ``command`` a store or an export to read, as ``source: Source``."""
+
+    @wraps(command)
+    def with_input(
+        *args: Any, store: StoreOptions, from_directory: str | None, **kwargs: Any
+    ) -> Any:
+        if store.is_given == (from_directory is not None):
+            raise click.UsageError(
+                "Say where the journal is: --config FILE or --url URL, or --from DIRECTORY."
+            )
+        settings = store.resolve() if store.is_given else None
+        return command(*args, source=Source(settings, from_directory), **kwargs)
+
+    decorated: Any = click.option(
+        "--from",
+        "from_directory",
+        metavar="DIRECTORY",
+        help="What `orthia pipeline export` wrote, as Parquet.",
+    )(with_input)
+    result: _Command = store_options(decorated)
+    return result
+
+
+@dataclass(frozen=True)
+class Source:
+    """A store, or the directory of an export."""
+
+    settings: DatabaseStoreSettings | None
+    directory: str | None
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is a store, which changes while it is read."""
+        return self.settings is not None
+
+    @contextmanager
+    def opened(self, spark_on: SparkOptions) -> Iterator["Inputs"]:
+        """Start Spark and give the inputs.
+
+        Raises Unavailable when Spark, the store or its schema is not there.
+        """
+        if self.settings is None:
+            directory = str(self.directory)
+            if "://" not in directory and not Path(directory, "messages").is_dir():
+                raise Unavailable(f"{directory} has no messages: it is no Parquet export")
+            with session(spark_on) as spark:
+                from pipeline.reading import ExportInputs
+
+                yield ExportInputs(spark, directory)
+            return
+        reference, passwords = reachable(self.settings)
+        with session(spark_on, passwords) as spark:
+            from pipeline.reading import StoreInputs
+
+            yield StoreInputs(spark, reference, spark_on.partitions)
+
+
+def reachable(
+    settings: DatabaseStoreSettings, variable: str = PASSWORD_VARIABLE
+) -> tuple[StoreReference, dict[str, str]]:
+    """Return the reference of a store that answers and has a schema, and its password.
+
+    Raises Unavailable, StoreError: here, in one line, rather than from a worker.
+    """
+    require_spark()
+    with opened(settings):
+        reference, password = StoreReference.of(settings, variable)
+    return reference, {} if password is None else {variable: password}
+
+
+def require_spark() -> None:
+    """Raise Unavailable when the extra is not installed."""
+    try:
+        require_extra()
+    except MissingRequirement as error:
+        raise Unavailable(str(error)) from error
+
+
+@contextmanager
+def session(
+    spark_on: SparkOptions, passwords: dict[str, str] | None = None
+) -> Iterator["SparkSession"]:
+    """Give a Spark session, which ends with the block unless it was there before.
+
+    Raises Unavailable when Spark or Java is not there, or a worker cannot reach a store.
+    """
+    require_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from pipeline.session import build_session
+
+    with ExitStack() as stack:
+        ours = SparkSession.getActiveSession() is None
+        if ours:
+            spark_on.say(f"starting Spark on {spark_on.master}")
+        try:
+            spark = build_session(
+                spark_on.master,
+                settings=spark_on.settings,
+                passwords=passwords,
+                progress=sys.stderr.isatty() and not spark_on.quiet,
+            )
+        except MissingRequirement as error:
+            raise Unavailable(str(error)) from error
+        if ours:
+            stack.callback(spark.stop)
+        try:
+            yield spark
+        except PySparkException as error:
+            raise in_one_line(error) from error
+
+
+def in_one_line(error: Exception) -> OrthiaError:
+    """Return what a failed job tells an operator: our own error if a worker raised one."""
+    text = str(error)
+    ours = _WORKER_ERROR.findall(text)
+    if ours:
+        return Unavailable(str(ours[-1]))
+    lines = [line for line in text.splitlines() if line.strip()]
+    return PipelineError(f"Spark: {lines[0] if lines else type(error).__name__}")
+
+
+__all__ = [
+    "BadOption",
+    "Source",
+    "SparkOptions",
+    "in_one_line",
+    "input_options",
+    "reachable",
+    "require_spark",
+    "session",
+    "spark_options",
+]

@@ -1,0 +1,51 @@
+"""Rows of DataFrames for people and for programs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.cli.rendering import print_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Rows = list[dict[str, Any]]
+
+
+def collected(frame: "DataFrame") -> Rows:
+    """Return the rows, times as ISO text in UTC: a naive local time would lie."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+    from pyspark.sql.types import TimestampType
+
+    times = [field.name for field in frame.schema if isinstance(field.dataType, TimestampType)]
+    # In the zone of the session, which is UTC in every session of ours.
+    in_utc = {name: F.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") for name in times}
+    return [row.asDict() for row in frame.withColumns(in_utc).collect()]
+
+
+def show(heading: str, rows: Rows, columns: Sequence[str], *, empty: str = "none") -> None:
+    """Print some columns of rows as a table under a heading."""
+    click.echo(click.style(heading, bold=True))
+    if not rows:
+        click.echo(f"  {empty}\n")
+        return
+    numbers = [
+        position
+        for position, name in enumerate(columns)
+        if any(isinstance(row[name], int | float) for row in rows)
+    ]
+    print_table(
+        [name.replace("_", " ") for name in columns],
+        ([_shown(row[name]) for name in columns] for row in rows),
+        right=numbers,
+    )
+    click.echo()
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return value

@@ -1,0 +1,51 @@
+"""``pipeline traffic``: what waits in the queues, since when, and how it came."""
+
+from datetime import UTC, datetime
+
+import click
+
+from broker.cli.group import example
+from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from broker.cli.pipeline.output import collected, show
+from broker.cli.rendering import print_json
+
+
+@click.command(
+    epilog=example(
+        "orthia pipeline traffic --config broker.xml",
+        "orthia pipeline traffic --from exported --json",
+    )
+)
+@input_options
+@spark_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def traffic(source: Source, spark_on: SparkOptions, *, as_json: bool) -> None:
+    """Show rates, sizes, time in queue, backlog by hour and dead letters.
+
+    Of the messages that are in the journal: one that was acknowledged is gone from it.
+    """
+    with source.opened(spark_on) as inputs:
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+        from pipeline.jobs import traffic as job
+
+        rows = job.deliverable(inputs.messages(job.COLUMNS)).persist(StorageLevel.DISK_ONLY)
+        spark_on.say("reading the journal")
+        queues = collected(job.by_queue(rows, F.lit(datetime.now(UTC))))
+        hours = collected(job.by_hour(rows))
+        letters = collected(job.dead_letters(rows))
+        rows.unpersist()
+    if as_json:
+        print_json({"queues": queues, "hours": hours, "dead_letters": letters})
+        return
+    show(
+        "Queues",
+        queues,
+        (
+            *("queue", "messages", "bytes", "median_bytes", "per_second"),
+            *("median_waited_seconds", "longest_waited_seconds", "dead_letters"),
+        ),
+    )
+    show("Hours", hours, ("queue", "hour", "messages", "bytes", "backlog"))
+    show("Dead letters", letters, ("origin", "queue", "messages", "oldest", "newest"))

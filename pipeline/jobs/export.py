@@ -1,0 +1,44 @@
+"""What an export writes: a journal's messages with their day, in forms other programs can read."""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+FORMATS: Final = ("parquet", "json", "csv")
+PARTITIONED_BY: Final = ("day", "queue")
+
+
+def exported(messages: DataFrame) -> DataFrame:
+    """Return decoded messages with ``day``, by which, with the queue, the output is partitioned."""
+    return messages.withColumn("day", F.to_date("written_at"))
+
+
+def for_format(messages: DataFrame, name: str) -> DataFrame:
+    """Return messages as ``json`` or ``csv`` can hold them; Parquet holds everything.
+
+    Bodies are base64. In CSV, which has no maps, headers and properties are JSON.
+    """
+    if name == "parquet":
+        return messages
+    binary = [field.name for field in messages.schema if field.dataType.typeName() == "binary"]
+    maps = [field.name for field in messages.schema if field.dataType.typeName() == "map"]
+    changed = messages.withColumns({one: F.base64(one) for one in binary})
+    return changed.withColumns({one: F.to_json(one) for one in maps} if name == "csv" else {})
+
+
+def summary(messages: DataFrame) -> DataFrame:
+    """Return how many messages and bytes there are of each day and queue."""
+    return (
+        messages.where("kind IN ('message', 'reference')")
+        .groupBy("day", "queue")
+        .agg(F.count("*").alias("messages"), F.sum(F.length("body")).alias("body_bytes"))
+        .orderBy("day", "queue")
+    )
+
+
+def of_queues(queues: Sequence[str]) -> dict[str, str]:
+    """Return the options of ``orthia.journal`` that read these queues only; none read all."""
+    return {"queue": json.dumps(list(queues))} if queues else {}

@@ -1,0 +1,75 @@
+"""How much goes through the queues, how long it stays, and what could not be delivered.
+
+A journal has the messages that wait; acknowledged ones are gone from it. So what is told is the
+traffic of which something is left, its age, and the backlog as it built up.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+COLUMNS: Final = ("seq", "kind", "queue", "written_at", "body", "headers")
+"""What these jobs read of MESSAGES."""
+
+_ORIGIN: Final = "_AMQ_ORIG_QUEUE"
+"""The header of a message that was dead-lettered or expired, as in Artemis."""
+
+
+def deliverable(messages: DataFrame) -> DataFrame:
+    """Return a row for each message of each queue: ``queue, hour, written_at, bytes, origin``."""
+    return messages.where("kind IN ('message', 'reference')").select(
+        F.coalesce("queue", F.lit("(not bound)")).alias("queue"),
+        F.date_trunc("hour", "written_at").alias("hour"),
+        "written_at",
+        F.coalesce(F.length("body"), F.lit(0)).alias("bytes"),
+        F.element_at("headers", _ORIGIN).alias("origin"),
+    )
+
+
+def by_queue(rows: DataFrame, now: Column) -> DataFrame:
+    """Return each queue's backlog, sizes, the time messages have waited, and dead letters."""
+    waited = (F.unix_micros(now) - F.unix_micros("written_at")).cast("double") / 1_000_000
+    span = F.unix_micros(F.max("written_at")) - F.unix_micros(F.min("written_at"))
+    return (
+        rows.withColumn("waited", waited)
+        .groupBy("queue")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("bytes").alias("bytes"),
+            F.expr("percentile(bytes, 0.5)").alias("median_bytes"),
+            F.max("bytes").alias("largest_bytes"),
+            F.try_divide(F.count("*") * 1_000_000, span).alias("per_second"),
+            F.expr("percentile(waited, 0.5)").alias("median_waited_seconds"),
+            F.expr("percentile(waited, 0.95)").alias("p95_waited_seconds"),
+            F.max("waited").alias("longest_waited_seconds"),
+            F.count("origin").alias("dead_letters"),
+        )
+        .orderBy("queue")
+    )
+
+
+def by_hour(rows: DataFrame) -> DataFrame:
+    """Return what arrived in each queue and hour and still waits, and the backlog it made."""
+    so_far = Window.partitionBy("queue").orderBy("hour")
+    return (
+        rows.groupBy("queue", "hour")
+        .agg(F.count("*").alias("messages"), F.sum("bytes").alias("bytes"))
+        .withColumn("backlog", F.sum("messages").over(so_far))
+        .withColumn("per_second", F.col("messages") / 3_600)
+        .orderBy("queue", "hour")
+    )
+
+
+def dead_letters(rows: DataFrame) -> DataFrame:
+    """Return where dead-lettered and expired messages came from, and where they are now."""
+    return (
+        rows.where("origin IS NOT NULL")
+        .groupBy("origin", "queue")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min("written_at").alias("oldest"),
+            F.max("written_at").alias("newest"),
+        )
+        .orderBy("origin", "queue")
+    )

@@ -1,0 +1,115 @@
+"""Where a job's DataFrames come from: a store, or the directory an export wrote."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, StructField, StructType
+
+from pipeline.errors import PipelineError
+from pipeline.schemas import BINDINGS, FAILOVER_LOG, JOURNAL, NODE_MANAGER
+from pipeline.store import StoreReference
+
+EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
+"""MESSAGES as an export keeps them: with the day they were written, in UTC."""
+
+
+class Inputs(Protocol):
+    """The tables of one pair as DataFrames."""
+
+    def messages(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Return MESSAGES, or some columns of it; ``conditions`` are ``orthia.journal``'s."""
+        ...
+
+    def bindings(self) -> DataFrame:
+        """Return BINDINGS."""
+        ...
+
+    def failover_log(self) -> DataFrame:
+        """Return FAILOVER_LOG."""
+        ...
+
+    def node_manager(self) -> DataFrame:
+        """Return NODE_MANAGER_STORE, a row for each lock."""
+        ...
+
+
+class StoreInputs:
+    """A store's tables as they are now."""
+
+    def __init__(
+        self, spark: SparkSession, store: StoreReference, partitions: int | None = None
+    ) -> None:
+        self._spark = spark
+        self._options = store.to_options()
+        self._partitions = {} if partitions is None else {"numPartitions": str(partitions)}
+
+    def messages(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """See ``Inputs``."""
+        chosen = {} if columns is None else {"columns": ",".join(columns)}
+        return self._read("orthia.journal", **self._partitions, **chosen, **(conditions or {}))
+
+    def bindings(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("orthia.journal", table="bindings")
+
+    def failover_log(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("orthia.failover_log", **self._partitions)
+
+    def node_manager(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("orthia.node_manager")
+
+    def _read(self, source: str, **options: str) -> DataFrame:
+        return self._spark.read.format(source).options(**self._options, **options).load()
+
+
+class ExportInputs:
+    """The Parquet files of ``orthia pipeline export``."""
+
+    def __init__(self, spark: SparkSession, directory: str) -> None:
+        self._spark = spark
+        self._directory = directory.rstrip("/")
+
+    def messages(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """See ``Inputs``; Spark pushes filters into Parquet by itself."""
+        if conditions:
+            raise PipelineError("conditions are for stores: filter the DataFrame of an export")
+        found = self._read("messages", EXPORTED)
+        return found if columns is None else found.select(*columns)
+
+    def bindings(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("bindings", BINDINGS)
+
+    def failover_log(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("failover_log", FAILOVER_LOG)
+
+    def node_manager(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("node_manager", NODE_MANAGER)
+
+    def _read(self, name: str, schema: StructType) -> DataFrame:
+        # With the schema said, a queue that is called 007 keeps its name.
+        return self._spark.read.schema(schema).parquet(f"{self._directory}/{name}")
+
+
+def inputs_of(
+    spark: SparkSession,
+    store: StoreReference | None,
+    export: Path | str | None,
+    partitions: int | None = None,
+) -> Inputs:
+    """Return the inputs of a store or of an export, whichever is given."""
+    if store is not None:
+        return StoreInputs(spark, store, partitions)
+    return ExportInputs(spark, str(export))
