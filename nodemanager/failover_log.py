@@ -183,9 +183,13 @@ class FailoverLog:
 
         For whoever must not wait for a console that nobody reads.
         """
-        entry = self._entry(event)
-        for sink in self._sinks:
-            sink.put(entry)
+        with self._mutex:
+            # Together, so that events are kept in the order of their numbers: who reads on from
+            # the last number of a holder misses none.
+            entry = self._entry(event)
+            full = [sink for sink in self._sinks if not sink.put(entry)]
+        for sink in full:
+            sink.warn_of(entry)
         return lambda: self._show(event, entry)
 
     def _show(self, event: Event, entry: Entry) -> None:
@@ -203,8 +207,6 @@ class FailoverLog:
     def _entry(self, event: Event) -> Entry:
         lock, token = getattr(event, "lock", None), getattr(event, "token", None)
         now = datetime.now(UTC)
-        with self._mutex:
-            number = next(self._numbers)
         return Entry(
             db_time=None if self.offset is None else now + self.offset,
             node_time=now.astimezone(),
@@ -217,7 +219,7 @@ class FailoverLog:
             event=type(event).__name__,
             lock=lock.name.lower() if isinstance(lock, Lock) else None,
             token=token,
-            event_seq=number,
+            event_seq=next(self._numbers),
             message=event.message,
             details=event.details(),
         )
@@ -241,14 +243,19 @@ class _Sink:
         self._thread = threading.Thread(target=self._run, name=f"orthia-log-{name}", daemon=True)
         self._thread.start()
 
-    def put(self, entry: Entry) -> None:
-        """Take an entry; drops it, and says so, if too many wait."""
+    def put(self, entry: Entry) -> bool:
+        """Take an entry, without waiting; False if too many wait: it is dropped."""
         try:
             self._waiting.put_nowait(entry)
         except queue.Full:
-            LOGGER.warning(
-                "failover log: %s not kept in the %s, too many events wait", entry.code, self._name
-            )
+            return False
+        return True
+
+    def warn_of(self, entry: Entry) -> None:
+        """Say that an entry was dropped."""
+        LOGGER.warning(
+            "failover log: %s not kept in the %s, too many events wait", entry.code, self._name
+        )
 
     def finish(self) -> None:
         """Have the thread end when all is written."""

@@ -7,12 +7,17 @@ be a directory, a pattern such as ``logs/*.jsonl``, or several of these with com
 
 import glob
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from config.settings import DatabaseStoreSettings
@@ -63,6 +68,15 @@ class FailoverLogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
         """Return the reader of a batch."""
         return FailoverLogReader(self._store, self._paths, self._pair, self._partitions)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """Return the reader of a stream, of a table only."""
+        if self._store is None or self._paths is not None:
+            raise BadOption("a stream reads the table: give the option url or config, and no path")
+        # Not above: a stream's reader is made of this module's parts.
+        from pipeline.streams import FailoverLogStreamReader
+
+        return FailoverLogStreamReader(self._store, self._pair)
 
 
 class IdPartition(InputPartition):
@@ -129,9 +143,11 @@ class FailoverLogReader(DataSourceReader):
                 yield from in_batches(table_entries(source, table, where), self._pair)
 
 
-def table_entries(source: Source, table: str, where: str) -> Iterator[Entry]:
+def table_entries(
+    source: Source, table: str, where: str, values: Sequence[str] = ()
+) -> Iterator[Entry]:
     """Yield the entries of the table's rows for which ``where`` holds."""
-    for batch in source.batches(_COLUMNS, f"FROM {table} WHERE {where}"):
+    for batch in source.batches(_COLUMNS, f"FROM {table} WHERE {where}", values):
         for row in batch.to_pylist():
             entry = parse_entry(row["detail"], f"{table} row {row['id']}", row["db_time"])
             if entry is not None:

@@ -58,8 +58,13 @@ class Source(ABC):
         """Return all rows of a small result; raises StoreError."""
 
     @abstractmethod
-    def batches(self, columns: Sequence[Column], rest: str) -> Iterator[pa.RecordBatch]:
-        """Select ``columns`` from ``rest`` (``FROM ...``), batch by batch; raises StoreError."""
+    def batches(
+        self, columns: Sequence[Column], rest: str, values: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Select ``columns`` from ``rest`` (``FROM ...``), batch by batch; raises StoreError.
+
+        ``values`` stand for the placeholders in ``rest``.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -68,6 +73,10 @@ class Source(ABC):
     def table(self, name: str) -> str:
         """Return the quoted name of a configured table; raises ConfigurationError."""
         return f"{self._quote}{fold_table_name(self.dialect, name)}{self._quote}"
+
+    @abstractmethod
+    def placeholder(self, number: int) -> str:
+        """Return what stands for the value of this number, counted from 1."""
 
     @abstractmethod
     def time(self, instant: datetime) -> str:
@@ -144,13 +153,19 @@ class PostgresqlSource(Source):
             cursor.execute(statement)
             return list(cursor.fetchall())
 
-    def batches(self, columns: Sequence[Column], rest: str) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[Column], rest: str, values: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """See ``Source``."""
         schema = pa.schema([(column.name, column.type) for column in columns])
         with _adbc_errors("read the store"), self._connection.cursor() as cursor:
-            cursor.execute(self._select(columns, rest))
+            cursor.execute(self._select(columns, rest), list(values) or None)
             for batch in cursor.fetch_record_batch():
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+    def placeholder(self, number: int) -> str:
+        """See ``Source``."""
+        return f"${number:d}"
 
     def time(self, instant: datetime) -> str:
         """See ``Source``."""
@@ -181,11 +196,13 @@ def _one_line(error: Exception) -> str:
 class _CursorSource(Source):
     """What is read row by row, and made into columns."""
 
-    def batches(self, columns: Sequence[Column], rest: str) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[Column], rest: str, values: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """See ``Source``."""
         schema = pa.schema([(column.name, column.type) for column in columns])
         with translate_errors("read the store"), self._cursor() as cursor:
-            cursor.execute(self._select(columns, rest))
+            cursor.execute(self._select(columns, rest), list(values))
             while True:
                 fetched = _fetch(cursor)
                 if not fetched:
@@ -262,6 +279,10 @@ class SqliteSource(_CursorSource):
     def _times(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.string()).cast(TIME)
 
+    def placeholder(self, number: int) -> str:  # noqa: ARG002
+        """See ``Source``."""
+        return "?"
+
     def time(self, instant: datetime) -> str:
         """See ``Source``."""
         return f"'{instant.astimezone(UTC).strftime(SQLITE_FORMAT)}'"
@@ -322,6 +343,10 @@ class MysqlSource(_CursorSource):
 
     def _times(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.int64()).cast(pa.timestamp("us")).cast(TIME)
+
+    def placeholder(self, number: int) -> str:  # noqa: ARG002
+        """See ``Source``."""
+        return "%s"
 
     def time(self, instant: datetime) -> str:
         """See ``Source``."""

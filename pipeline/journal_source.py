@@ -6,6 +6,9 @@ how many tasks read. What the database leaves out by itself is said by options t
 ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since`` (included) and ``until`` (not
 included) by the time a row was written, ``queue``: a name, or a JSON list of names.
 
+A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
+``maxRowsPerBatch`` bounds a micro-batch.
+
 It does not take the filters of a DataFrame: Spark 4.3 keeps the filters pushed into a Python data
 source with the DataFrame they were first used on, and answers later questions to it with them in
 force (``df.filter("seq > 50").count()`` changes what ``df.count()`` says). Spark applies those
@@ -18,7 +21,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from config.settings import DatabaseStoreSettings
@@ -36,6 +44,7 @@ from pipeline.journal_rows import (
 from pipeline.schemas import BINDINGS, JOURNAL, arrow_schema, subset
 from pipeline.store import OPTIONS, StoreReference
 
+_OWN_OPTIONS: Final = frozenset({"table", "columns", "numpartitions", "maxrowsperbatch"})
 _BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
 
 
@@ -53,8 +62,9 @@ class JournalSource(DataSource):
             )
         self._columns = options.get("columns")
         self._partitions = positive(options, "numpartitions")
+        self._max_rows = positive(options, "maxrowsperbatch")
         self._conditions = conditions_of(options)
-        check_options(options, {*OPTIONS, *_CONDITIONS, "table", "columns", "numpartitions"})
+        check_options(options, {*OPTIONS, *_CONDITIONS, *_OWN_OPTIONS})
 
     @classmethod
     def name(cls) -> str:
@@ -72,6 +82,21 @@ class JournalSource(DataSource):
         if self._table == "bindings":
             return BindingsReader(self._store)
         return JournalReader(self._store, schema.fieldNames(), self._partitions, self._conditions)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of a stream of messages."""
+        if self._table == "bindings":
+            raise BadOption("a stream reads messages: the option table must not be bindings")
+        # Not above: a stream's reader is made of this module's parts.
+        from pipeline.streams import JournalStreamReader
+
+        return JournalStreamReader(
+            self._store,
+            schema.fieldNames(),
+            self._partitions,
+            self._conditions,
+            max_rows=self._max_rows,
+        )
 
 
 class RangePartition(InputPartition):

@@ -6,6 +6,8 @@ from broker.cli.group import example
 from broker.cli.pipeline.audit import audit
 from broker.cli.pipeline.export import export
 from broker.cli.pipeline.failovers import failovers
+from broker.cli.pipeline.migrate import migrate
+from broker.cli.pipeline.stream import stream
 from broker.cli.pipeline.traffic import traffic
 
 
@@ -23,5 +25,5 @@ def pipeline() -> None:
     """
 
 
-for command in (export, audit, failovers, traffic):
+for command in (export, audit, failovers, traffic, migrate, stream):
     pipeline.add_command(command)

@@ -1,0 +1,80 @@
+"""``pipeline migrate``: a stopped pair's store moves to another database."""
+
+from pathlib import Path
+
+import click
+
+from broker.cli.group import example
+from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
+from broker.cli.pipeline.output import show
+from broker.cli.rendering import print_json
+from broker.cli.settings_options import URL, StoreOptions, store_options
+from broker.exit_codes import ExitCode, Unavailable
+from config import load
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from pipeline.errors import MigrationFailed, MigrationRefused
+from pipeline.store import PASSWORD_VARIABLE, StoreReference
+
+
+@click.command(
+    epilog=example(
+        "orthia pipeline migrate --url sqlite:///instance/orthia.db \\",
+        "    --to-config new/broker.xml",
+    )
+)
+@store_options
+@click.option(
+    "--to-config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A broker.xml that names the new store.",
+)
+@click.option("--to-url", type=URL, help="URL of the new store, instead of --to-config.")
+@spark_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def migrate(
+    store: StoreOptions,
+    to_config: str | None,
+    to_url: DatabaseUrl | None,
+    spark_on: SparkOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Copy a stopped pair's store to another database, and compare counts and checksums.
+
+    Both nodes must be stopped: a lease that is held is refused. The new database must be empty; the
+    old one is only read. Exit code 1 if what arrived is not what was sent.
+    """
+    if (to_config is None) == (to_url is None):
+        raise click.UsageError("Say where to: --to-config FILE or --to-url URL.")
+    source = store.resolve()
+    if to_url is not None:
+        target = DatabaseStoreSettings(to_url)
+    else:
+        target = load(Path(str(to_config))).database_store
+    old, passwords = reachable(source)
+    new, secret = StoreReference.of(target, f"{PASSWORD_VARIABLE}_TARGET")
+    if secret is not None:
+        passwords[new.password_variable] = secret
+    with session(spark_on, passwords) as spark:
+        from pipeline.jobs.migrate import End
+        from pipeline.jobs.migrate import migrate as copy
+
+        try:
+            checked = copy(
+                spark,
+                End(source, old),
+                End(target, new),
+                partitions=spark_on.partitions,
+                say=spark_on.say,
+            )
+        except MigrationRefused as error:
+            raise Unavailable(str(error)) from error
+        except MigrationFailed as error:
+            click.echo(f"orthia: {error}", err=True)
+            click.get_current_context().exit(ExitCode.INCOMPLETE)
+    rows = [vars(one) for one in checked]
+    if as_json:
+        print_json({"tables": rows})
+        return
+    show("Copied, and equal in both stores", rows, ("table", "rows", "checksum"))

@@ -1,0 +1,328 @@
+"""Copying a stopped pair's store into another database, and proving that everything arrived.
+
+MESSAGES goes through Spark, in ranges; the small tables are copied by the driver. Counts and
+checksums of every table are compared at the end. The node manager's rows, tokens included, come
+last: tokens must go on growing, or an old node's could be taken for a new one's.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+from sqlalchemy import (
+    Connection,
+    Engine,
+    MetaData,
+    RowMapping,
+    Table,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+import migrations
+from config.dialects import Dialect
+from config.settings import DatabaseStoreSettings
+from database import Database, DuplicateKey, translate_errors, write_transaction
+from journal.tables import bindings_table, messages_table
+from nodemanager.lease import NodeManagerStatus
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.tables import failover_log, node_manager_store
+from pipeline.errors import MigrationFailed, MigrationRefused
+from pipeline.reading import StoreInputs
+from pipeline.schemas import RAW
+from pipeline.store import StoreReference
+
+_INSERT_ROWS: Final = 1_000
+_INSERT_TIMEOUT_MS: Final = 60_000
+_HASH_BYTES: Final = 8
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One table, copied and compared."""
+
+    table: str
+    rows: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a migration: the store, and how workers name it."""
+
+    settings: DatabaseStoreSettings
+    reference: StoreReference
+
+
+def checksum(messages: DataFrame) -> DataFrame:
+    """Return one row with the number of rows of MESSAGES and a sum that depends on every bit."""
+    row = F.xxhash64(*RAW)
+    return messages.agg(
+        F.count("*").alias("rows"),
+        # Whatever order rows come in, and without running over.
+        F.sum(row.cast("decimal(38,0)")).alias("sum"),
+        F.bit_xor(row).alias("xor"),
+    )
+
+
+def inserted(messages: DataFrame, target: StoreReference) -> DataFrame:
+    """Insert rows of MESSAGES into ``target``; return how many each task inserted.
+
+    The one function here that does something; a task that is repeated replaces its own rows.
+    """
+    return messages.select(*RAW).mapInArrow(_Inserter(target), "inserted long")
+
+
+class _Inserter:
+    """Inserts what a task gets; pickled to the workers, so it has no connection."""
+
+    def __init__(self, target: StoreReference) -> None:
+        self._target = target
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settings = self._target.settings()
+        database = Database.from_settings(settings)
+        try:
+            engine = database.dedicated_engine("migrate", query_timeout_ms=_INSERT_TIMEOUT_MS)
+            table = messages_table(MetaData(), settings.message_table_name, database.dialect)
+            count = 0
+            for batch in batches:
+                for start in range(0, batch.num_rows, _INSERT_ROWS):
+                    rows = batch.slice(start, _INSERT_ROWS).to_pylist()
+                    _insert(engine, table, rows)
+                    count += len(rows)
+            yield pa.RecordBatch.from_pydict({"inserted": pa.array([count], pa.int64())})
+        finally:
+            database.dispose()
+
+
+def _insert(engine: Engine, table: Table, rows: list[dict[str, Any]]) -> None:
+    try:
+        with write_transaction(engine, "copy messages") as connection:
+            connection.execute(insert(table), rows)
+    except DuplicateKey:
+        # An earlier attempt of this task got so far.
+        mine = table.c.seq.in_([row["seq"] for row in rows])
+        with write_transaction(engine, "copy messages again") as connection:
+            connection.execute(delete(table).where(mine))
+            connection.execute(insert(table), rows)
+
+
+def migrate(
+    spark: SparkSession,
+    source: End,
+    target: End,
+    *,
+    partitions: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Checked]:
+    """Copy ``source`` to ``target`` and return each table as it was checked.
+
+    Raises MigrationRefused if a node holds a lease or the target is not empty, and
+    MigrationFailed if what arrived differs or a node of the source started meanwhile.
+    """
+    with _Store(source.settings) as old, _Store(target.settings) as new:
+        before = _prepare(old, new)
+        messages = StoreInputs(spark, source.reference, partitions).messages(RAW)
+        say("copying messages")
+        copies = inserted(_for_target(messages, new.database.dialect), target.reference)
+        copies.agg(F.sum("inserted")).collect()
+        say("copying bindings and failover log")
+        for table in _SMALL:
+            old.copy(new, table)
+        say("comparing both stores")
+        arrived = StoreInputs(spark, target.reference, partitions).messages(RAW)
+        checked = [_compare_messages(messages, arrived)]
+        checked += [old.compare(new, table) for table in _SMALL]
+        if not _is_untouched(before, old.status()):
+            raise MigrationFailed(
+                "a node of the old store started, or took a lock, while it was copied: stop both"
+                " nodes, empty the new database and begin again"
+            )
+        new.write_locks(before)
+    return checked
+
+
+def _for_target(messages: DataFrame, dialect: Dialect) -> DataFrame:
+    # SQLite has one writer at a time; several would only wait for each other.
+    return messages.coalesce(1) if dialect is Dialect.SQLITE else messages
+
+
+def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
+    if migrations.check(old.database, old.settings) != migrations.head():
+        raise MigrationRefused(
+            "the old store's schema is not of this version: run `orthia db upgrade` on it first"
+        )
+    before = old.status()
+    for lock in (before.live, before.backup):
+        if lock.is_held:
+            raise MigrationRefused(
+                f"{lock.holder_id} holds the {lock.lock.name.lower()} lock of the old store for"
+                f" {lock.expires_in_seconds:.1f} s more: stop both nodes first; the lock of a node"
+                " that crashed ends by itself"
+            )
+    migrations.upgrade(new.database, new.settings)
+    full = [name for name, rows in new.sizes().items() if rows]
+    if full or new.status().node_id is not None:
+        raise MigrationRefused(
+            f"the new store is not empty ({', '.join(full) or 'a node has started on it'}): give"
+            " an empty database"
+        )
+    return before
+
+
+def _compare_messages(sent: DataFrame, arrived: DataFrame) -> Checked:
+    (old,), (new,) = checksum(sent).collect(), checksum(arrived).collect()
+    if old != new:
+        raise MigrationFailed(
+            f"MESSAGES differs: {old['rows']} rows with checksum {old['sum']} were sent,"
+            f" {new['rows']} with {new['sum']} arrived; empty the new database and begin again"
+        )
+    return Checked("MESSAGES", old["rows"], f"{(old['xor'] or 0) & (2**64 - 1):016x}")
+
+
+_Declare = Callable[[MetaData, str, Dialect], Table]
+
+
+@dataclass(frozen=True)
+class _Small:
+    """A table the driver copies."""
+
+    name: str
+    declare: _Declare
+    setting: str
+    key: str
+    """In the order of which it is copied."""
+    own: frozenset[str]
+    """Columns the new database fills itself."""
+
+
+_SMALL: Final = (
+    _Small("BINDINGS", bindings_table, "bindings_table_name", "seq", frozenset()),
+    _Small("FAILOVER_LOG", failover_log, "failover_log_table_name", "id", frozenset({"id"})),
+)
+
+
+class _Store:
+    """One of the two databases, as the driver sees it."""
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        self.settings = settings
+        self.database = Database.from_settings(settings)
+
+    def __enter__(self) -> "_Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.dispose()
+
+    def status(self) -> NodeManagerStatus:
+        """Return who holds what."""
+        return SqlNodeManagerStore(self.database, self.settings, self.database.engine).status()
+
+    def table(self, small: _Small) -> Table:
+        """Declare a table."""
+        name = getattr(self.settings, small.setting)
+        return small.declare(MetaData(), name, self.database.dialect)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many rows each table has."""
+        dialect = self.database.dialect
+        tables = {small.name: self.table(small) for small in _SMALL}
+        tables["MESSAGES"] = messages_table(MetaData(), self.settings.message_table_name, dialect)
+        with translate_errors("count rows"), self.database.engine.connect() as connection:
+            return {
+                name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for name, table in tables.items()
+            }
+
+    def copy(self, target: "_Store", small: _Small) -> None:
+        """Copy a small table."""
+        destination = target.table(small)
+        for rows in self._read(small):
+            values = [
+                {key: value for key, value in row.items() if key not in small.own} for row in rows
+            ]
+            with write_transaction(target.database.engine, f"copy {small.name}") as connection:
+                connection.execute(insert(destination), values)
+
+    def compare(self, target: "_Store", small: _Small) -> Checked:
+        """Compare a small table with its copy; raises MigrationFailed."""
+        mine, copied = self.fingerprint(small), target.fingerprint(small)
+        if mine != copied:
+            raise MigrationFailed(
+                f"{small.name} differs: {mine.rows} rows were sent, {copied.rows} arrived; empty"
+                " the new database and begin again"
+            )
+        return mine
+
+    def write_locks(self, before: NodeManagerStatus) -> None:
+        """Write the state, the tokens and the node id; nobody holds a lock.
+
+        Raises MigrationFailed if a node started on this database meanwhile.
+        """
+        name = self.settings.node_manager_store_table_name
+        table = node_manager_store(MetaData(), name, self.database.dialect)
+        rows = (
+            (0, {"state": before.state.value}),
+            (1, {"holder_token": before.live.token}),
+            (2, {"holder_token": before.backup.token}),
+            (3, {"node_id": before.node_id}),
+            (4, {"holder_token": before.fence_token}),
+        )
+        with write_transaction(self.database.engine, "write the locks") as connection:
+            _refuse_a_started_node(connection, table)
+            for number, values in rows:
+                connection.execute(update(table).where(table.c.id == number).values(values))
+
+    def fingerprint(self, small: _Small) -> Checked:
+        """Count a small table's rows and sum up their hashes, whatever order they come in."""
+        count = total = 0
+        for rows in self._read(small):
+            for row in rows:
+                values = [
+                    bytes(value) if isinstance(value, memoryview) else value
+                    for key, value in row.items()
+                    if key not in small.own
+                ]
+                digest = sha256(repr(values).encode()).digest()[:_HASH_BYTES]
+                total += int.from_bytes(digest)
+                count += 1
+        return Checked(small.name, count, f"{total % 2**64:016x}")
+
+    def _read(self, small: _Small) -> Iterator[list[RowMapping]]:
+        table = self.table(small)
+        key = table.c[small.key]
+        after = -1
+        while True:
+            ask = select(table).where(key > after).order_by(key).limit(_INSERT_ROWS)
+            with translate_errors(f"read {small.name}"), self.database.engine.connect() as one:
+                rows = list(one.execute(ask).mappings())
+            if not rows:
+                return
+            yield rows
+            after = rows[-1][small.key]
+
+
+def _refuse_a_started_node(connection: Connection, table: Table) -> None:
+    started = select(table.c.id).where((table.c.holder_token > 0) | table.c.node_id.is_not(None))
+    if connection.execute(started).first() is not None:
+        raise MigrationFailed(
+            "a node started on the new database while it was filled: stop it, empty the database"
+            " and begin again"
+        )
+
+
+def _is_untouched(before: NodeManagerStatus, after: NodeManagerStatus) -> bool:
+    def tokens(status: NodeManagerStatus) -> tuple[object, ...]:
+        # A lock that was taken and given back meanwhile has another token.
+        return status.state, status.live.token, status.backup.token, status.fence_token
+
+    return tokens(before) == tokens(after) and not (after.live.is_held or after.backup.is_held)

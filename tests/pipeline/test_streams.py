@@ -1,0 +1,278 @@
+"""Tails of a journal and a failover log: every row once, through crashes and takeovers."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from sqlalchemy import MetaData, insert, select
+
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from database import Database
+from journal.tables import messages_table
+from nodemanager.failover_log import FailoverLogTable
+from nodemanager.tables import failover_log
+from pipeline.jobs.stream import to_parquet
+from pipeline.store import StoreReference
+from pipeline.streams import FailoverLogStreamReader, JournalStreamReader
+from tests.cli.test_failover_log import NOON, entry
+from tests.journal.support import SqlJournalStore
+from tests.process.clients import Producer
+from tests.process.nodes import cluster
+from tests.support.waiting import wait_until
+
+ALL = ReadAllAvailable()
+
+
+def tail(
+    reader: JournalStreamReader, start: dict[str, int], limit: ReadLimit = ALL
+) -> tuple[list[int], dict[str, int]]:
+    """Read one micro-batch as Spark does; return the seqs and where it ends."""
+    end = reader.latestOffset(start, limit)
+    seqs = [
+        row["seq"]
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+    return sorted(seqs), end
+
+
+def test_the_tail_goes_on_after_a_takeover(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """What was read is not read again, and what the next writer stores comes next."""
+    reader = JournalStreamReader(reference, ["seq"])
+    first = store.open()
+    stored = store.append(first, "one", "two")
+    seqs, place = tail(reader, reader.initialOffset())
+    assert seqs == stored
+    assert tail(reader, place) == ([], place)
+    store.advance_fence(2)
+    stored = store.append(store.open(token=2), "three")
+    assert tail(reader, place)[0] == stored
+
+
+def test_acknowledged_messages_do_not_set_the_tail_back(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """An empty table's highest seq is 0; the stream's place stays where it was."""
+    reader = JournalStreamReader(reference, ["seq"])
+    (seq,) = store.append(store.open(), "one")
+    place = tail(reader, {"seq": 0})[1]
+    store.remove(seq)
+    assert reader.latestOffset(place, ALL) == place == {"seq": seq}
+
+
+def test_a_micro_batch_takes_so_many_rows(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """``maxRowsPerBatch`` cuts; the parts together are everything."""
+    reader = JournalStreamReader(reference, ["seq"], max_rows=3)
+    stored = store.append(store.open(), *"abcdefgh")
+    place, parts = reader.initialOffset(), []
+    for _ in range(3):
+        seqs, place = tail(reader, place, reader.getDefaultReadLimit())
+        parts.append(seqs)
+    assert [len(part) for part in parts] == [3, 3, 2]
+    assert [seq for part in parts for seq in part] == stored
+    assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+
+
+def test_available_now_ends_where_it_began_to_look(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """A busy pair does not keep an available-now stream from its end."""
+    reader = JournalStreamReader(reference, ["seq"])
+    journal = store.open()
+    stored = store.append(journal, "one")
+    reader.prepareForTriggerAvailableNow()
+    store.append(journal, "two")
+    assert tail(reader, {"seq": 0})[0] == stored
+
+
+def test_an_event_with_a_lower_id_that_comes_late_is_not_missed(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Rows of several nodes are not committed in the order of their ids."""
+    database, settings = store.database, store.settings
+    log = FailoverLogTable(database, settings)
+    reader = FailoverLogStreamReader(reference)
+
+    def new(start: dict[str, int]) -> tuple[list[tuple[str, int]], dict[str, int]]:
+        end = reader.latestOffset(start, ALL)
+        rows = [
+            (row["node_name"], row["event_seq"])
+            for partition in reader.partitions(start, end)
+            for batch in reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+        return sorted(rows), json.loads(json.dumps(end))
+
+    log.insert(entry("a", 1, 1))
+    log.insert(entry("a", 2, 2))
+    seen, place = new(reader.initialOffset())
+    assert seen == [("a", 1), ("a", 2)]
+    late = entry("b's", 1, 1)
+    table = failover_log(MetaData(), settings.failover_log_table_name, database.dialect)
+    row = {
+        **{name: getattr(late, name) for name in ("node_id", "node_name", "holder_id", "role")},
+        **{name: getattr(late, name) for name in ("code", "level", "event", "token", "event_seq")},
+        "id": -5,
+        "db_time": NOON,
+        "node_time": NOON.isoformat(),
+        "detail": late.to_json(),
+    }
+    with database.engine.begin() as connection:
+        connection.execute(insert(table).values(row))
+    log.insert(entry("a", 3, 3))
+    seen, place = new(place)
+    assert seen == [("a", 3), ("b's", 1)]
+    assert new(place) == ([], place)
+
+
+def stream_of(spark: SparkSession, reference: StoreReference) -> DataFrame:
+    """Return the stream of a journal's messages."""
+    options = reference.to_options()
+    source = spark.readStream.format("orthia.journal").options(
+        **options, columns="seq,address,body"
+    )
+    return source.load()
+
+
+def forget(log: Path, batch: int) -> None:
+    """Undo that a micro-batch was noted in one of Spark's logs."""
+    (log / str(batch)).unlink()
+    (log / f".{batch}.crc").unlink()
+
+
+def seqs_in(spark: SparkSession, directory: Path) -> list[int]:
+    """Return every seq the Parquet has, read through Spark."""
+    return sorted(row["seq"] for row in spark.read.parquet(str(directory)).select("seq").collect())
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_stream_that_died_anywhere_writes_each_row_once(
+    spark: SparkSession, store: SqlJournalStore, reference: StoreReference, tmp_path: Path
+) -> None:
+    """Whatever of a micro-batch was on the disk when the stream died, doing it again is right."""
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+
+    def run() -> list[int]:
+        query = to_parquet(
+            stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
+        )
+        query.awaitTermination()
+        return seqs_in(spark, output)
+
+    journal = store.open()
+    stored = store.append(journal, "one", "two")
+    assert run() == stored
+    # It died when the output was logged, and before the checkpoint said so.
+    forget(checkpoint / "commits", 0)
+    stored += store.append(journal, "three")
+    assert run() == stored
+    # It died with files written that no log has: the last micro-batch is done again.
+    newest = max(int(one.name) for one in (checkpoint / "commits").iterdir() if one.suffix == "")
+    forget(checkpoint / "commits", newest)
+    shutil.copy(next(output.glob("*.parquet")), output / "part-99999-orphan.snappy.parquet")
+    forget(output / "_spark_metadata", newest)
+    store.advance_fence(2)
+    stored += store.append(store.open(token=2), "four")
+    assert run() == stored
+
+
+def table_seqs(url: str) -> list[int]:
+    """Return every seq of MESSAGES."""
+    settings = DatabaseStoreSettings(DatabaseUrl.parse(url))
+    database = Database.from_settings(settings)
+    table = messages_table(MetaData(), settings.message_table_name, database.dialect)
+    try:
+        with database.engine.connect() as connection:
+            return sorted(connection.execute(select(table.c.seq)).scalars())
+    finally:
+        database.dispose()
+
+
+def produce(
+    ports: list[int], address: str, meanwhile: Callable[[], object]
+) -> set[tuple[str, str]]:
+    """Send to ``address`` before, during and after ``meanwhile``; return what has a receipt."""
+    with Producer(ports, f"/queue/{address}") as producer:
+        producer.wait_receipts(50)
+        meanwhile()
+        producer.wait_receipts(50)
+        return {(address, f"message {number}") for number in producer.finish()}
+
+
+@pytest.mark.timeout(600)
+def test_killing_writer_and_stream_loses_and_repeats_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Kill -9 of the stream and the live node at once, then of the next: each message once."""
+    url = f"sqlite:///{tmp_path / 'orthia.db'}"
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    reference = StoreReference(url=url)
+    with cluster(url, tmp_path) as nodes:
+        live, backup = nodes.pair()
+        third = nodes.backup("third").wait_log("AMQ221032")
+        ports = [live.port, backup.port, third.port]
+        with (tmp_path / "stream.log").open("wb") as log:
+            stream = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "broker.cli", "pipeline", "stream", "--url", url),
+                    *("--to", str(output), "--checkpoint", str(checkpoint)),
+                    *("--every", "0.2", "--master", "local[1]"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            receipted = produce(ports, "first", lambda: None)
+            commits = checkpoint / "commits"
+            wait_until(
+                lambda: commits.is_dir() and any(commits.iterdir()),
+                timeout_seconds=180,
+                what="the stream has committed a micro-batch",
+            )
+
+            def kill_both() -> None:
+                live.signal(signal.SIGKILL)
+                os.killpg(stream.pid, signal.SIGKILL)
+                backup.wait_serving()
+
+            receipted |= produce(ports, "second", kill_both)
+        finally:
+            os.killpg(stream.pid, signal.SIGKILL)
+            stream.wait(30)
+        third.wait_log("AMQ221031")
+        query = to_parquet(
+            stream_of(spark, reference), str(output), str(checkpoint), every_seconds=0.1
+        )
+        wait_until(
+            lambda: any(one["numInputRows"] for one in query.recentProgress),
+            timeout_seconds=180,
+            what="the stream goes on",
+        )
+        receipted |= produce(ports, "third", lambda: (backup.kill(), third.wait_serving()))
+        query.stop()
+        third.terminate()
+    to_parquet(
+        stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
+    ).awaitTermination()
+    columns = ("seq", "address", "string(body) AS text")
+    found = spark.read.parquet(str(output)).selectExpr(*columns).collect()
+    assert [seq for seq, times in Counter(row["seq"] for row in found).items() if times > 1] == []
+    assert sorted(row["seq"] for row in found) == table_seqs(url)
+    assert receipted <= {(row["address"], row["text"]) for row in found}
