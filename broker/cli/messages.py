@@ -23,7 +23,8 @@ _PERCENTILES: Final = (50, 95, 99, 100)
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _client_options(command: _Command) -> _Command:
+def broker_options(command: _Command) -> _Command:
+    """Give ``command`` the options of ``link_to``."""
     decorated: Any = command
     for option in (
         click.option(
@@ -35,7 +36,6 @@ def _client_options(command: _Command) -> _Command:
             show_default=" ".join(str(one) for one in _DEFAULT_BROKERS),
             help="Where a node accepts clients; give both nodes of a pair.",
         ),
-        click.option("--destination", default="/queue/test", show_default=True),
         click.option("--user", help="Login, when security is enabled."),
         click.option(
             "--password", envvar="ORTHIA_PASSWORD", help="Passcode; or set ORTHIA_PASSWORD."
@@ -47,7 +47,18 @@ def _client_options(command: _Command) -> _Command:
             show_default=True,
             help="Seconds to look for a node that serves, at the start and after a loss.",
         ),
+    ):
+        decorated = option(decorated)
+    result: _Command = decorated
+    return result
+
+
+def _client_options(command: _Command) -> _Command:
+    decorated: Any = command
+    for option in (
+        click.option("--destination", default="/queue/test", show_default=True),
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
+        broker_options,
     ):
         decorated = option(decorated)
     result: _Command = decorated
@@ -94,7 +105,7 @@ def produce(
     A message that had no receipt when the connection broke is sent again to the node that serves
     then. Exit code 0 only if every message has its receipt.
     """
-    link = _link(**connection)
+    link = link_to(**connection)
     with _progress("sent", count) as advance:
         producer = Producer(
             link,
@@ -144,7 +155,7 @@ def consume(
 
     Exit code 0 only if --count messages came and their acknowledgements are stored.
     """
-    link = _link(**connection)
+    link = link_to(**connection)
     with _progress("received", count) as advance:
 
         def received(frame: ServerFrame) -> None:
@@ -164,12 +175,13 @@ def consume(
     _finish(consumer.report, link, "received", "received again", trouble, as_json=as_json)
 
 
-def _link(
+def link_to(
     brokers: tuple[BrokerAddress, ...],
     user: str | None,
     password: str | None,
     reconnect_timeout: float,
 ) -> FailoverLink:
+    """Return the link that the options of a command describe."""
     return FailoverLink(
         brokers,
         Login(user, password or "") if user is not None else None,

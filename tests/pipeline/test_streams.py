@@ -257,6 +257,11 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
             os.killpg(stream.pid, signal.SIGKILL)
             stream.wait(30)
         third.wait_log("AMQ221031")
+
+        def kill_backup() -> None:
+            backup.kill()
+            third.wait_serving()
+
         query = to_parquet(
             stream_of(spark, reference), str(output), str(checkpoint), every_seconds=0.1
         )
@@ -265,7 +270,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
             timeout_seconds=180,
             what="the stream goes on",
         )
-        receipted |= produce(ports, "third", lambda: (backup.kill(), third.wait_serving()))
+        receipted |= produce(ports, "third", kill_backup)
         query.stop()
         third.terminate()
     to_parquet(

@@ -7,6 +7,7 @@ from broker.cli.pipeline.audit import audit
 from broker.cli.pipeline.export import export
 from broker.cli.pipeline.failovers import failovers
 from broker.cli.pipeline.migrate import migrate
+from broker.cli.pipeline.replay import replay
 from broker.cli.pipeline.stream import stream
 from broker.cli.pipeline.traffic import traffic
 
@@ -25,5 +26,5 @@ def pipeline() -> None:
     """
 
 
-for command in (export, audit, failovers, traffic, migrate, stream):
+for command in (export, audit, failovers, traffic, replay, migrate, stream):
     pipeline.add_command(command)

@@ -1,0 +1,167 @@
+"""``pipeline replay``: messages of a journal or an export are sent again."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from broker.cli.durations import Since
+from broker.cli.group import example
+from broker.cli.messages import broker_options, link_to
+from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from broker.cli.pipeline.output import Rows, collected, show
+from broker.cli.rendering import print_json
+from broker.replay import Replay, ReplayMessage, ReplayReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@click.command(
+    epilog=example(
+        "orthia pipeline replay --from exported --queue DLQ --to-origin",
+        "orthia pipeline replay --from exported --queue DLQ --to-origin --send \\",
+        "    --name incident-42 --broker node-a:61613 --broker node-b:61613 --rate 200",
+    )
+)
+@input_options
+@click.option("--queue", "queues", multiple=True, help="Messages of this queue; repeatable.")
+@click.option("--address", "addresses", multiple=True, help="Sent to this address; repeatable.")
+@click.option("--id", "ids", type=int, multiple=True, help="The message of this id; repeatable.")
+@click.option("--since", type=Since(), help="Stored since then; 10m, 2d, or 2026-01-31T12:00.")
+@click.option("--until", type=Since(), help="Stored before then.")
+@click.option(
+    "--where",
+    help="A condition in Spark SQL on the columns of orthia.journal, as"
+    " \"properties['customer'] = '42' AND size < 1000\".",
+)
+@click.option("--to", "destination", help="Send there, as /queue/NAME.  [default: its address]")
+@click.option("--to-origin", is_flag=True, help="Send dead letters where they were first sent to.")
+@click.option("--send", is_flag=True, help="Do it; without, only what would be sent is shown.")
+@click.option("--name", help="Names this replay: the same name goes on where it was. With --send.")
+@click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
+@click.option(
+    "--chunk",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Messages of one transaction.",
+)
+@broker_options
+@spark_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def replay(
+    source: Source,
+    queues: tuple[str, ...],
+    addresses: tuple[str, ...],
+    ids: tuple[int, ...],
+    since: datetime | None,
+    until: datetime | None,
+    where: str | None,
+    destination: str | None,
+    name: str | None,
+    rate: float | None,
+    chunk: int,
+    spark_on: SparkOptions,
+    *,
+    to_origin: bool,
+    send: bool,
+    as_json: bool,
+    **connection: Any,
+) -> None:
+    """Send messages again, each exactly once, through a live broker: to their address or another.
+
+    A dry run unless --send is given. How far it is, is kept in a queue of the broker itself,
+    orthia.replay.NAME, in the same transactions as the messages: after a crash of the sender or a
+    takeover the same command goes on, and nothing is sent twice.
+    """
+    if send and (name is None or not _NAME.fullmatch(name)):
+        raise click.UsageError("--send needs --name, of letters, digits, '.', '_' and '-'.")
+    if destination is not None and to_origin:
+        raise click.UsageError("Give --to or --to-origin, not both.")
+    with source.opened(spark_on) as inputs:
+        from pyspark import StorageLevel
+
+        from pipeline.jobs import replay as job
+
+        conditions = list(_conditions(queues, addresses, ids, since, until, where))
+        rows = job.selected(inputs.messages(job.COLUMNS), *conditions, to_origin=to_origin)
+        # On disk: a journal that is sent into must not grow under the replay's eyes.
+        found = job.addressed(rows, inputs.bindings(), destination).persist(StorageLevel.DISK_ONLY)
+        spark_on.say("selecting messages")
+        summary = collected(job.summary(found))
+        report = None
+        if send:
+            total = sum(row["messages"] for row in summary)
+            with _progress(total, quiet=spark_on.quiet) as advance:
+                engine = Replay(
+                    link_to(**connection),
+                    str(name),
+                    lambda through: _messages(found, through),
+                    rate=rate,
+                    chunk=chunk,
+                    on_sent=advance,
+                )
+                report = engine.run()
+        found.unpersist()
+    _print(summary, report, as_json=as_json)
+
+
+def _conditions(
+    queues: tuple[str, ...],
+    addresses: tuple[str, ...],
+    ids: tuple[int, ...],
+    since: datetime | None,
+    until: datetime | None,
+    where: str | None,
+) -> Iterator["Column"]:
+    from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+    for name, values in (("queue", queues), ("address", addresses), ("id", ids)):
+        if values:
+            yield F.col(name).isin(*values)
+    if since is not None:
+        yield F.col("written_at") >= F.lit(since)
+    if until is not None:
+        yield F.col("written_at") < F.lit(until)
+    if where is not None:
+        yield F.expr(where)
+
+
+def _messages(found: "DataFrame", through: int) -> Iterable[ReplayMessage]:
+    for row in found.where(f"place > {through:d}").orderBy("place").toLocalIterator():
+        yield ReplayMessage(
+            row["place"], row["destination"], dict(row["headers"]), bytes(row["body"])
+        )
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    console = Console(file=sys.stderr)
+    columns = ("sent", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("sent", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _print(summary: Rows, report: ReplayReport | None, *, as_json: bool) -> None:
+    total = sum(row["messages"] for row in summary)
+    if as_json:
+        sent = None if report is None else vars(report)
+        print_json({"selected": summary, "messages": total, "sent": sent})
+        return
+    show("Selected", summary, ("destination", "messages", "body_bytes", "first", "last"))
+    if report is None:
+        click.echo("A dry run: nothing was sent. Add --send and --name to send.")
+    else:
+        before = total - report.sent
+        already = f"; {before:,} were sent before" if before else ""
+        click.echo(f"sent {report.sent:,} in {report.elapsed_seconds:.1f} s{already}")

@@ -1,0 +1,74 @@
+"""Which messages are sent again, in which order, and where to."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+COLUMNS: Final = (
+    *("seq", "id", "kind", "queue", "address", "written_at", "size"),
+    *("headers", "properties", "body", "priority", "timestamp", "corrupt"),
+)
+"""What a replay reads of MESSAGES."""
+
+_ORIGINAL_ADDRESS: Final = "_AMQ_ORIG_ADDRESS"
+_NOT_SENT: Final = ("expires", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE")
+"""Headers of the first sending that would be wrong in the second."""
+
+
+_REPLAYED_FROM: Final = "orthia-replayed-from"
+"""The header by which a consumer recognises a replayed message: the id it had."""
+
+
+def selected(messages: DataFrame, *conditions: Column, to_origin: bool = False) -> DataFrame:
+    """Return the messages for which all ``conditions`` hold, each once, with its ``place``.
+
+    A message of several queues is one row a queue; it was sent once, and is sent again once. With
+    ``to_origin`` a dead letter goes back to the address it was first sent to.
+    """
+    found = messages.where("kind IN ('message', 'reference') AND corrupt IS NULL")
+    for condition in conditions:
+        found = found.where(condition)
+    if to_origin:
+        origin = F.element_at("headers", _ORIGINAL_ADDRESS)
+        found = found.withColumn("address", F.coalesce(origin, "address"))
+    kept = F.map_filter("headers", lambda key, _: ~key.isin(*_NOT_SENT, _REPLAYED_FROM))
+    source = F.create_map(F.lit(_REPLAYED_FROM), F.col("id").cast("string"))
+    return (
+        found.dropDuplicates(["id"])
+        .withColumn("headers", F.map_concat(kept, source))
+        .withColumnRenamed("id", "place")
+    )
+
+
+def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> DataFrame:
+    """Return ``place, destination, headers, body``: where each message goes.
+
+    Without ``to`` that is the message's own address, as a queue if all the address' queues are
+    ANYCAST, else as a topic.
+    """
+    if to is not None:
+        return rows.select("place", F.lit(to).alias("destination"), "headers", "body")
+    kinds = (
+        bindings.where("type = 'queue'")
+        .groupBy(F.col("address").alias("bound"))
+        .agg(F.max(F.array_contains("routing_types", "MULTICAST")).alias("is_topic"))
+    )
+    prefix = F.when(F.col("is_topic"), "/topic/").otherwise("/queue/")
+    return rows.join(F.broadcast(kinds), rows["address"] == kinds["bound"], "left").select(
+        "place", F.concat(prefix, "address").alias("destination"), "headers", "body"
+    )
+
+
+def summary(addressed_rows: DataFrame) -> DataFrame:
+    """Return how much goes to each destination."""
+    return (
+        addressed_rows.groupBy("destination")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(F.length("body")).alias("body_bytes"),
+            F.min("place").alias("first"),
+            F.max("place").alias("last"),
+        )
+        .orderBy("destination")
+    )
