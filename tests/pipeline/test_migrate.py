@@ -1,0 +1,157 @@
+"""A stopped pair's store moves from one database to the next, and everything arrives."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import MetaData, update
+
+import migrations
+from config.settings import DatabaseStoreSettings, RoutingType
+from database import Database
+from journal import QueueBinding
+from journal.journal import Journal
+from journal.unit import Unit
+from nodemanager import State
+from nodemanager.failover_log import FailoverLogTable
+from nodemanager.lease import Lock
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.tables import node_manager_store
+from pipeline.errors import MigrationFailed, MigrationRefused
+from pipeline.jobs.migrate import End, migrate
+from pipeline.store import StoreReference
+from tests.cli.test_failover_log import entry
+from tests.conftest import Servers
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.support.servers import PASSWORD, SqliteServer, StoreServer
+
+NODE_ID = "613cdfeb-50cc-4af2-876d-d71814b9dc6f"
+
+
+def end(settings: DatabaseStoreSettings) -> End:
+    """Return a store as one end of a migration."""
+    return End(settings, StoreReference.of(settings, PASSWORD_VARIABLE)[0])
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[DatabaseStoreSettings]:
+    """Give the SQLite store of a stopped pair that has lived."""
+    server = SqliteServer(tmp_path)
+    settings = server.settings(server.create_database())
+    opened = SqlJournalStore(settings)
+    opened.advance_fence(7)
+    journal = opened.open(token=7)
+    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "prüfung")):
+        journal.add_binding(QueueBinding(queue_id, name, "shop", RoutingType.MULTICAST))
+    opened.append(journal, *[f"body {number} £" for number in range(2_500)])
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    journal.append_unit(unit)
+    opened.settle(journal)
+    table = FailoverLogTable(opened.database, settings)
+    for number in range(1, 4):
+        table.insert(entry("a", number, number))
+    with opened.database.engine.begin() as connection:
+        rows = node_manager_store(MetaData(), "NODE_MANAGER_STORE", opened.database.dialect)
+        values: dict[int, dict[str, object]] = {
+            0: {"state": "P"},
+            1: {"holder_token": 9},
+            3: {"node_id": NODE_ID},
+        }
+        for number, change in values.items():
+            connection.execute(update(rows).where(rows.c.id == number).values(change))
+    opened.close()
+    yield settings
+    assert server.connections(str(settings.jdbc_connection_url.sqlite_path)) == []
+
+
+@pytest.fixture
+def servers(shared_servers: Servers, monkeypatch: pytest.MonkeyPatch) -> dict[str, StoreServer]:
+    """Give PostgreSQL and MariaDB."""
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    return {dbms: shared_servers(dbms) for dbms in ("postgresql", "mariadb")}
+
+
+def test_a_store_moves_through_every_dbms_and_serves_there(
+    spark: SparkSession, old: DatabaseStoreSettings, servers: dict[str, StoreServer]
+) -> None:
+    """SQLite to PostgreSQL to MariaDB: rows, bindings, log, state, node id and tokens."""
+    names = {dbms: server.create_database() for dbms, server in servers.items()}
+    second, third = (servers[dbms].settings(name) for dbms, name in names.items())
+    first_step = migrate(spark, end(old), end(second))
+    second_step = migrate(spark, end(second), end(third), partitions=3)
+    assert [(one.table, one.rows) for one in first_step] == [
+        ("MESSAGES", 2_503),
+        ("BINDINGS", 3),
+        ("FAILOVER_LOG", 3),
+    ]
+    assert second_step == first_step
+    database = Database.from_settings(third)
+    status = SqlNodeManagerStore(database, third, database.engine).status()
+    assert (status.state, status.node_id) == (State.PAUSED, NODE_ID)
+    assert (status.live.token, status.fence_token) == (9, 7)
+    moved = SqlJournalStore(third)
+    moved.advance_fence(10)
+    journal = moved.open(token=10)
+    assert isinstance(journal, Journal)
+    assert {binding.name for binding in journal.bindings} == {"orders", "prüfung"}
+    bodies = moved.bodies(journal)
+    assert (len(bodies), bodies[0]) == (1_000, "body 0 £")
+    assert moved.bodies(journal, OTHER_QUEUE) == ["both"]
+    moved.close()
+    database.dispose()
+    for dbms, name in names.items():
+        servers[dbms].drop_database(name)
+
+
+def test_a_held_lease_is_refused(
+    spark: SparkSession, old: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """While a node holds a lock of the old store nothing is copied, and the holder is named."""
+    database = Database.from_settings(old)
+    store = SqlNodeManagerStore(database, old, database.engine)
+    assert store.try_acquire(Lock.BACKUP, "node-b@host", 60_000) is not None
+    target = SqliteServer(tmp_path).settings("new.sqlite")
+    with pytest.raises(MigrationRefused, match=r"node-b@host holds the backup lock.*stop both"):
+        migrate(spark, end(old), end(target))
+    database.dispose()
+    path = target.jdbc_connection_url.sqlite_path
+    assert path is not None
+    assert not path.exists()
+
+
+def test_a_store_that_is_not_empty_is_refused(
+    spark: SparkSession, old: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """A migration never writes among other rows."""
+    target = SqliteServer(tmp_path).settings("new.sqlite")
+    database = Database.from_settings(target)
+    migrations.upgrade(database, target)
+    FailoverLogTable(database, target).insert(entry("b", 1, 1))
+    database.dispose()
+    with pytest.raises(MigrationRefused, match="FAILOVER_LOG"):
+        migrate(spark, end(old), end(target))
+
+
+def test_a_node_that_starts_meanwhile_makes_it_fail(
+    spark: SparkSession, old: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """A lock taken and given back while rows were copied does not go unnoticed."""
+    target = SqliteServer(tmp_path).settings("new.sqlite")
+
+    def start_a_node(what: str) -> None:
+        if "bindings" in what:
+            database = Database.from_settings(old)
+            store = SqlNodeManagerStore(database, old, database.engine)
+            taken = store.try_acquire(Lock.LIVE, "node-a@host", 60_000)
+            assert taken is not None
+            store.release(Lock.LIVE, "node-a@host", taken.token)
+            database.dispose()
+
+    with pytest.raises(MigrationFailed, match="a node of the old store started"):
+        migrate(spark, end(old), end(target), say=start_a_node)
+    database = Database.from_settings(target)
+    assert SqlNodeManagerStore(database, target, database.engine).status().node_id is None
+    database.dispose()

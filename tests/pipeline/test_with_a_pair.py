@@ -1,0 +1,167 @@
+"""The jobs on what a real pair wrote through a failover, as an operator runs them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import MetaData, delete
+
+from config.settings import DatabaseStoreSettings
+from database import Database
+from pipeline.store import StoreReference
+from tests.cli.conftest import Run, run
+from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.process.clients import Producer
+from tests.process.nodes import EXPIRATION_MS, cluster
+from tests.support.servers import PASSWORD, ServerProcess, url_with_password
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A pair that has failed over and was stopped, and what the test saw of it."""
+
+    settings: DatabaseStoreSettings
+    url: str
+    receipted: int
+    killed_at: datetime
+    served_by: datetime
+
+
+@pytest.fixture(scope="module")
+def story(shared_servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Give the store of a pair on PostgreSQL whose live node was killed under load."""
+    server: ServerProcess = shared_servers("postgresql")
+    name = server.create_database()
+    settings = server.settings(name)
+    url = url_with_password(settings)
+    with cluster(url, tmp_path_factory.mktemp("pair")) as nodes:
+        live, backup = nodes.pair()
+        with Producer([live.port, backup.port], "/queue/orders") as producer:
+            producer.wait_receipts(50)
+            killed_at = datetime.now(UTC)
+            live.kill()
+            backup.wait_log("AMQ221010")
+            served_by = datetime.now(UTC)
+            producer.wait_receipts(50)
+            receipted = producer.finish()
+        backup.terminate()
+    yield Story(settings, url, len(receipted), killed_at, served_by)
+    server.drop_database(name)
+
+
+def answer(result: Any, exit_code: int = 0) -> Any:
+    """Return the JSON a command printed."""
+    assert result.exit_code == exit_code, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_an_export_holds_every_message_and_is_sound(
+    run: Run, spark: SparkSession, story: Story, tmp_path: Path
+) -> None:
+    """What the broker confirmed is in the files; an audit of store and files finds no fault."""
+    out = tmp_path / "exported"
+    written = answer(run("pipeline", "export", "--url", story.url, "--to", out, "--json", "-q"))
+    assert sum(row["messages"] for row in written["messages"]) >= story.receipted
+    assert {row["queue"] for row in written["messages"]} == {"orders"}
+    for where in (("--from", out), ("--url", story.url)):
+        found = answer(run("pipeline", "audit", *where, "--json", "-q"))
+        assert (found["sound"], found["faults"]) == (True, {})
+        assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2]
+        assert found["epochs"][1]["gap_before"] > 900_000
+        assert found["queues"][0]["messages"] >= story.receipted
+    traffic = answer(run("pipeline", "traffic", "--from", out, "--json", "-q"))
+    assert traffic["queues"][0]["messages"] == found["queues"][0]["messages"]
+    again = run("pipeline", "export", "--url", story.url, "--to", out)
+    assert (again.exit_code, "exists already" in again.stderr) == (69, True)
+
+
+def test_the_takeover_is_as_long_as_the_test_saw_it(
+    run: Run, spark: SparkSession, story: Story, tmp_path: Path
+) -> None:
+    """Cause, begin and end of the outage; and the report can be looked at."""
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    arguments = ("--url", story.url, "--json", "-q", "--html", page, "--png", picture)
+    found = answer(run("pipeline", "failovers", *arguments))
+    first, second = found["takeovers"]
+    assert (first["cause"], second["cause"]) == ("first start", "crash detected")
+    out_since, serving_at = (
+        datetime.fromisoformat(second[name]) for name in ("out_since", "serving_at")
+    )
+    # The last renewal the backup saw was before the kill, by less than a lease lasts.
+    assert story.killed_at - timedelta(milliseconds=EXPIRATION_MS) <= out_since
+    assert story.killed_at <= serving_at <= story.served_by
+    assert found["overlaps"] == []
+    assert [row["end"] for row in found["tenures"] if row["lock"] == "live"] == [
+        "silent",
+        "released",
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    assert "crash detected" in text
+    assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+
+
+def test_an_audit_finds_what_is_missing_from_a_store(
+    run: Run, spark: SparkSession, story: Story
+) -> None:
+    """Exit code 1, and the table names the fault, when bindings are gone."""
+    from journal.tables import bindings_table
+
+    database = Database.from_settings(story.settings)
+    bindings = bindings_table(MetaData(), "BINDINGS", database.dialect)
+    with database.engine.begin() as connection:
+        connection.execute(delete(bindings).where(bindings.c.user_record_type == 21))
+    database.dispose()
+    result = run("pipeline", "audit", "--url", story.url, "--no-records")
+    assert result.exit_code == 1
+    assert "unknown-queue" in result.stdout
+
+
+def test_passwords_are_nowhere_in_spark(spark: SparkSession, story: Story) -> None:
+    """Not in the plan, the configuration or the text of a DataFrame; and yet it can be read."""
+    reference, _ = StoreReference.of(story.settings, PASSWORD_VARIABLE)
+    reader = spark.read.format("orthia.journal").options(**reference.to_options())
+    frame = reader.option("columns", "seq").load()
+    assert frame.count() > 0
+    plan = frame._jdf.queryExecution().toString()
+    shown = f"{plan} {spark.sparkContext.getConf().getAll()} {frame!r}"
+    assert "battery" not in shown
+    assert PASSWORD not in shown
+
+
+def test_a_filter_on_a_frame_does_not_change_the_frame(spark: SparkSession, story: Story) -> None:
+    """A DataFrame answers the same whatever was asked of it before."""
+    reference, _ = StoreReference.of(story.settings, PASSWORD_VARIABLE)
+    reader = spark.read.format("orthia.journal").options(**reference.to_options())
+    frame = reader.option("columns", "seq,epoch").load()
+    older, newer = frame.where("epoch = 1"), frame.where("epoch = 2")
+    assert older.count() + newer.count() == frame.count()
+    assert older.union(newer).distinct().count() == frame.count()
+
+
+def test_a_store_that_is_away_is_one_clear_line(run: Run, spark: SparkSession) -> None:
+    """No traceback of Java or Python, and the exit code of what is unavailable."""
+    result = run("pipeline", "audit", "--url", "postgresql://u@127.0.0.1:1/none")
+    assert result.exit_code == 69
+    assert "Traceback" not in result.stderr
+    assert "127.0.0.1" in result.stderr
+
+
+def test_a_replay_is_a_dry_run_unless_told_to_send(
+    run: Run, spark: SparkSession, story: Story
+) -> None:
+    """What would be sent is shown, narrowed by conditions; nothing is connected to."""
+    arguments = ("--url", story.url, "--where", "size > 0", "--to", "/queue/other", "--json")
+    found = answer(run("pipeline", "replay", *arguments, "-q"))
+    assert found["sent"] is None
+    assert found["messages"] >= story.receipted
+    assert found["selected"][0]["destination"] == "/queue/other"
+    refused = run("pipeline", "replay", "--url", story.url, "--send")
+    assert (refused.exit_code, "--name" in refused.stderr) == (64, True)
