@@ -36,6 +36,7 @@ _COLUMNS: Final = (
 )
 _ROWS_A_PARTITION: Final = 100_000
 _MAX_PARTITIONS: Final = 32
+_BYTES_A_PARTITION: Final = 16 * 1024 * 1024
 
 
 class FailoverLogSource(DataSource):
@@ -87,15 +88,15 @@ class IdPartition(InputPartition):
         self.end = end
 
 
-class FilePartition(InputPartition):
-    """A file."""
+class FilesPartition(InputPartition):
+    """Some files: many are small, and a task of its own for each would cost more than reading."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = list(paths)
 
 
 class FailoverLogReader(DataSourceReader):
-    """Reads the table in ranges of its ids, and a file a task."""
+    """Reads the table in ranges of its ids, and files in groups."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class FailoverLogReader(DataSourceReader):
         """Return the ranges and files there are now; raises BadOption if a path has no file."""
         found: list[InputPartition] = []
         if self._paths is not None:
-            found += [FilePartition(str(path)) for path in find_files(self._paths)]
+            found += _in_groups(find_files(self._paths))
         if self._store is not None:
             settings = self._store.settings()
             with open_source(settings) as source:
@@ -133,14 +134,28 @@ class FailoverLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a range or a file; a line that is no entry is passed over."""
-        if isinstance(partition, FilePartition):
-            yield from in_batches(entries_of_file(Path(partition.path)), self._pair)
+        if isinstance(partition, FilesPartition):
+            entries = (one for path in partition.paths for one in entries_of_file(Path(path)))
+            yield from in_batches(entries, self._pair)
         elif isinstance(partition, IdPartition) and self._store is not None:
             settings = self._store.settings()
             with open_source(settings) as source:
                 table = source.table(settings.failover_log_table_name)
                 where = f"id >= {partition.first:d} AND id < {partition.end:d}"
                 yield from in_batches(table_entries(source, table, where), self._pair)
+
+
+def _in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
+    group: list[str] = []
+    size = 0
+    for path in files:
+        if size >= _BYTES_A_PARTITION:
+            yield FilesPartition(group)
+            group, size = [], 0
+        group.append(str(path))
+        size += path.stat().st_size
+    if group:
+        yield FilesPartition(group)
 
 
 def table_entries(
