@@ -8,7 +8,7 @@ APT_INSTALL := export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -qq
 	$(SUDO) -E apt-get install -y -qq --no-install-recommends
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test servers run demo test lint format docs fuzz model simulate chaos
+.PHONY: help setup setup-test servers java run demo test lint format docs fuzz model simulate chaos
 .PHONY: benchmark clean
 
 help: ## Show the targets
@@ -30,7 +30,11 @@ $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[test,pipeline]'
 	@touch $@ $(VENV)/.installed
 
-setup-test: $(VENV)/.installed-test servers ## The same with all that the tests need
+setup-test: $(VENV)/.installed-test servers java ## The same with all that the tests need
+
+java: ## Install Java 17, on which Spark runs the pipeline, unless there is a Java as new
+	@java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | grep -qE '^(1[7-9]|[2-9][0-9])$$' \
+		|| { $(APT_INSTALL) openjdk-17-jre-headless; }
 
 servers: ## Install PostgreSQL, MariaDB (the tests start private servers) and the model checker spin
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(APT_INSTALL) postgresql; }

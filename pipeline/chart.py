@@ -90,8 +90,7 @@ def _lanes_of(pair: PairHistory, *, by_node: bool) -> Iterator[Lane]:
     for number, node in enumerate(pair.nodes):
         mine = [segment for segment in pair.served if segment.node == node]
         outages = pair.outages if number == 0 else [one for one in pair.outages if one.node == node]
-        label = f"{pair.name} · {node}" if pair.name else node
-        yield Lane(label, note if number == 0 else "", mine, outages, colours)
+        yield Lane(f"{node} · {pair.name}", note if number == 0 else "", mine, outages, colours)
 
 
 def ticks(begin: datetime, end: datetime) -> list[tuple[datetime, str]]:
@@ -218,7 +217,8 @@ def png(chart: Chart, path: Path) -> None:
     figure = Figure(figsize=(14, 1.1 + 0.19 * max(1, len(lanes))), dpi=110)
     FigureCanvasAgg(figure)
     inches = figure.get_figheight()
-    axes = figure.add_axes((0.18, 0.6 / inches, 0.8, 1 - 0.7 / inches))
+    axes = figure.add_axes((0.18, 0.4 / inches, 0.8, 1 - 0.8 / inches))
+    figure.text(0.01, 0.1 / inches, "red: nobody served; times are UTC", fontsize=7)
     span = (chart.end - chart.begin).total_seconds() or 1.0
 
     def bars(segments: Sequence[Segment], least: float) -> list[tuple[float, float]]:
@@ -237,6 +237,7 @@ def png(chart: Chart, path: Path) -> None:
     marks = ticks(chart.begin, chart.end)
     places = [(at - chart.begin).total_seconds() for at, _ in marks]
     axes.set_xticks(places, [label for _, label in marks], fontsize=7)
+    axes.tick_params(top=True, labeltop=True)
     axes.grid(axis="x", color="#d0d7de", linewidth=0.5)
     axes.set_axisbelow(True)
     figure.savefig(path, format="png")

@@ -8,7 +8,7 @@ instant, and a reader on a running broker never sees a reference without its bod
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from math import ceil
 from typing import Any, Final, NamedTuple
 
@@ -242,8 +242,3 @@ def _queue(seq: int, record: bytes) -> QueueBinding | None:
         return decode_queue_binding(record, seq)
     except CorruptRecord:
         return None
-
-
-def from_ms(milliseconds: int) -> datetime:
-    """Return the instant so many milliseconds after 1970, UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

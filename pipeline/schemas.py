@@ -1,6 +1,5 @@
 """The columns of the data sources: one home for their names, types and meaning."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -139,8 +138,3 @@ def subset(schema: StructType, columns: str | None) -> StructType:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return exactly what Spark expects of a batch of ``schema``."""
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def names_of(schema: StructType) -> Sequence[str]:
-    """Return the names of the columns, in order."""
-    return schema.fieldNames()

@@ -1,7 +1,6 @@
 """``pipeline failovers``: what happened to pairs, as tables, JSON, a page and a picture."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -78,7 +77,11 @@ _TABLES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     help="One of several pairs: its name, and its broker.xml or URL; repeatable.",
 )
 @click.option("--since", type=Since(), help="Begin of the period; 30d, or 2026-01-31T12:00.")
-@click.option("--until", type=Since(), help="End of the period.  [default: now]")
+@click.option(
+    "--until",
+    type=Since(),
+    help="End of the period.  [default: now; of files alone the last event]",
+)
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a report there.")
 @click.option("--png", "png_file", type=click.Path(path_type=Path), help="Write the chart there.")
 @spark_options
@@ -114,6 +117,8 @@ def failovers(
         except BadOption as error:
             raise Unavailable(str(error)) from error
         spark_on.say("reading the failover logs")
+        if until is None and (stores or not files):
+            until = datetime.now(UTC)
         tables = _analysed(job, _log(spark, stores, files), since, until)
     if html_file is not None or png_file is not None:
         _draw(tables, html_file, png_file)
@@ -169,8 +174,13 @@ def _analysed(
     from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
     begin = F.lit(since or datetime.min.replace(year=1970, tzinfo=UTC))
-    end = F.lit(until or datetime.now(UTC))
-    events = job.timeline(log).where(F.col("at") <= end).cache()
+    events = job.timeline(log).cache()
+    if until is None:
+        # Files say nothing of what came after them.
+        (last,) = events.agg(F.max("at")).collect()
+        until = last[0] or datetime.now(UTC)
+    end = F.lit(until)
+    events = events.where(F.col("at") <= end)
     held = job.tenures(events).cache()
     taken = job.takeovers(events, held).cache()
     recent = events.where(F.col("at") >= begin)
@@ -235,7 +245,7 @@ def _chart(tables: Mapping[str, Rows]) -> "Chart":
             note += f": {row['node_name']} took over ({row['cause']})"
             since, until = _time(row["out_since"]), _time(row["serving_at"])
             pairs[row["pair"]].outages.append(Segment(since, until, row["node_name"], note))
-    return Chart(begin, end, [replace(pair) for pair in pairs.values()])
+    return Chart(begin, end, list(pairs.values()))
 
 
 def _time(text: str) -> datetime:

@@ -16,7 +16,7 @@ from broker.cli.settings_options import PAIR, StoreOptions, store_options
 from broker.exit_codes import Unavailable
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
-from pipeline.errors import BadOption, MissingRequirement, PipelineError
+from pipeline.errors import MissingRequirement, PipelineError
 from pipeline.requirements import require_extra
 from pipeline.store import PASSWORD_VARIABLE, StoreReference
 
@@ -113,11 +113,6 @@ class Source:
     settings: DatabaseStoreSettings | None
     directory: str | None
 
-    @property
-    def is_store(self) -> bool:
-        """Whether it is a store, which changes while it is read."""
-        return self.settings is not None
-
     @contextmanager
     def opened(self, spark_on: SparkOptions) -> Iterator["Inputs"]:
         """Start Spark and give the inputs.
@@ -204,16 +199,3 @@ def in_one_line(error: Exception) -> OrthiaError:
         return Unavailable(str(ours[-1]))
     lines = [line for line in text.splitlines() if line.strip()]
     return PipelineError(f"Spark: {lines[0] if lines else type(error).__name__}")
-
-
-__all__ = [
-    "BadOption",
-    "Source",
-    "SparkOptions",
-    "in_one_line",
-    "input_options",
-    "reachable",
-    "require_spark",
-    "session",
-    "spark_options",
-]
