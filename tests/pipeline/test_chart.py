@@ -3,9 +3,9 @@
 import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
+from lxml import etree
 
 from pipeline.chart import Chart, PairHistory, Segment, html, png, svg, ticks
 
@@ -46,7 +46,7 @@ def test_two_hundred_pairs_have_a_lane_each_the_worst_on_top() -> None:
 
 def test_a_short_outage_in_a_long_period_can_be_seen() -> None:
     """Three seconds of thirty days are a tenth of a millipixel; the mark is two pixels."""
-    drawn = ET.fromstring(svg(Chart(BEGIN, END, [history("pair")])))
+    drawn = etree.fromstring(svg(Chart(BEGIN, END, [history("pair")])))
     bars = [one for one in drawn.iter() if one.get("fill") == "#d1242f"]
     assert bars
     assert all(float(one.get("width", "0")) >= 2 for one in bars)
