@@ -19,14 +19,16 @@ def exported(messages: DataFrame) -> DataFrame:
 def for_format(messages: DataFrame, name: str) -> DataFrame:
     """Return messages as ``json`` or ``csv`` can hold them; Parquet holds everything.
 
-    Bodies are base64. In CSV, which has no maps, headers and properties are JSON.
+    Bodies are base64. In CSV, which has neither maps nor lists, these are JSON.
     """
     if name == "parquet":
         return messages
-    binary = [field.name for field in messages.schema if field.dataType.typeName() == "binary"]
-    maps = [field.name for field in messages.schema if field.dataType.typeName() == "map"]
-    changed = messages.withColumns({one: F.base64(one) for one in binary})
-    return changed.withColumns({one: F.to_json(one) for one in maps} if name == "csv" else {})
+    kinds = {field.name: field.dataType.typeName() for field in messages.schema}
+    changed = {one: F.base64(one) for one, kind in kinds.items() if kind == "binary"}
+    if name == "csv":
+        nested = [one for one, kind in kinds.items() if kind in ("map", "array")]
+        changed |= {one: F.to_json(one) for one in nested}
+    return messages.withColumns(changed)
 
 
 def summary(messages: DataFrame) -> DataFrame:

@@ -78,6 +78,10 @@ def test_an_export_holds_every_message_and_is_sound(
         assert found["queues"][0]["messages"] >= story.receipted
     traffic = answer(run("pipeline", "traffic", "--from", out, "--json", "-q"))
     assert traffic["queues"][0]["messages"] == found["queues"][0]["messages"]
+    table = tmp_path / "csv"
+    assert run("pipeline", "export", "--url", story.url, "--to", table, "--format", "csv", "-q")
+    (bindings,) = (table / "bindings").glob("*.csv")
+    assert '[""ANYCAST""]' in bindings.read_text()
     again = run("pipeline", "export", "--url", story.url, "--to", out)
     assert (again.exit_code, "exists already" in again.stderr) == (69, True)
 
