@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from config.settings import RoutingType
 from journal.errors import CorruptRecord
@@ -71,6 +71,42 @@ class AddressBinding:
     name: str
     routing_types: frozenset[RoutingType]
     auto_created: bool = False
+
+
+class Xid(NamedTuple):
+    """The name a transaction manager gives a branch of a transaction (X/Open XA)."""
+
+    format_id: int
+    global_transaction_id: bytes
+    branch_qualifier: bytes
+
+    @classmethod
+    def parse(cls, text: str) -> "Xid":
+        """Read what ``str`` gives; raises ValueError."""
+        try:
+            format_id, global_id, branch = text.split(":")
+            return cls(int(format_id), bytes.fromhex(global_id), bytes.fromhex(branch))
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not FORMAT:GLOBAL:BRANCH, the latter two in hex"
+            ) from None
+
+    def __str__(self) -> str:
+        return f"{self.format_id}:{self.global_transaction_id.hex()}:{self.branch_qualifier.hex()}"
+
+
+@dataclass(frozen=True)
+class PreparedTransaction:
+    """A transaction in doubt: what it will do if it is committed."""
+
+    transaction_id: int
+    xid: Xid
+    prepared_ms: int
+    """When, by the node's clock, milliseconds since 1970 UTC."""
+    messages: tuple[tuple[tuple[int, ...], bytes], ...]
+    """For each message its queues and the encoded record."""
+    deletes: tuple[tuple[int, tuple[int, int] | None], ...]
+    """For each acknowledged message its seq, and its body's seq and number of references."""
 
 
 def encode_message(record: MessageRecord) -> bytes:
@@ -206,14 +242,59 @@ def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
     )
 
 
+def encode_prepared_transaction(prepared: PreparedTransaction) -> bytes:
+    """Return the transaction as stored: a document, and the messages' records after it."""
+    document = _encode_document(
+        {
+            "xid": str(prepared.xid),
+            "prepared-ms": prepared.prepared_ms,
+            "messages": [[list(queues), len(payload)] for queues, payload in prepared.messages],
+            "deletes": [[seq, list(body) if body else None] for seq, body in prepared.deletes],
+        }
+    )
+    payloads = b"".join(payload for _, payload in prepared.messages)
+    checked = _CRC.pack(len(document)) + document + payloads
+    return checked + _CRC.pack(zlib.crc32(checked))
+
+
+def decode_prepared_transaction(data: bytes, transaction_id: int) -> PreparedTransaction:
+    """Return the transaction stored as ``data`` in row ``transaction_id``; raise CorruptRecord."""
+    if (
+        len(data) < 2 * _CRC.size
+        or zlib.crc32(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]
+    ):
+        raise CorruptRecord(transaction_id, "its checksum does not match")
+    at = _CRC.size + _CRC.unpack_from(data)[0]
+    document = _Document(data[_CRC.size : at], transaction_id)
+    messages = []
+    try:
+        for queues, size in document.rows("messages"):
+            messages.append((tuple(map(int, queues)), data[at : at + size]))
+            at += size
+        deletes = tuple(
+            (int(seq), (int(body[0]), int(body[1])) if body else None)
+            for seq, body in document.rows("deletes")
+        )
+        xid = Xid.parse(document.text("xid"))
+    except (TypeError, ValueError, IndexError) as error:
+        raise CorruptRecord(transaction_id, f"it is no transaction: {error}") from None
+    if at != len(data) - _CRC.size:
+        raise CorruptRecord(transaction_id, "its messages are not as long as it says")
+    return PreparedTransaction(
+        transaction_id, xid, document.integer("prepared-ms"), tuple(messages), deletes
+    )
+
+
 def decode_binding(
     user_record_type: int, data: bytes, binding_id: int
-) -> QueueBinding | AddressBinding:
-    """Return the queue or address in row ``binding_id`` of BINDINGS; raise CorruptRecord."""
+) -> QueueBinding | AddressBinding | PreparedTransaction:
+    """Return what is in row ``binding_id`` of BINDINGS; raise CorruptRecord."""
     if user_record_type == UserRecordType.QUEUE_BINDING:
         return decode_queue_binding(data, binding_id)
     if user_record_type == UserRecordType.ADDRESS_BINDING:
         return decode_address_binding(data, binding_id)
+    if user_record_type == UserRecordType.PREPARED_TRANSACTION:
+        return decode_prepared_transaction(data, binding_id)
     raise CorruptRecord(binding_id, f"its type {user_record_type} is not one this node knows")
 
 
@@ -273,6 +354,12 @@ class _Document:
         value = self._fields.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise CorruptRecord(self._seq, f"its field {name!r} is not an integer")
+        return value
+
+    def rows(self, name: str) -> list[Any]:
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            raise CorruptRecord(self._seq, f"its field {name!r} is not a list")
         return value
 
     def flag(self, name: str) -> bool:

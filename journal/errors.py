@@ -43,6 +43,10 @@ class JournalClosed(JournalError):
     """The journal was closed or has failed, and takes no more work."""
 
 
+class TransactionError(JournalError):
+    """A transaction cannot be prepared or resolved under this name."""
+
+
 class RecordTooLarge(JournalError):
     """A record exceeds what the database takes in one row; nothing of its unit was accepted."""
 

@@ -12,7 +12,12 @@ from sqlalchemy import Connection, MetaData, Table, func, select
 
 from config.settings import DatabaseStoreSettings
 from database import Database, translate_errors
-from journal.codec import QueueBinding, decode_queue_binding
+from journal.codec import (
+    PreparedTransaction,
+    QueueBinding,
+    decode_prepared_transaction,
+    decode_queue_binding,
+)
 from journal.records import UserRecordType
 from journal.tables import bindings_table, messages_table
 from journal.walk import LAST_SEQ, QueueWalk
@@ -52,6 +57,18 @@ def list_queues(database: Database, s: DatabaseStoreSettings) -> list[QueueTotal
             _totals(connection, walk, queue_id, bound.get(queue_id)) for queue_id in queue_ids
         ]
     return sorted(totals, key=lambda t: ("" if t.binding is None else t.binding.name, t.queue_id))
+
+
+def list_transactions(database: Database, s: DatabaseStoreSettings) -> list[PreparedTransaction]:
+    """Return the transactions in doubt, the oldest first; raises StoreError, CorruptRecord."""
+    bindings = bindings_table(MetaData(), s.bindings_table_name, database.dialect)
+    prepared = bindings.c.user_record_type == int(UserRecordType.PREPARED_TRANSACTION)
+    rows = select(bindings.c.seq, bindings.c.record).where(prepared).order_by(bindings.c.seq)
+    with translate_errors("list the transactions"), database.engine.connect() as connection:
+        return [
+            decode_prepared_transaction(bytes(record), seq)
+            for seq, record in connection.execute(rows)
+        ]
 
 
 def _bound_queues(connection: Connection, bindings: Table) -> Iterator[QueueBinding]:

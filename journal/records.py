@@ -34,6 +34,9 @@ class UserRecordType(IntEnum):
     """A whole message: of one queue, or (``queue_id`` NULL) the body several references share."""
     ADD_REF = 32
     ADDRESS_BINDING = 44
+    PREPARED_TRANSACTION = 100
+    """A transaction in doubt, whole, in BINDINGS. Orthia's own: in Artemis' journal a transaction's
+    records lie among the others, here its messages must not have a place in a queue yet."""
 
 
 ID_COUNTER_SEQ = 0

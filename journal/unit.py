@@ -10,16 +10,18 @@ from typing import NamedTuple
 
 from journal.codec import (
     AddressBinding,
+    PreparedTransaction,
     QueueBinding,
     ReferenceRecord,
     encode_address_binding,
+    encode_prepared_transaction,
     encode_queue_binding,
     encode_reference,
 )
 from journal.records import UserRecordType
 
 Done = Callable[[], None]
-Binding = QueueBinding | AddressBinding
+Binding = QueueBinding | AddressBinding | PreparedTransaction
 
 
 class Body(NamedTuple):
@@ -174,6 +176,11 @@ def binding_row(binding: Binding) -> Row:
         queue_id = binding.queue_id
         record = encode_queue_binding(binding)
         return Row(queue_id, queue_id, UserRecordType.QUEUE_BINDING, queue_id, record)
+    if isinstance(binding, PreparedTransaction):
+        transaction_id = binding.transaction_id
+        record = encode_prepared_transaction(binding)
+        kind = UserRecordType.PREPARED_TRANSACTION
+        return Row(transaction_id, transaction_id, kind, None, record)
     address_id = binding.address_id
     record = encode_address_binding(binding)
     return Row(address_id, address_id, UserRecordType.ADDRESS_BINDING, None, record)

@@ -9,6 +9,7 @@ from journal.api import stored_message
 from journal.codec import (
     AddressBinding,
     MessageRecord,
+    PreparedTransaction,
     QueueBinding,
     decode_binding,
     headers_map,
@@ -148,11 +149,11 @@ def _binding(row: dict[str, Any]) -> dict[str, Any]:
         binding = decode_binding(row["user_record_type"], row["record"], row["seq"])
     except CorruptRecord as error:
         return shared | {"type": "other", "corrupt": error.reason}
-    return (
-        shared | _of_address(binding)
-        if isinstance(binding, AddressBinding)
-        else (shared | _of_queue(binding))
-    )
+    if isinstance(binding, AddressBinding):
+        return shared | _of_address(binding)
+    if isinstance(binding, PreparedTransaction):
+        return shared | {"type": "transaction", "name": str(binding.xid)}
+    return shared | _of_queue(binding)
 
 
 def _of_address(binding: AddressBinding) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import config
 from broker.cli.group import example
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import PAIR
+from broker.cli.transactions import transactions
 from broker.exit_codes import ExitCode, Unavailable
 from config.settings import FileStoreSettings
 from journal.file.format import NO_QUEUE
@@ -45,7 +46,10 @@ def _file_store(config_file: Path, properties: _Properties) -> FileStoreSettings
 
 @click.group(epilog=example("orthia data print --config broker.xml"))
 def data() -> None:
-    """Look after the files of the journal."""
+    """Look after what the journal has stored: its files, and transactions in doubt."""
+
+
+data.add_command(transactions)
 
 
 @data.command("print", epilog=example("orthia data print --config broker.xml --records"))

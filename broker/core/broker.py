@@ -34,6 +34,7 @@ from journal.api import MessageJournal
 from journal.codec import MessageRecord, QueueBinding, encode_message
 from journal.errors import JournalClosed, RecordTooLarge
 from journal.unit import MessageLocation, Unit
+from journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
 RELIEF_MS = 100
@@ -93,6 +94,7 @@ class Broker:
             settings, self._security, bind=self._bind, make_queue=self._make_queue
         )
         self._in_flight: dict[int, int] = {}
+        self._withheld = self._withheld_by_transactions()
         self._running = True
         self._held_back = False
         for binding in journal.bindings:
@@ -100,6 +102,16 @@ class Broker:
                 self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
         self._addresses.create_configured()
         journal.register_room_listener(self._room)
+
+    def _withheld_by_transactions(self) -> frozenset[int]:
+        in_doubt = XaTransactions(self._journal).in_doubt
+        if in_doubt:
+            LOGGER.warning(
+                "%d transactions are in doubt, prepared and not resolved; see `orthia data"
+                " transactions`",
+                len(in_doubt),
+            )
+        return frozenset(seq for prepared in in_doubt for seq, _ in prepared.deletes)
 
     # --- the life of the core
 
@@ -509,6 +521,7 @@ class Broker:
             timers=self,
             may_deliver=self.may_deliver,
             unread_up_to=unread_up_to,
+            withheld=self._withheld,
         )
 
     def _refuse_if_stopped(self) -> None:

@@ -16,7 +16,7 @@ taking over costs nothing for its backlog.
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -89,8 +89,12 @@ class Queue:
         timers: Timers,
         may_deliver: Callable[[], bool],
         unread_up_to: int = 0,
+        withheld: Collection[int] = (),
     ) -> None:
-        """Open a queue; its messages up to the seq ``unread_up_to`` are in the table only."""
+        """Open a queue; its messages up to the seq ``unread_up_to`` are in the table only.
+
+        Those with the seqs ``withheld`` stay there: a transaction in doubt has acknowledged them.
+        """
         self.id = queue_id
         self.name = name
         self.address = address
@@ -115,6 +119,7 @@ class Queue:
         self._counted_to = 0
         self._unread = 0
         self._old_tail = unread_up_to
+        self._withheld = withheld
         self._reading = False
         self._dispatching = False
         budget.register(self)
@@ -230,7 +235,8 @@ class Queue:
         for corrupt in window.corrupt:
             LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
         for message in window.messages:
-            self._ready.append(self._loaded(message))
+            if message.seq not in self._withheld:
+                self._ready.append(self._loaded(message))
         self._read_seq = max(self._read_seq, window.next_after_seq)
         if self._counted_to < self._read_seq:
             self._counted_to = self._read_seq

@@ -6,9 +6,11 @@ Exact if no node writes; beside one that does, each file is as it was when it wa
 import contextlib
 
 from config.settings import FileStoreSettings
+from journal.codec import PreparedTransaction, decode_prepared_transaction
 from journal.errors import JournalDamaged
 from journal.file.fence import Fence, FenceState
-from journal.file.opening import Contents, read_contents
+from journal.file.opening import Contents, read_contents, read_payload
+from journal.records import UserRecordType
 
 
 def read_fence(s: FileStoreSettings) -> FenceState:
@@ -18,6 +20,18 @@ def read_fence(s: FileStoreSettings) -> FenceState:
             return fence.read()
     except FileNotFoundError:
         raise JournalDamaged(f"there is no journal in {s.journal_directory}") from None
+
+
+def list_transactions(s: FileStoreSettings) -> list[PreparedTransaction]:
+    """Return the transactions in doubt, the oldest first; raises JournalError."""
+    contents = inspect(s)
+    return [
+        decode_prepared_transaction(
+            read_payload(contents.path_of(position), position), position.seq
+        )
+        for position, added in sorted(contents.bindings.records.values())
+        if added.user_record_type == UserRecordType.PREPARED_TRANSACTION
+    ]
 
 
 def inspect(s: FileStoreSettings) -> Contents:

@@ -4,10 +4,14 @@ import pytest
 
 from broker.api import DestinationRefused, LimitExceeded, TransactionWork
 from broker.core.broker import Broker
+from journal import Unit
+from journal.codec import Xid
 from journal.memory import MemoryJournal
+from journal.xa import XaTransactions
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message, settings
 
 QUEUE = "/queue/orders"
+XID = Xid(1, b"global", b"branch")
 
 
 def work(
@@ -122,3 +126,19 @@ def test_an_empty_transaction_is_confirmed() -> None:
     core.broker.commit(ANYONE, work(), lambda: done.append(1))
     core.settle()
     assert done == [1]
+
+
+def test_what_a_transaction_in_doubt_acknowledged_is_withheld() -> None:
+    """A successor delivers everything else; rolled back, the next one delivers that too."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "in doubt", "free")
+    consumer = core.consume(QUEUE)
+    unit = Unit()
+    (reference,) = consumer.take("in doubt")
+    assert reference.location is not None
+    unit.delete(reference.location)
+    XaTransactions(core.journal).prepare(XID, unit)
+    second = core.takeover()
+    assert second.consume(QUEUE).texts == ["free"]
+    XaTransactions(second.journal).rollback(XID)
+    assert second.takeover().consume(QUEUE).texts == ["in doubt", "free"]

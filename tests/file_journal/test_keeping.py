@@ -194,7 +194,9 @@ def test_a_unit_of_bindings_and_messages_is_stored_whole(
     journal.abandon()
     for token in (2, 3):  # decided once, and the same ever after
         successor = DirectJournal(s, token=token)
-        assert [binding.name for binding in successor.opened.bound] == ["q"] * (cut >= 2)
+        assert [one.name for one in successor.opened.bound if isinstance(one, QueueBinding)] == [
+            "q"
+        ] * (cut >= 2)
         assert len(successor.live()) == (4 if cut >= 2 else 1)
         successor.close()
     assert writes == [Kind.BINDINGS, Kind.MESSAGES, Kind.BINDINGS][:cut]

@@ -1,0 +1,212 @@
+"""``data transactions``: what is prepared and not resolved, for an operator who must decide."""
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+
+import config
+from broker.cli.group import example
+from broker.cli.opening import opened
+from broker.cli.rendering import print_json, print_table
+from broker.cli.settings_options import PAIR
+from broker.exit_codes import Unavailable
+from config.clock import monotonic_seconds
+from config.errors import OrthiaError
+from config.settings import DatabaseStoreSettings, FileStoreSettings
+from journal import inspect as tables
+from journal.api import MessageJournal
+from journal.codec import PreparedTransaction, Xid
+from journal.errors import JournalError, TransactionError
+from journal.file import inspect as files
+from journal.file import open_file_journal
+from journal.journal import Journal
+from journal.xa import XaTransactions
+from nodemanager import Lock
+from nodemanager.lease import deadline
+from nodemanager.manager import new_holder_id
+from nodemanager.server_lock import ServerLock
+from nodemanager.sql_store import SqlNodeManagerStore
+
+_HOLDER: Final = "orthia-data"
+_LEASE_MS: Final = 60_000
+"""For how long the live lock is taken: resolving one transaction is one commit."""
+_BUSY: Final = "a node is live on this store, or a waiting one just took over; stop them all first"
+
+Store = DatabaseStoreSettings | FileStoreSettings
+Post = Callable[[Callable[[], None]], None]
+OnFailure = Callable[[OrthiaError], None]
+
+_config = click.option(
+    "--config",
+    "config_file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The broker.xml of a node.",
+)
+_properties = click.option(
+    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
+)
+_Properties = tuple[tuple[str, str], ...]
+
+
+def _parse_xid(context: click.Context, parameter: click.Parameter, value: str) -> Xid:
+    try:
+        return Xid.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+@click.group(epilog=example("orthia data transactions list --config broker.xml"))
+def transactions() -> None:
+    """Look at transactions that are in doubt, and resolve them.
+
+    A transaction is in doubt from its prepare until its transaction manager says how it ends. Only
+    if that one is gone for good, decide here.
+    """
+
+
+@transactions.command("list", epilog=example("orthia data transactions list --config broker.xml"))
+@_config
+@_properties
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(config_file: Path, properties: _Properties, *, as_json: bool) -> None:
+    """Show the transactions in doubt; changes nothing, whatever runs."""
+    found = _in_doubt(_store(config_file, properties))
+    if as_json:
+        print_json([_as_dict(one) for one in found])
+    else:
+        print_table(
+            ("transaction", "prepared", "sends", "acknowledges"),
+            (tuple(_as_dict(one).values()) for one in found),
+            right=(2, 3),
+        )
+
+
+@transactions.command(
+    "commit", epilog=example("orthia data transactions commit 1:0a0b:01 --config broker.xml")
+)
+@click.argument("xid", callback=_parse_xid)
+@_config
+@_properties
+def commit(xid: Xid, config_file: Path, properties: _Properties) -> None:
+    """Commit a transaction in doubt; with all nodes stopped."""
+    _resolve(config_file, properties, lambda xa, done: xa.commit(xid, done))
+    click.echo(f"committed {xid}")
+
+
+@transactions.command(
+    "rollback", epilog=example("orthia data transactions rollback 1:0a0b:01 --config broker.xml")
+)
+@click.argument("xid", callback=_parse_xid)
+@_config
+@_properties
+def rollback(xid: Xid, config_file: Path, properties: _Properties) -> None:
+    """Roll a transaction in doubt back; with all nodes stopped."""
+    _resolve(config_file, properties, lambda xa, done: xa.rollback(xid, done))
+    click.echo(f"rolled back {xid}")
+
+
+def _as_dict(one: PreparedTransaction) -> dict[str, object]:
+    prepared = datetime.fromtimestamp(one.prepared_ms / 1000, UTC)
+    return {
+        "transaction": str(one.xid),
+        "prepared": f"{prepared:%Y-%m-%d %H:%M:%S}Z",
+        "sends": len(one.messages),
+        "acknowledges": len(one.deletes),
+    }
+
+
+def _store(config_file: Path, properties: _Properties) -> Store:
+    settings = config.load(config_file, system_properties=dict(properties))
+    if not settings.persistence_enabled:
+        raise Unavailable(f"{config_file} has persistence-enabled false: nothing is stored")
+    return settings.store
+
+
+def _in_doubt(store: Store) -> list[PreparedTransaction]:
+    if isinstance(store, FileStoreSettings):
+        return files.list_transactions(store)
+    with opened(store) as database:
+        return tables.list_transactions(database, store)
+
+
+def _resolve(
+    config_file: Path,
+    properties: _Properties,
+    step: Callable[[XaTransactions, Callable[[], None]], object],
+) -> None:
+    """Open the journal as a live node does, fence and all, take one step, and close it."""
+    store = _store(config_file, properties)
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    failures: list[OrthiaError] = []
+
+    def failed(error: OrthiaError) -> None:
+        failures.append(error)
+        calls.put(lambda: None)
+
+    stored: list[bool] = []
+    exclusive = _on_files if isinstance(store, FileStoreSettings) else _on_tables
+    with exclusive(store, calls.put, failed) as journal:  # type: ignore[arg-type] # by its kind
+        try:
+            step(XaTransactions(journal), lambda: stored.append(True))
+        except TransactionError as error:
+            raise click.UsageError(f"{error}; see `orthia data transactions list`") from None
+        while not stored and not failures:
+            calls.get()()
+    if failures:
+        raise JournalError(f"not known to be done, list the transactions again: {failures[0]}")
+
+
+@contextmanager
+def _on_tables(
+    store: DatabaseStoreSettings, post: Post, failed: OnFailure
+) -> Iterator[MessageJournal]:
+    with opened(store) as database:
+        locks = SqlNodeManagerStore(database, store, database.engine)
+        holder = new_holder_id(_HOLDER, crash_detection=False)
+        asked = monotonic_seconds()
+        acquired = locks.try_acquire(Lock.LIVE, holder, _LEASE_MS)
+        if acquired is None:
+            raise Unavailable(_BUSY)
+        until = deadline(asked, _LEASE_MS)
+        try:
+            if not locks.advance_fence(holder, acquired.token):
+                raise Unavailable(_BUSY)
+            journal = Journal.open(
+                database,
+                store,
+                token=acquired.token,
+                still_valid=lambda: monotonic_seconds() < until,
+                post=post,
+                on_failure=failed,
+            )
+            try:
+                yield journal
+            finally:
+                journal.close(drain=True)
+        finally:
+            locks.release(Lock.LIVE, holder, acquired.token)
+
+
+@contextmanager
+def _on_files(store: FileStoreSettings, post: Post, failed: OnFailure) -> Iterator[MessageJournal]:
+    if not store.journal_directory.is_dir():
+        raise Unavailable(f"there is no directory {store.journal_directory}; start a node first")
+    with contextlib.closing(ServerLock(store.journal_directory)) as lock:
+        if not lock.try_acquire(Lock.LIVE):
+            raise Unavailable(_BUSY)
+        holder = new_holder_id(_HOLDER, crash_detection=False)
+        token = lock.next_token(holder, files.read_fence(store).token)
+        journal = open_file_journal(
+            store, token=token, still_valid=lambda: True, post=post, on_failure=failed
+        )
+        try:
+            yield journal
+        finally:
+            journal.close(drain=True)

@@ -1,0 +1,126 @@
+"""``orthia data transactions``: an operator decides what a transaction manager left open."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from config.settings import DatabaseStoreSettings
+from config.urls import DatabaseUrl
+from database import Database
+from journal import Unit
+from journal.codec import Xid
+from journal.xa import XaTransactions
+from migrations import upgrade
+from nodemanager import Lock
+from nodemanager.server_lock import ServerLock
+from nodemanager.sql_store import SqlNodeManagerStore
+from tests.cli.conftest import Run
+from tests.journal.support import QUEUE, FileJournalStore, JournalStore, SqlJournalStore, payload
+
+XID = Xid(1, b"\x0a", b"\x0b")
+
+
+@pytest.fixture(params=["file", "sqlite"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Give each kind of store."""
+    return str(request.param)
+
+
+@pytest.fixture
+def store(kind: str, tmp_path: Path) -> JournalStore:
+    """Give a store with a transaction in doubt that sends one message."""
+    if kind == "file":
+        made: JournalStore = FileJournalStore(tmp_path)
+    else:
+        url = f"jdbc:sqlite:{tmp_path / 'orthia.db'}"
+        settings = DatabaseStoreSettings(DatabaseUrl.parse(url))
+        database = Database.from_settings(settings)
+        upgrade(database, settings)
+        database.dispose()
+        made = SqlJournalStore(settings)
+    journal = made.open()
+    unit = Unit()
+    unit.add_message([QUEUE], payload("prepared"))
+    done: list[bool] = []
+    XaTransactions(journal).prepare(XID, unit, lambda: done.append(True))
+    made.loop.run_until(lambda: done, "the prepare")
+    assert journal.close(drain=True)
+    return made
+
+
+@pytest.fixture
+def broker_xml(store: JournalStore, tmp_path: Path) -> Path:
+    """Give the broker.xml of the store."""
+    if isinstance(store, FileJournalStore):
+        inner = f"""
+        <journal-directory>{store.settings.journal_directory}</journal-directory>
+        <bindings-directory>{store.settings.bindings_directory}</bindings-directory>
+        <journal-type>NIO</journal-type>"""
+    else:
+        inner = f"""<store><database-store>
+        <jdbc-connection-url>jdbc:sqlite:{tmp_path / "orthia.db"}</jdbc-connection-url>
+        </database-store></store>"""
+    path = tmp_path / "broker.xml"
+    path.write_text(
+        f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{inner}'
+        "</core></configuration>"
+    )
+    return path
+
+
+def listed(run: Run, broker_xml: Path) -> list[str]:
+    """Return the names of the transactions in doubt."""
+    result = run("data", "transactions", "list", "--json", "--config", broker_xml)
+    assert result.exit_code == 0, result.output
+    return [one["transaction"] for one in json.loads(result.stdout)]
+
+
+def bodies(store: JournalStore) -> list[str]:
+    """Return what is in the queue for the next live node."""
+    store.advance_fence(99)
+    return store.bodies(store.open(token=99))
+
+
+def test_an_operator_commits(run: Run, store: JournalStore, broker_xml: Path) -> None:
+    """It is listed, committed by its name, listed no more, and its message is in the queue."""
+    assert listed(run, broker_xml) == ["1:0a:0b"]
+    result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
+    assert (result.exit_code, result.stdout) == (0, "committed 1:0a:0b\n"), result.output
+    assert listed(run, broker_xml) == []
+    assert bodies(store) == ["prepared"]
+
+
+def test_an_operator_rolls_back(run: Run, store: JournalStore, broker_xml: Path) -> None:
+    """It is listed no more and nothing is in the queue."""
+    assert run("data", "transactions", "rollback", "1:0a:0b", "--config", broker_xml).exit_code == 0
+    assert listed(run, broker_xml) == []
+    assert bodies(store) == []
+
+
+def test_what_is_not_in_doubt_is_refused(run: Run, store: JournalStore, broker_xml: Path) -> None:
+    """A wrong name is an error that says so, and changes nothing."""
+    result = run("data", "transactions", "commit", "2::", "--config", broker_xml)
+    assert result.exit_code == 64
+    assert "transaction 2:: is not in doubt" in result.stderr
+    result = run("data", "transactions", "commit", "nonsense", "--config", broker_xml)
+    assert result.exit_code == 64
+    assert "FORMAT:GLOBAL:BRANCH" in result.stderr
+    assert listed(run, broker_xml) == ["1:0a:0b"]
+
+
+def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml: Path) -> None:
+    """While a node holds the live lock nothing is resolved."""
+    if isinstance(store, FileJournalStore):
+        lock = ServerLock(store.settings.journal_directory)
+        assert lock.try_acquire(Lock.LIVE)
+    else:
+        assert isinstance(store, SqlJournalStore)
+        locks = SqlNodeManagerStore(store.database, store.settings, store.database.engine)
+        assert locks.try_acquire(Lock.LIVE, "node", 600_000)
+    result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
+    assert result.exit_code == 69
+    assert "a node is live" in result.stderr
+    if isinstance(store, FileJournalStore):
+        lock.close()
+    assert listed(run, broker_xml) == ["1:0a:0b"]

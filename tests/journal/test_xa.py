@@ -1,0 +1,106 @@
+"""Transactions in two phases, on every store."""
+
+import pytest
+
+from journal import MessageLocation, RecordTooLarge, Unit
+from journal.codec import Xid, decode_message
+from journal.errors import TransactionError
+from journal.xa import XaTransactions
+from tests.journal.support import OTHER_QUEUE, QUEUE, THIRD_QUEUE, JournalStore, payload
+
+XID = Xid(1, b"global", b"branch")
+
+
+def prepared(store: JournalStore) -> tuple[int, int]:
+    """Prepare to send to one queue and to two, and to acknowledge; return the seqs acknowledged."""
+    journal = store.open()
+    (seq,) = store.append(journal, "acknowledged")
+    both = Unit()
+    both.add_message([QUEUE, OTHER_QUEUE], payload("shared"))
+    reference, _ = journal.append_unit(both)
+    unit = Unit()
+    unit.add_message([THIRD_QUEUE], payload("sent"))
+    unit.add_message([QUEUE, THIRD_QUEUE], payload("sent to two"))
+    unit.delete(MessageLocation(seq))
+    unit.delete(reference)
+    done: list[bool] = []
+    XaTransactions(journal).prepare(XID, unit, lambda: done.append(True))
+    store.loop.run_until(lambda: done, "the prepare")
+    assert journal.close(drain=True)
+    return seq, reference.seq
+
+
+def resolve(store: JournalStore, token: int, how: str) -> None:
+    """Commit or roll back on a successor."""
+    store.advance_fence(token)
+    journal = store.open(token=token)
+    done: list[bool] = []
+    getattr(XaTransactions(journal), how)(XID, lambda: done.append(True))
+    store.loop.run_until(lambda: done, how)
+    assert journal.close(drain=True)
+
+
+def queues(store: JournalStore) -> dict[int, list[str]]:
+    """Return the bodies of each queue."""
+    store.advance_fence(9)
+    journal = store.open(token=9)
+    return {queue: store.bodies(journal, queue) for queue in (QUEUE, OTHER_QUEUE, THIRD_QUEUE)}
+
+
+def test_a_prepared_transaction_outlives_its_node_and_shows_nothing(store: JournalStore) -> None:
+    """A successor finds it in doubt: its messages are in no queue, its acknowledged ones are."""
+    seqs = prepared(store)
+    store.advance_fence(2)
+    (found,) = XaTransactions(store.open(token=2)).in_doubt
+    assert found.xid == XID
+    assert tuple(seq for seq, _ in found.deletes) == seqs
+    assert [decode_message(data, 0).body for _, data in found.messages] == [b"sent", b"sent to two"]
+    assert queues(store) == {
+        QUEUE: ["acknowledged", "shared"],
+        OTHER_QUEUE: ["shared"],
+        THIRD_QUEUE: [],
+    }
+
+
+def test_a_successor_commits_it_whole(store: JournalStore) -> None:
+    """All its messages are then in their queues, what it acknowledged is gone, and so is it."""
+    prepared(store)
+    resolve(store, 2, "commit")
+    store.advance_fence(3)
+    assert not XaTransactions(store.open(token=3)).in_doubt
+    assert queues(store) == {
+        QUEUE: ["sent to two"],
+        OTHER_QUEUE: ["shared"],
+        THIRD_QUEUE: ["sent", "sent to two"],
+    }
+
+
+def test_a_successor_rolls_it_back(store: JournalStore) -> None:
+    """Everything is then as if it had never been."""
+    prepared(store)
+    resolve(store, 2, "rollback")
+    store.advance_fence(3)
+    assert not XaTransactions(store.open(token=3)).in_doubt
+    assert queues(store)[THIRD_QUEUE] == []
+    assert queues(store)[QUEUE] == ["acknowledged", "shared"]
+
+
+def test_what_cannot_be_prepared_or_resolved_is_refused(store: JournalStore) -> None:
+    """A name twice, one too long, one unknown, and more than a record takes."""
+    journal = store.open()
+    xa = XaTransactions(journal)
+    xa.prepare(XID, Unit())
+    with pytest.raises(TransactionError, match="prepared already"):
+        xa.prepare(XID, Unit())
+    with pytest.raises(TransactionError, match="over 64 bytes"):
+        xa.prepare(Xid(1, b"x" * 65, b""), Unit())
+    with pytest.raises(TransactionError, match="not in doubt"):
+        xa.commit(Xid(2, b"", b""))
+    large = Unit()
+    large.add_message([QUEUE], payload("x" * 100))
+    journal.max_record_bytes = 100
+    with pytest.raises(RecordTooLarge):
+        xa.prepare(Xid(3, b"", b""), large)
+    assert [one.xid for one in xa.in_doubt] == [XID]
+    xa.rollback(XID)
+    assert not xa.in_doubt
