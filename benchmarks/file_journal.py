@@ -10,6 +10,7 @@ journals take turns, so that a noisy machine disturbs all; read the ratios.
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,20 +20,27 @@ from pathlib import Path
 from sqlalchemy import MetaData, update
 
 import migrations
-from benchmarks.floors import PAYLOAD
+from benchmarks.floors import PAYLOAD, QUEUE
 from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
 from config.settings import FileStoreSettings, JournalType
 from database import Database
+from journal.batch import Batch
 from journal.file import open_file_journal
 from journal.file.format import RECORD_BYTES
 from journal.file.inspect import inspect
+from journal.file.journal import FileKeeper
+from journal.file.opening import open_files
+from journal.file.store import FileStore
 from journal.file.tools import compact
 from journal.journal import Journal
+from journal.unit import AppendedMessage
 from nodemanager.tables import node_manager_store
 from tests.support.servers import SqliteServer
 
 _FILE_BYTES = 10 * 1024 * 1024
 _BACKLOG = 100_000
+_BATCH = 1_000
+SWITCH_INTERVAL_SECONDS = 0.0005
 _KEPT_EACH = 10
 """One in so many messages of the backlog is live when it is compacted."""
 
@@ -71,6 +79,30 @@ class Figures:
     bulk: list[float] = field(default_factory=list)
     floor_bulk: list[float] = field(default_factory=list)
     batch: float = 0.0
+
+
+def store_alone(s: FileStoreSettings, seconds: float, batch_size: int) -> float:
+    """Return messages a second of what the writer does: encode, write, sync, index."""
+    opened = open_files(s, token=1, id_block=1)
+    keeper = FileKeeper(opened, s)
+    keeper.start()
+    store = FileStore(
+        opened,
+        sync_transactional=True,
+        sync_non_transactional=True,
+        rolled=keeper.wake,
+        closed=keeper.stop,
+    )
+    seq, start = opened.horizon, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        batch = Batch()
+        for _ in range(batch_size):
+            seq += 1
+            batch.add(AppendedMessage(seq, QUEUE, PAYLOAD, None))
+        store.store(batch)
+    rate = (seq - opened.horizon) / (time.perf_counter() - start)
+    store.close()
+    return rate
 
 
 def measure(
@@ -124,7 +156,7 @@ def sqlite_store(directory: Path) -> tuple[Database, JournalUnderTest]:
 def backlog(directory: Path) -> None:
     """Measure reading a journal back, and compacting it."""
     s, under_test = file_store(directory, JournalType.NIO)
-    seqs = [under_test.journal.append_message(7, PAYLOAD, None) for _ in range(_BACKLOG)]
+    seqs = [under_test.journal.append_message(QUEUE, PAYLOAD, None) for _ in range(_BACKLOG)]
     under_test.settle()
     under_test.journal.close(drain=True)
     start = time.perf_counter()
@@ -154,6 +186,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="On the disk to be measured.")
     arguments = parser.parse_args()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)  # as a node does
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
         directory = Path(name)
         stores = {kind.value: file_store(directory / kind.value, kind)[1] for kind in JournalType}
@@ -171,6 +204,18 @@ def main() -> None:
             print(f"{'':10}{work:20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}{one.batch:8,.0f}")
         for under_test in stores.values():
             under_test.journal.close(drain=True)
+        alone, bulk_rates = [], []
+        for number in range(arguments.rounds):
+            place = directory / f"alone-{number}"
+            s = FileStoreSettings(place / "j", place / "b", journal_type=JournalType.NIO)
+            s = replace(s, journal_compact_min_files=0)
+            alone.append(store_alone(s, arguments.seconds, _BATCH))
+            bulk_rates.append(floor.messages_a_second(arguments.seconds, _BATCH))
+        ours, bulk = statistics.median(alone), statistics.median(bulk_rates)
+        print(
+            f"{'NIO':10}{'the writer alone':20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}"
+            f"{_BATCH:8,.0f}"
+        )
         floor.close()
         database.dispose()
         backlog(directory / "backlog")

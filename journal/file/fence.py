@@ -97,8 +97,9 @@ class Fence:
         """Close it; a lock that it holds is let go."""
         os.close(self._descriptor)
 
-    def lock(self, timeout_seconds: float = _OPENING_SECONDS) -> None:
+    def lock(self) -> None:
         """Wait for the lock of those who open the journal; raises JournalInUse."""
+        timeout_seconds = _OPENING_SECONDS
         give_up_seconds = time.monotonic() + timeout_seconds
         while not try_lock(self._descriptor):
             if time.monotonic() >= give_up_seconds:

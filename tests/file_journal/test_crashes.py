@@ -18,6 +18,13 @@ from tests.journal.support import OTHER_QUEUE, QUEUE, payload
 BODY = "x" * 700
 
 
+@pytest.fixture(autouse=True)
+def _no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync nothing: what dies here is the process, and the system keeps its writes."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr("os.fdatasync", lambda _: None)
+
+
 class Client:
     """Remembers what it was told, as an honest sender and consumer would."""
 

@@ -201,7 +201,7 @@ def test_who_opens_waits_for_who_is_opening(
     DirectJournal(s).close()
     monkeypatch.setattr("journal.file.fence._OPENING_SECONDS", 0.1)
     with contextlib.closing(Fence(s.journal_directory, create=False)) as other:
-        other.lock(0.1)
+        other.lock()
         with pytest.raises(JournalInUse, match="continue or kill it"):
             open_files(s, token=2, id_block=1)
     DirectJournal(s, token=2).close()
