@@ -19,7 +19,6 @@ read and write (a read that begins after a write has returned sees it), which ev
 system keeps, and network file systems between two machines do not.
 """
 
-import contextlib
 import fcntl
 import os
 import struct
@@ -146,12 +145,6 @@ class Fence:
         """Raise Fenced if anybody has opened the journal since ``adopt``; a few microseconds."""
         if self._raw() != self._mine:
             raise Fenced(self._token)
-
-    def is_in_place(self) -> bool:
-        """Return whether the file is still the one of its name."""
-        with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
-        return False
 
     def _raw(self) -> bytes:
         with io_errors(f"read {self.path}"):

@@ -347,7 +347,6 @@ class FileScan:
         self.damages: list[Damage] = []
         self.torn_bytes = 0
         """How much lies behind ``end`` that looks like records and never was durable."""
-        self.last_sync = 0
         self._durable_sync = 1
         """The sync that the record at ``end`` belongs to."""
 
@@ -377,7 +376,6 @@ class FileScan:
 
     def _take(self, found: Scanned) -> Scanned:
         self.end = found.end
-        self.last_sync = found.sync
         self._durable_sync = found.sync + (found.flags & LAST_OF_SYNC)
         return found
 

@@ -248,11 +248,6 @@ class MessageIndex(RecordIndex):
         self._references: Counter[int] = Counter()
         self.highest_seq = 0
 
-    @property
-    def queue_ids(self) -> list[int]:
-        """The queues that have messages."""
-        return sorted(self._queues)
-
     def add(self, file_id: int, added: Added) -> None:
         """See ``RecordIndex``."""
         seq, row_id, user_record_type, queue_id, offset, size = added

@@ -150,11 +150,6 @@ class JournalFiles:
         return self._running().header.file_id
 
     @property
-    def offset(self) -> int:
-        """Where the next record goes."""
-        return self._offset
-
-    @property
     def room(self) -> int:
         """How many bytes fit into the file that is written."""
         return self._running().size - self._offset
@@ -427,14 +422,6 @@ class JournalFiles:
             path = self._closed[file_id].path
         with io_errors(f"read {path}"):
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def describe(self) -> tuple[int, int, int]:
-        """Return how many files are closed, how many are free, and the bytes of all."""
-        with self.lock:
-            files = [*self._closed.values(), *self._free]
-            size = sum(closed.size for closed in files)
-            current = self._current.size if self._current else 0
-            return len(self._closed), len(self._free), size + current
 
 
 class _Sources:

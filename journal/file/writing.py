@@ -175,7 +175,7 @@ def opener(
             from caio import linux_aio  # not on every platform
 
             context = linux_aio.Context(max_io)
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError, SystemError) as error:
             LOGGER.warning(
                 "journal-type ASYNCIO is not to be had here (%s); the journal uses NIO, which is"
                 " as durable",
