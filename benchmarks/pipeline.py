@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--events", type=int, default=250_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="readers whose names have one of these in them")
     parser.add_argument("--jdbc-jar", type=Path, help="PostgreSQL's JDBC driver")
     arguments = parser.parse_args()
     conf = {} if arguments.jdbc_jar is None else {"spark.jars": str(arguments.jdbc_jar)}
@@ -178,7 +179,12 @@ def main() -> None:
             scratch = Path(directory) / str(rows)
             bench = Bench(spark, settings, arguments.jdbc_jar, scratch)
             scratch.mkdir()
-            show(f"Reading {rows:,} rows", measure(bench.readers(), arguments.rounds), rows)
+            readers = {
+                name: job
+                for name, job in bench.readers().items()
+                if not arguments.only or any(part in name for part in arguments.only)
+            }
+            show(f"Reading {rows:,} rows", measure(readers, arguments.rounds), rows)
             show(f"Auditing {rows:,} rows", measure(bench.audits(), arguments.rounds), rows)
             print(f"  peak memory of Spark's process so far: {driver_peak_mib(spark):.0f} MiB")
         logs = Path(directory) / "logs"

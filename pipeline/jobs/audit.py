@@ -16,6 +16,7 @@ Gaps are no faults: an acknowledged message's row is deleted, ids are spent on q
 not persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them.
 """
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -55,27 +56,18 @@ def faults(
     ``messages`` has COLUMNS; it is read several times, so cache it if it comes from a database.
     Without ``node_manager`` epochs are not compared with the fence.
     """
-    found = [
+    corrupt_bindings = bindings.where("corrupt IS NOT NULL").withColumn(
+        "queue_id", F.lit(None).cast("long")
+    )
+    found = (
+        _of_one_row(messages, bindings, node_manager),
         _orphaned_references(messages),
         _orphaned_bodies(messages),
         _duplicates(messages),
-        _stale(messages),
-        _unreserved(messages, bindings),
         _unfinished(messages),
-        _unknown_queues(messages, bindings),
-        _of_one_row(messages),
-        _fault(
-            bindings.where("corrupt IS NOT NULL").withColumn("queue_id", F.lit(None).cast("long")),
-            "corrupt-binding",
-            F.col("corrupt"),
-        ),
-    ]
-    if node_manager is not None:
-        found.append(_unfenced(messages, node_manager))
-    together = found[0]
-    for one in found[1:]:
-        together = together.unionByName(one)
-    return together
+        _fault(corrupt_bindings, "corrupt-binding", F.col("corrupt")),
+    )
+    return reduce(DataFrame.unionByName, found)
 
 
 def _fault(rows: DataFrame, name: str, detail: Column) -> DataFrame:
@@ -109,35 +101,6 @@ def _duplicates(messages: DataFrame) -> DataFrame:
     return _fault(repeated, "duplicate-id", F.format_string("%d rows have it", "rows"))
 
 
-def _stale(messages: DataFrame) -> DataFrame:
-    newer = Window.orderBy(F.col("epoch").desc()).rowsBetween(
-        Window.unboundedPreceding, Window.currentRow - 1
-    )
-    limits = epoch_bounds(messages).select(
-        "epoch",
-        F.min("first_seq").over(newer).alias("next_seq"),
-        F.min("first_written_at").over(newer).alias("next_written_at"),
-    )
-    rows = messages.join(F.broadcast(limits), "epoch")
-    stale = rows.where("seq > next_seq OR written_at > next_written_at")
-    detail = F.format_string(
-        "a newer epoch began at seq %d, %s", "next_seq", F.col("next_written_at").cast("string")
-    )
-    return _fault(stale, "stale-epoch", detail)
-
-
-def _unreserved(messages: DataFrame, bindings: DataFrame) -> DataFrame:
-    reserved = bindings.where("type = 'counter'").agg(F.max("id").alias("reserved"))
-    above = messages.join(F.broadcast(reserved), F.col("seq") > F.col("reserved"))
-    return _fault(above, "unreserved-id", F.format_string("reserved up to %d", "reserved"))
-
-
-def _unfenced(messages: DataFrame, node_manager: DataFrame) -> DataFrame:
-    fence = node_manager.agg(F.max("fence_token").alias("fence"))
-    above = messages.join(F.broadcast(fence), F.col("epoch") > F.col("fence"))
-    return _fault(above, "unfenced-epoch", F.format_string("the fence is at %d", "fence"))
-
-
 def _unfinished(messages: DataFrame) -> DataFrame:
     rows = messages.where("tx_id IS NOT NULL")
     ended = rows.where(F.col("record_type").isin(*_END_OF_TRANSACTION)).select("tx_id").distinct()
@@ -146,24 +109,74 @@ def _unfinished(messages: DataFrame) -> DataFrame:
     return _fault(open_ones, "unfinished-transaction", F.format_string("transaction %d", "tx_id"))
 
 
-def _unknown_queues(messages: DataFrame, bindings: DataFrame) -> DataFrame:
-    bound = bindings.where("type = 'queue'").select(F.col("seq").alias("bound"))
-    rows = messages.where("queue_id IS NOT NULL")
-    unknown = rows.join(F.broadcast(bound), F.col("queue_id") == F.col("bound"), "left_anti")
-    return _fault(unknown, "unknown-queue", F.lit("no binding of this id"))
-
-
-def _of_one_row(messages: DataFrame) -> DataFrame:
-    wrong = _fault(
-        messages.where("kind IN ('message', 'body') AND id <> seq"),
-        "wrong-id",
-        F.lit("a message's id is its seq"),
+def _of_one_row(
+    messages: DataFrame, bindings: DataFrame, node_manager: DataFrame | None
+) -> DataFrame:
+    """Return what a row shows by itself, beside a few limits: found in one pass over all rows."""
+    reserved = bindings.where("type = 'counter'").agg(F.max("id").alias("reserved"))
+    bound = bindings.where("type = 'queue'").select(
+        F.col("seq").alias("queue_id"), F.expr("true").alias("is_bound")
     )
-    if "corrupt" not in messages.columns:
-        return wrong
-    # An orphan is told as such.
-    corrupt = messages.where("corrupt IS NOT NULL AND kind <> 'reference'")
-    return wrong.unionByName(_fault(corrupt, "corrupt-record", F.col("corrupt")))
+    rows = (
+        messages.join(F.broadcast(_epoch_limits(messages)), "epoch", "left")
+        .join(F.broadcast(bound), "queue_id", "left")
+        .crossJoin(F.broadcast(reserved))
+        .crossJoin(F.broadcast(_fence(messages, node_manager)))
+    )
+    if "corrupt" not in rows.columns:
+        rows = rows.withColumn("corrupt", F.lit(None).cast("string"))
+    checks = [
+        F.when(F.expr(wrong), F.struct(F.lit(name).alias("fault"), detail.alias("detail")))
+        for name, wrong, detail in _checks()
+    ]
+    faulty = F.filter(F.array(*checks), lambda one: one.isNotNull())
+    return rows.withColumn("fault", F.explode(faulty)).select(
+        "fault.fault", "seq", "id", "queue_id", "epoch", "fault.detail"
+    )
+
+
+def _checks() -> list[tuple[str, str, Column]]:
+    """Return the faults a single row can have: name, condition, and what is told of it."""
+    began = F.col("next_written_at").cast("string")
+    return [
+        (
+            "stale-epoch",
+            "seq > next_seq OR written_at > next_written_at",
+            F.format_string("a newer epoch began at seq %d, %s", "next_seq", began),
+        ),
+        ("unfenced-epoch", "epoch > fence", F.format_string("the fence is at %d", "fence")),
+        ("unreserved-id", "seq > reserved", F.format_string("reserved up to %d", "reserved")),
+        (
+            "unknown-queue",
+            "queue_id IS NOT NULL AND is_bound IS NULL",
+            F.lit("no binding of this id"),
+        ),
+        (
+            "wrong-id",
+            "kind IN ('message', 'body') AND id <> seq",
+            F.lit("a message's id is its seq"),
+        ),
+        # A reference without its body is told as such.
+        ("corrupt-record", "corrupt IS NOT NULL AND kind <> 'reference'", F.col("corrupt")),
+    ]
+
+
+def _epoch_limits(messages: DataFrame) -> DataFrame:
+    """Return for each epoch where, and when, the first of the newer ones began."""
+    newer = Window.orderBy(F.col("epoch").desc()).rowsBetween(
+        Window.unboundedPreceding, Window.currentRow - 1
+    )
+    return epoch_bounds(messages).select(
+        "epoch",
+        F.min("first_seq").over(newer).alias("next_seq"),
+        F.min("first_written_at").over(newer).alias("next_written_at"),
+    )
+
+
+def _fence(messages: DataFrame, node_manager: DataFrame | None) -> DataFrame:
+    if node_manager is not None:
+        return node_manager.agg(F.max("fence_token").alias("fence"))
+    return messages.sparkSession.range(1).select(F.lit(None).cast("long").alias("fence"))
 
 
 def epoch_bounds(messages: DataFrame) -> DataFrame:
