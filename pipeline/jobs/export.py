@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 FORMATS: Final = ("parquet", "json", "csv")
@@ -29,6 +29,14 @@ def for_format(messages: DataFrame, name: str) -> DataFrame:
         nested = [one for one, kind in kinds.items() if kind in ("map", "array")]
         changed |= {one: F.to_json(one) for one in nested}
     return messages.withColumns(changed)
+
+
+def writer(frame: DataFrame, name: str) -> DataFrameWriter:
+    """Return what writes ``frame`` in a format, CSV as RFC 4180 has it."""
+    prepared = for_format(frame, name).write.format(name)
+    if name == "csv":
+        prepared = prepared.option("header", "true").option("escape", '"')
+    return prepared
 
 
 def summary(messages: DataFrame) -> DataFrame:

@@ -51,9 +51,8 @@ def export(
         inputs = StoreInputs(spark, reference, spark_on.partitions)
         spark_on.say("writing messages")
         messages = job.exported(inputs.messages(conditions=job.of_queues(queues)))
-        writer = job.for_format(messages, format_).write.format(format_)
-        writer = writer.option("header", "true") if format_ == "csv" else writer
-        writer.partitionBy(*job.PARTITIONED_BY).save(f"{target}/messages")
+        partitioned = job.writer(messages, format_).partitionBy(*job.PARTITIONED_BY)
+        partitioned.save(f"{target}/messages")
         spark_on.say("writing bindings, failover log and locks")
         small = {
             "bindings": inputs.bindings(),
@@ -61,7 +60,7 @@ def export(
             "node_manager": inputs.node_manager(),
         }
         for name, frame in small.items():
-            job.for_format(frame, format_).write.format(format_).save(f"{target}/{name}")
+            job.writer(frame, format_).save(f"{target}/{name}")
         rows = []
         if format_ == "parquet":
             written = spark.read.schema(EXPORTED).parquet(f"{target}/messages")
