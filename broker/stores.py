@@ -11,7 +11,14 @@ from typing import Protocol
 
 import migrations
 from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings, FileStoreSettings, Role, Settings
+from config.lockers import keeps_leases, lock_database, with_locker
+from config.settings import (
+    DatabaseStoreSettings,
+    FileStoreSettings,
+    Role,
+    Settings,
+    SharedFileLockerSettings,
+)
 from database import Database, StoreUnavailable
 from journal.api import MessageJournal
 from journal.errors import JournalError
@@ -66,32 +73,44 @@ def node_store(settings: Settings) -> NodeStore:
     return _FileStore(settings.store, settings.name, role, log_path)
 
 
+def failback_poll_seconds(s: DatabaseStoreSettings) -> float:
+    """Return how often a live backup asks the database whether it is to hand back."""
+    if s.locker is None or keeps_leases(s):
+        return s.jdbc_lock_renew_period / 1000
+    return s.locker.lock_acquire_sleep_interval / 1000
+
+
+def _migrate(database: Database, settings: DatabaseStoreSettings, stopped: threading.Event) -> None:
+    said = False
+    while True:
+        try:
+            migrations.upgrade(database, settings)
+        except StoreUnavailable as error:
+            if not said:
+                LOGGER.warning("database unavailable, waiting for it: %s", error)
+                said = True
+            if stopped.wait(_RETRY_SECONDS):
+                raise Interrupted("stopped while the database was away") from None
+        else:
+            return
+
+
 class _DatabaseStore:
     def __init__(
         self, s: DatabaseStoreSettings, name: str, role: Role, log_path: Path | None
     ) -> None:
+        s = with_locker(s)
         self._settings = s
         self._name = name
         self._role = role
         self._log_path = log_path
         self._database: Database | None = None
-        self.failback_poll_seconds = s.jdbc_lock_renew_period / 1000
+        self.failback_poll_seconds = failback_poll_seconds(s)
 
     def prepare(self, stopped: threading.Event) -> None:
         """Bring the schema up to date; a database that is away is waited for."""
-        database = self._database = Database.from_settings(self._settings)
-        said = False
-        while True:
-            try:
-                migrations.upgrade(database, self._settings)
-            except StoreUnavailable as error:
-                if not said:
-                    LOGGER.warning("database unavailable, waiting for it: %s", error)
-                    said = True
-                if stopped.wait(_RETRY_SECONDS):
-                    raise Interrupted("stopped while the database was away") from None
-            else:
-                return
+        self._database = Database.from_settings(self._settings)
+        _migrate(self._database, self._settings, stopped)
 
     def node_manager(self) -> NodeManager:
         return JdbcNodeManager.from_settings(
@@ -132,20 +151,45 @@ class _FileStore:
         self._name = name
         self._role = role
         self._log_path = log_path
+        self._locks_in = lock_database(s)
+        self._database: Database | None = None
+        if self._locks_in is not None:
+            self.failback_poll_seconds = failback_poll_seconds(self._locks_in)
 
-    def prepare(self, stopped: threading.Event) -> None:  # noqa: ARG002 - nothing to wait for
-        """Make the directory the locks are in; the journal makes its own when it is opened."""
+    def prepare(self, stopped: threading.Event) -> None:
+        """Make the directory the locks are in, or the tables.
+
+        The journal makes its directories itself, when it is opened.
+        """
         s = self._settings
+        if self._locks_in is not None:
+            self._database = Database.from_settings(self._locks_in)
+            _migrate(self._database, self._locks_in, stopped)
+            return
         make_directory(
             s.journal_directory, create=s.create_journal_dir, element="create-journal-dir"
         )
+        if isinstance(s.locker, SharedFileLockerSettings) and s.locker.directory is not None:
+            make_directory(s.locker.directory, create=True, element="directory")
 
     def node_manager(self) -> NodeManager:
+        s = self._settings
+        if self._locks_in is not None:
+            return JdbcNodeManager.from_settings(
+                self._locks_in,
+                name=self._name,
+                role=self._role,
+                database=self._database,
+                log_path=self._log_path,
+                newest_token=self._newest_token,
+            )
+        locker = s.locker if isinstance(s.locker, SharedFileLockerSettings) else None
         return FileLockNodeManager(
-            self._settings.journal_directory,
+            (locker and locker.directory) or s.journal_directory,
             name=self._name,
             role=self._role,
-            acquisition_timeout_ms=self._settings.journal_lock_acquisition_timeout,
+            acquisition_timeout_ms=s.journal_lock_acquisition_timeout,
+            locker=locker,
             newest_token=self._newest_token,
             log_path=self._log_path,
         )
@@ -162,7 +206,9 @@ class _FileStore:
         )
 
     def close(self) -> None:
-        """Nothing is open but the journal, which is closed by now."""
+        """Close the database of the locks; the journal is closed by now."""
+        if self._database is not None:
+            self._database.dispose()
 
     def _newest_token(self) -> int:
         try:

@@ -9,11 +9,19 @@ from typing import Any, Final
 
 from config.document import Document
 from config.errors import ConfigurationError
+from config.lockers import locker_warnings, with_locker
 from config.problems import Location, Problems
 from config.reading import Reader
 from config.rules import violations
 from config.secrets import codec_key
-from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
+from config.settings import (
+    DatabaseStoreSettings,
+    FileStoreSettings,
+    InDatabaseLockerSettings,
+    LockerSettings,
+    Settings,
+    SharedFileLockerSettings,
+)
 from config.substitution import Properties
 from config.validation import Validation
 from config.values import ValueReader
@@ -23,7 +31,7 @@ INSTANCE_PROPERTY: Final = "artemis.instance"
 
 DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
 DEFAULT_BINDINGS_DIRECTORY: Final = "data/bindings"
-_FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings))
+_FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings)) - {"locker"}
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
 
@@ -58,10 +66,12 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     store: DatabaseStoreSettings | FileStoreSettings | None = None
     if database is not None:
         url = database.jdbc_connection_url.relative_to(instance)
-        store = replace(database, jdbc_connection_url=url)
+        locker = _relative_locker(database.locker, instance)
+        store = with_locker(replace(database, jdbc_connection_url=url, locker=locker))
         reader.ignore(name for name in core if name in _FILE_STORE)
     elif not reader.has("core/store/database-store"):
-        store = _file_store(core, instance)
+        locker = _relative_locker(reader.locker("core/store/file-store"), instance)
+        store = _file_store(core, instance, locker)
         warnings += _not_durable(store)
     given: dict[str, Any] = {
         "ha_policy": reader.ha_policy(),
@@ -75,6 +85,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     }
     if store is None:
         return None
+    warnings += locker_warnings(store)
     for name in ("security_enabled", "persistence_enabled"):
         if name in core:
             given[name] = core[name]
@@ -107,14 +118,25 @@ _NO_PERSISTENCE: Final = (
 )
 
 
-def _file_store(core: Mapping[str, Any], instance: Path) -> FileStoreSettings:
+def _relative_locker(locker: LockerSettings | None, instance: Path) -> LockerSettings | None:
+    """Return the locker with its paths starting from the instance's directory."""
+    if isinstance(locker, SharedFileLockerSettings) and locker.directory is not None:
+        return replace(locker, directory=instance / locker.directory)
+    if isinstance(locker, InDatabaseLockerSettings) and locker.jdbc_connection_url is not None:
+        return replace(locker, jdbc_connection_url=locker.jdbc_connection_url.relative_to(instance))
+    return locker
+
+
+def _file_store(
+    core: Mapping[str, Any], instance: Path, locker: LockerSettings | None
+) -> FileStoreSettings:
     given = {name: value for name, value in core.items() if name in _FILE_STORE}
     for name, default in (
         ("journal_directory", DEFAULT_JOURNAL_DIRECTORY),
         ("bindings_directory", DEFAULT_BINDINGS_DIRECTORY),
     ):
         given[name] = instance / given.get(name, default)
-    return FileStoreSettings(**given)
+    return FileStoreSettings(locker=locker, **given)
 
 
 def _not_durable(store: FileStoreSettings) -> list[str]:

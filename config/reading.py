@@ -4,7 +4,7 @@ An element whose name is a field's (with underscores) is read by its kind in the
 element of that sort needs no code: a field in ``config/settings.py`` and a place in the XSD.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -16,18 +16,23 @@ from config.settings import (
     AcceptorSettings,
     AddressConfiguration,
     AddressSettings,
+    CustomLockerSettings,
+    DatabaseLockerSettings,
     DatabaseStoreSettings,
     HaPolicy,
     HealthSettings,
+    LeaseDatabaseLockerSettings,
+    LockerSettings,
     QueueSettings,
     Role,
     RoutingType,
     SecuritySetting,
+    SharedFileLockerSettings,
     StompLimits,
     User,
 )
 from config.values import ValueReader, read_boolean, read_names
-from config.vocabulary import value_kinds
+from config.vocabulary import find, snake_case, value_kinds
 
 _ROLES: Final = {
     "primary": Role.LIVE,
@@ -35,6 +40,13 @@ _ROLES: Final = {
     "backup": Role.BACKUP,
     "slave": Role.BACKUP,
 }
+LOCKERS: Final[Mapping[str, type[LockerSettings]]] = {
+    "lease-database-locker": LeaseDatabaseLockerSettings,
+    "database-locker": DatabaseLockerSettings,
+    "shared-file-locker": SharedFileLockerSettings,
+    "custom-locker": CustomLockerSettings,
+}
+"""The elements of ``locker`` and the settings they are read into."""
 
 
 class Reader:
@@ -80,6 +92,7 @@ class Reader:
             return None
         given = self._values_of(node, path)
         self._read_data_source(node, path, given)
+        given["locker"] = self.locker(path)
         if "jdbc_user" in given:
             with self._problems.noting(self.locate(f"{path}/jdbc-user"), "jdbc-user"):
                 given["jdbc_user"] = self._values.plain(given["jdbc_user"])
@@ -93,6 +106,29 @@ class Reader:
             (where, f"jdbc-connection-url's {name}") for name in url.ignored_properties
         ]
         return DatabaseStoreSettings(**given)
+
+    def locker(self, store: str) -> LockerSettings | None:
+        """Return the locker inside the store at this path."""
+        section = self._section(f"{store}/locker")
+        if section is None or not len(section):
+            return None
+        node = section[0]
+        kind = local_name(node)
+        path = f"{store}/locker/{kind}"
+        self._locations[path] = self._at(node)
+        given: dict[str, Any] = {}
+        for attribute in find(path).attributes.values():
+            text = node.get(attribute.name)
+            if text is not None:
+                self._locations[f"{path}/@{attribute.name}"] = self._at(node)
+                with self._noting(node):
+                    value = self._values.read(attribute.kind.name, text.strip())
+                    given[snake_case(attribute.name)] = value
+        if "jdbc_user" in given:
+            given["jdbc_user"] = self._values.plain(given["jdbc_user"])
+        if kind == "custom-locker":
+            given["properties"] = {str(one.get("key")): str(one.get("value")) for one in node}
+        return LOCKERS[kind](**given)
 
     def ha_policy(self) -> HaPolicy:
         """Return ``ha-policy``; a problem if it is a kind that Orthia does not have."""

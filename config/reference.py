@@ -19,6 +19,7 @@ from config.loader import (
 )
 from config.names import MAXIMUM_TABLE_NAME_LENGTH
 from config.pool import CONNECTION, KEPT
+from config.reading import LOCKERS
 from config.rendering import default_of, written
 from config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from config.secrets import KEY_PROPERTY, KEY_VARIABLE
@@ -32,7 +33,7 @@ from config.settings import (
     StompLimits,
 )
 from config.urls import DatabaseUrl
-from config.vocabulary import Element, configuration
+from config.vocabulary import Element, find, snake_case
 
 _SHARED_STORE: Final = "core/ha-policy/shared-store"
 _QUEUE: Final = "core/addresses/address/anycast/queue"
@@ -43,6 +44,7 @@ _HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
     f"{_SHARED_STORE}/backup": (HaPolicy,),
     _QUEUE: (QueueSettings,),
     "core/address-settings/address-setting": (ResolvedAddressSettings,),
+    **{f"core/store/database-store/locker/{name}": (one,) for name, one in LOCKERS.items()},
     "core/health": (HealthSettings,),
     "core/stomp-limits": (StompLimits,),
 }
@@ -70,7 +72,7 @@ _SECTIONS: Final = (
     ("Health and metrics", "core/health"),
     ("Limits of STOMP clients", "core/stomp-limits"),
 )
-_SAME_AS: Final = {"master", "slave", "multicast"}
+_SAME_AS: Final = {"master", "slave", "multicast", "file-store"}
 """Elements whose inside is described under another."""
 
 
@@ -143,7 +145,7 @@ def _elements() -> Iterator[str]:
     yield "## Elements\n"
     for title, path in _SECTIONS:
         yield f"### {title}\n"
-        element = _find(path)
+        element = find(path)
         if path == "core":
             yield from _table(path, element)
         else:
@@ -158,6 +160,10 @@ def _described(path: str, element: Element) -> Iterator[str]:
     yield from _table(path, element)
     if element.example and element.kind is None:
         yield f"```xml\n{element.example}\n```\n"
+    refused = [one for one in element.attributes.values() if one.is_refused]
+    if refused:
+        reason = refused[0].kind.expected.removeprefix("none: ")
+        yield f"Refused of Classic's: {_names(one.name for one in refused)}; {reason}.\n"
     for child in element.children.values():
         holds_more = bool(child.children or child.attributes)
         if holds_more and not child.is_ignored and child.name not in _SAME_AS:
@@ -177,7 +183,7 @@ def _table(path: str, element: Element) -> Iterator[str]:
 
 def _attribute_rows(path: str, element: Element) -> Iterator[str]:
     for attribute in element.attributes.values():
-        if not attribute.is_ignored:
+        if not attribute.is_ignored and not attribute.is_refused:
             default = "required" if attribute.required else _default(path, attribute.name)
             yield _row(f"@{attribute.name}", attribute.meaning, attribute.kind.expected, default)
 
@@ -200,17 +206,10 @@ def _default(path: str, name: str) -> str:
         return spoken
     holders: tuple[Any, ...] = _HOLDERS.get(path, ())
     for setting in (one for holder in holders for one in fields(holder)):
-        if setting.name == name.replace("-", "_") and default_of(setting) is not MISSING:
+        if setting.name == snake_case(name) and default_of(setting) is not MISSING:
             value = default_of(setting)
             return "none" if value is None else f"`{written(value)}`"
     return "none"
-
-
-def _find(path: str) -> Element:
-    element = configuration()
-    for name in path.split("/"):
-        element = element.child(name)
-    return element
 
 
 def _timers() -> Iterator[str]:
@@ -282,7 +281,7 @@ Properties of a JDBC URL are `user`, `password` and"""
 ## Elements of Artemis without meaning here
 """
     for path in ("core", "core/store/database-store", "core/address-settings/address-setting"):
-        names = (child.name for child in _find(path).children.values() if child.is_ignored)
+        names = (child.name for child in find(path).children.values() if child.is_ignored)
         yield f"- in `{path.rpartition('/')[2]}`: {_names(names)}."
     yield ""
 

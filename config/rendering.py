@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from config.addresses import ResolvedAddressSettings
+from config.reading import LOCKERS
 from config.settings import (
     AddressSettings,
     DatabaseStoreSettings,
@@ -16,7 +17,7 @@ from config.settings import (
     Settings,
     StompLimits,
 )
-from config.vocabulary import configuration, value_kinds
+from config.vocabulary import configuration, find, snake_case, value_kinds
 
 UNITS: Final = {"milliseconds": "ms", "bytes": "bytes"}
 """Kinds of values that have a unit."""
@@ -73,11 +74,13 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         yield _field("core", settings, name)
     if isinstance(settings.store, FileStoreSettings):
         for one in fields(FileStoreSettings):
-            yield _field("core", settings.store, one.name)
+            if one.name != "locker":
+                yield _field("core", settings.store, one.name)
     else:
         yield from _all(_STORE, settings.store)
         for name, value in settings.store.data_source_properties.items():
             yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", value)
+    yield from _locker(settings.store)
     yield from _ha_policy(settings.ha_policy)
     for acceptor in settings.acceptors:
         parameters = "".join(f";{name}={value}" for name, value in acceptor.parameters.items())
@@ -99,6 +102,28 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     if settings.health is not None:
         yield from _all("core/health", settings.health)
     yield from _all("core/stomp-limits", settings.stomp_limits)
+
+
+def _locker(store: DatabaseStoreSettings | FileStoreSettings) -> Iterator[EffectiveSetting]:
+    locker = store.locker
+    if locker is None:
+        return
+    kind = next(name for name, read_into in LOCKERS.items() if type(locker) is read_into)
+    database = isinstance(store, DatabaseStoreSettings)
+    path = f"core/store/{'database' if database else 'file'}-store/locker/{kind}"
+    by_name = {one.name: one for one in fields(locker)}
+    for attribute in find(path).attributes.values():
+        if not attribute.is_refused:
+            one = by_name[snake_case(attribute.name)]
+            value = getattr(locker, one.name)
+            yield EffectiveSetting(
+                f"{path}/@{attribute.name}",
+                written(value),
+                UNITS.get(attribute.kind.name, ""),
+                is_default=value == default_of(one),
+            )
+    for name, value in getattr(locker, "properties", {}).items():
+        yield EffectiveSetting(f"{path}/property[{name}]", value)
 
 
 def _ha_policy(policy: HaPolicy) -> Iterator[EffectiveSetting]:

@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import Final
 
 from config.errors import ConfigurationError
+from config.lockers import locker_problems
 from config.names import validate_table_name
 from config.settings import DatabaseStoreSettings, FileStoreSettings, Role, Settings
 
@@ -57,8 +58,11 @@ def lease_query_timeout(store: DatabaseStoreSettings) -> int:
 
     The rule is in this module's docstring: a hung renewal is over one period before the lease is.
     """
+    given = getattr(store.locker, "query_timeout", 0) * 1000
     return min(
-        store.jdbc_network_timeout, store.jdbc_lock_expiration - 2 * store.jdbc_lock_renew_period
+        store.jdbc_network_timeout,
+        store.jdbc_lock_expiration - 2 * store.jdbc_lock_renew_period,
+        *([given] if given > 0 else []),
     )
 
 
@@ -82,14 +86,15 @@ def _timers(settings: Settings) -> Iterator[Violation]:
     if not isinstance(store, DatabaseStoreSettings):
         return
     renew, expiration = store.jdbc_lock_renew_period, store.jdbc_lock_expiration
-    for element, value in (
-        ("jdbc-lock-expiration", expiration),
-        ("jdbc-lock-renew-period", renew),
-    ):
-        if value <= 0:
-            yield Violation(f"{_STORE}/{element}", f"is {value} ms; expected more than 0")
-    if renew > 0 and expiration > 0:
-        yield from _room_for_renewals(renew, expiration)
+    if store.locker is None:
+        for element, value in (
+            ("jdbc-lock-expiration", expiration),
+            ("jdbc-lock-renew-period", renew),
+        ):
+            if value <= 0:
+                yield Violation(f"{_STORE}/{element}", f"is {value} ms; expected more than 0")
+        if renew > 0 and expiration > 0:
+            yield from _room_for_renewals(renew, expiration)
     if store.jdbc_network_timeout < MINIMUM_QUERY_TIMEOUT:
         yield Violation(
             f"{_STORE}/jdbc-network-timeout",
@@ -172,6 +177,13 @@ def _file_store(settings: Settings) -> Iterator[Violation]:
         value: int = getattr(store, name.replace("-", "_"))
         if value < least or (most is not None and value > most):
             yield Violation(f"core/{name}", f"is {value}; expected {expected}")
+
+
+def _locker(settings: Settings) -> Iterator[Violation]:
+    database = isinstance(settings.store, DatabaseStoreSettings)
+    path = f"core/store/{'database' if database else 'file'}-store/locker"
+    for attribute, text in locker_problems(settings.store, settings.ha_policy.role):
+        yield Violation(path, f"{attribute} {text}")
 
 
 def _persistence(settings: Settings) -> Iterator[Violation]:
@@ -306,6 +318,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _timers,
     _table_names,
     _file_store,
+    _locker,
     _persistence,
     _acceptors,
     _users,

@@ -14,6 +14,62 @@ from config.secrets import Secret
 from config.urls import DatabaseUrl
 
 
+@dataclass(frozen=True, kw_only=True)
+class LockerSettings:
+    """Orthia's ``locker`` element: what ActiveMQ Classic's lockers have in common.
+
+    Names and defaults are Classic's; in ``broker.xml`` they are attributes in camel case.
+    """
+
+    lock_acquire_sleep_interval: int = 10_000
+    lock_keep_alive_period: int = 30_000
+    fail_if_locked: bool = False
+    use_lock: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class InDatabaseLockerSettings(LockerSettings):
+    """What the lockers in a database have in common."""
+
+    lease_holder_id: str | None = None
+    """What the holder id begins with; None takes the name of the node."""
+    max_allowable_diff_from_db_time: int = 0
+    query_timeout: int = -1
+    """Seconds, as in Classic; 0 and less leave it to the timers."""
+    lock_table_name: str | None = None
+    jdbc_connection_url: DatabaseUrl | None = None
+    """Where the locks of a file journal are; a database-store has them itself."""
+    jdbc_user: str | None = None
+    jdbc_password: Secret | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseDatabaseLockerSettings(InDatabaseLockerSettings):
+    """``lease-database-locker``; its ``lock_acquire_sleep_interval`` is how long a lease lasts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseLockerSettings(InDatabaseLockerSettings):
+    """``database-locker``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFileLockerSettings(LockerSettings):
+    """``shared-file-locker``."""
+
+    directory: Path | None = None
+    lock_keep_alive_period: int = 1_000
+    """Classic's 0 never looks at the file again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomLockerSettings(LockerSettings):
+    """``custom-locker``: somebody else's, by its entry point in the group ``orthia.lockers``."""
+
+    name: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class DatabaseStoreSettings:
     """``store/database-store``: the database the pair shares, its tables and its timers."""
@@ -39,6 +95,8 @@ class DatabaseStoreSettings:
     jdbc_max_page_size_bytes: int = 102_400
     crash_detection: bool = True
     """Orthia's own: replace a live node whose process is gone before its lease has run out."""
+    locker: LockerSettings | None = None
+    """Orthia's own; see ``config.lockers.with_locker``."""
 
 
 class JournalType(Enum):
@@ -74,6 +132,8 @@ class FileStoreSettings:
     journal_compact_percentage: int = 30
     journal_lock_acquisition_timeout: int = -1
     """How long a live node waits for the live lock; -1 waits for ever. A backup always does."""
+    locker: LockerSettings | None = None
+    """Orthia's own; see ``config.lockers``."""
 
 
 class Role(Enum):

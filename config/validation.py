@@ -106,6 +106,11 @@ class Validation:
             elif known.is_ignored:
                 location = self._document.location(node)
                 self.ignored.append((location, f"{element.name}/@{name}"))
+            elif known.is_refused:
+                location = self._document.location(node)
+                text = f"attribute {name!r} cannot be given; expected {known.kind.expected}"
+                self._problems.add(location, element.name, text)
+                del node.attrib[name]
 
     def _note_unknown(self, node: Node, parent: Element) -> None:
         location = self._document.location(node)

@@ -4,6 +4,7 @@ The XSD says what is valid; this says the rest: what an element means, in which 
 of Artemis' elements have no meaning here, and which name an unknown one was probably meant to be.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -17,6 +18,9 @@ from lxml import etree
 _XSD: Final = "{http://www.w3.org/2001/XMLSchema}"
 _FILES: Final = ("types.xsd", "orthia.xsd", "jms.xsd", "core.xsd", "configuration.xsd")
 _ROOT: Final = "{urn:activemq}configuration"
+_HUMP: Final = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_REFUSED: Final = "refused"
+_KINDS: Final = {"element": "element", "attributeGroup": "attributeGroup"}
 _IGNORED_TYPES: Final = frozenset({"ignored", "ignored-attribute"})
 
 
@@ -43,6 +47,11 @@ class Attribute:
     def is_ignored(self) -> bool:
         """Whether Artemis knows it and it has no meaning here."""
         return self.kind.name in _IGNORED_TYPES
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is known from Classic and must not be given; ``kind`` says why."""
+        return self.kind.name == _REFUSED
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,19 @@ class Element:
             yield from element.walk(below)
 
 
+def find(path: str) -> Element:
+    """Return the element at ``path``, as ``core/store``; raises KeyError."""
+    element = configuration()
+    for name in path.split("/"):
+        element = element.child(name)
+    return element
+
+
+def snake_case(name: str) -> str:
+    """Return the field that an attribute in camel case, or an element, is read into."""
+    return _HUMP.sub("_", name).replace("-", "_").lower()
+
+
 def nearest(name: str, known: list[str]) -> str | None:
     """Return the known name that ``name`` was probably meant to be."""
     close = get_close_matches(name, known, n=1)
@@ -126,9 +148,9 @@ class _SchemaReader:
             schema_root = etree.parse(schema_path().with_name(file)).getroot()
             namespace = schema_root.get("targetNamespace")
             for node in schema_root.iterchildren(
-                f"{_XSD}element", f"{_XSD}complexType", f"{_XSD}simpleType"
+                f"{_XSD}element", f"{_XSD}complexType", f"{_XSD}simpleType", f"{_XSD}attributeGroup"
             ):
-                kind = "element" if node.tag == f"{_XSD}element" else "type"
+                kind = _KINDS.get(etree.QName(node).localname, "type")
                 self._named[kind, f"{{{namespace}}}{node.get('name')}"] = node
 
     def root(self) -> Element:
@@ -157,7 +179,7 @@ class _SchemaReader:
                 self._named["type", _qualified(extension, extension.get("base", ""))]
             )
         holder = type_node if extension is None else extension
-        attributes = [self._attribute(found) for found in holder.iterchildren(f"{_XSD}attribute")]
+        attributes = [self._attribute(found) for found in self._attributes_in(holder)]
         children = [
             self._element(child)
             for group in type_node.iterchildren(f"{_XSD}all", f"{_XSD}sequence", f"{_XSD}choice")
@@ -178,6 +200,14 @@ class _SchemaReader:
         if "type" in node.attrib:
             return self._named["type", _qualified(node, node.get("type", ""))]
         return node.find(f"{_XSD}complexType")
+
+    def _attributes_in(self, node: etree._Element) -> Iterator[etree._Element]:
+        for child in node.iterchildren(f"{_XSD}attribute", f"{_XSD}attributeGroup"):
+            if child.tag == f"{_XSD}attribute":
+                yield child
+            else:
+                group = self._named["attributeGroup", _qualified(child, child.get("ref", ""))]
+                yield from self._attributes_in(group)
 
     def _attribute(self, node: etree._Element) -> Attribute:
         type_name = _qualified(node, node.get("type", ""))

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
-from config.settings import Role
+from config.settings import Role, SharedFileLockerSettings
 from database import StoreUnavailable
 from nodemanager.activation import BackupWatch, Decision, decide, still_wanted
 from nodemanager.errors import Interrupted, LockAcquisitionTimeout, LockLost, NotHeld
@@ -59,6 +59,7 @@ ON_ITS_WAY_MS: Final = 5_000
 """How long a live node may take from asking for failback to taking the free lock."""
 _RETRY_SECONDS: Final = 0.5
 _LOG_CLOSE_SECONDS: Final = 2.0
+_JOIN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class FileLockNodeManager:
         name: str,
         role: Role = Role.LIVE,
         acquisition_timeout_ms: int = -1,
+        locker: SharedFileLockerSettings | None = None,
         newest_token: Callable[[], int] = lambda: 0,
         log_path: Path | None = None,
         listener: Callable[[Event], None] | None = None,
@@ -93,11 +95,17 @@ class FileLockNodeManager:
         """Make the node manager of ``directory``, which exists; opens its files.
 
         ``newest_token`` says which token the journal was last opened under: the next is above it,
-        even if ``server.lock`` was lost. Raises StoreUnavailable.
+        even if ``server.lock`` was lost. ``locker`` says how often to try and to look, if not as by
+        default. Raises StoreUnavailable.
         """
         self._directory = directory
         self._files = ServerLock(directory)
         self._acquisition_timeout_ms = acquisition_timeout_ms
+        self._locker = locker
+        self._poll_seconds, self._watch_seconds = POLL_SECONDS, WATCH_SECONDS
+        if locker is not None:
+            self._poll_seconds = locker.lock_acquire_sleep_interval / 1000
+            self._watch_seconds = locker.lock_keep_alive_period / 1000
         self._newest_token = newest_token
         self._clock = clock
         self.holder_id = new_holder_id(name, crash_detection=True)
@@ -122,7 +130,11 @@ class FileLockNodeManager:
     # --- the life of the node manager
 
     def start(self) -> None:
-        """Create or read the node id; raises Interrupted, StoreError."""
+        """Create or read the node id.
+
+        Raises LockAcquisitionTimeout if ``failIfLocked`` is set and the live lock is held,
+        Interrupted, StoreError.
+        """
         shared = self._patiently(self._files.read)
         if shared.node_id is None:
             candidate = str(uuid.uuid4())
@@ -133,7 +145,14 @@ class FileLockNodeManager:
         self.log.emit(
             NodeStarted(version, self.log.role, str(self._directory), shared.node_id or "")
         )
-        self._watch.start()
+        if self._watch_seconds > 0:
+            self._watch.start()
+        if self._locker is not None and self._locker.fail_if_locked:
+            status = self._patiently(self.status)
+            if status.live.is_held:
+                raise LockAcquisitionTimeout(
+                    f"failIfLocked is true, and the live lock is held by {status.live.holder_id}"
+                )
 
     def _name_pair(self, candidate: str) -> None:
         if self._files.read().node_id is None:
@@ -148,7 +167,7 @@ class FileLockNodeManager:
         if not first:
             return
         if self._watch.is_alive():
-            self._watch.join(WATCH_SECONDS * 2)
+            self._watch.join(_JOIN_SECONDS)
         with self._mutex:
             self._holds.clear()
             self._token = None
@@ -236,7 +255,7 @@ class FileLockNodeManager:
                     f" {timeout_ms} ms; it is held by {holder}: another live node runs, or a"
                     " backup that does not allow failback"
                 )
-            self._pause(POLL_SECONDS)
+            self._pause(self._poll_seconds)
 
     def _withdraw_failback(self) -> None:
         """Take state F back if somebody serves, so that nobody hands over to a node that left."""
@@ -250,7 +269,7 @@ class FileLockNodeManager:
         """Wait for the backup lock, however long, and keep it; raises Interrupted."""
         self.log.emit(WaitingForBackupLock(Lock.BACKUP))
         while not self._try(Lock.BACKUP):
-            self._pause(POLL_SECONDS)
+            self._pause(self._poll_seconds)
         self._backup_lost = False
         self._patiently(lambda: self._files.update(backup_holder=self.holder_id))
         self.log.emit(BackupLockObtained(Lock.BACKUP, 0))
@@ -270,7 +289,7 @@ class FileLockNodeManager:
             status = self._patiently(self.status)
             decision, watch = decide(status, watch, looked, ON_ITS_WAY_MS)
             if decision is Decision.WAIT or not self._try(Lock.LIVE):
-                self._pause(POLL_SECONDS)
+                self._pause(self._poll_seconds)
                 continue
             state = self._patiently(self._files.read).state
             if still_wanted(decision, state):
@@ -321,6 +340,8 @@ class FileLockNodeManager:
         return FileLockActivation(self, detection_ms)
 
     def _try(self, lock: Lock) -> bool:
+        if self._locker is not None and not self._locker.use_lock:
+            return True
         acquired = self._patiently(lambda: self._files.try_acquire(lock))
         if acquired:
             with self._mutex:
@@ -333,17 +354,17 @@ class FileLockNodeManager:
             self._files.release(lock)
 
     def _release(self, lock: Lock) -> None:
-        if lock not in self._holds:
-            return
         token = self._token or 0
         if lock is Lock.LIVE:
             self._token = None
+        if lock not in self._holds:
+            return
         self._give_up(lock)
         self.log.emit(LockReleased(lock, token))
 
     def _watch_locks(self) -> None:
         """Notice that a lock file was removed or replaced: then it locks nobody out."""
-        while not self._closing.wait(WATCH_SECONDS):
+        while not self._closing.wait(self._watch_seconds):
             with self._mutex:
                 lost = {lock: self._files.why_lost(lock) for lock in self._holds}
             for lock, reason in lost.items():

@@ -91,7 +91,9 @@ class KeepAlive:
         return self._lost is None and self._clock() < until
 
     def start(self) -> None:
-        """Begin to renew and to watch."""
+        """Begin to renew and to watch; with a period of 0 there is nothing to do."""
+        if self._period_ms == 0:
+            return
         self._renewals.start()
         self._watchdog.start()
 

@@ -1,12 +1,34 @@
-"""Lockers: one primitive that says who may, as ActiveMQ Classic's pluggable storage lockers."""
+"""Lockers: one primitive that says who may, as ActiveMQ Classic's pluggable storage lockers.
 
+Whatever keeps a lock, its row of NODE_MANAGER_STORE says who has it and under which token. The
+token grows by one with every acquisition and is committed before anything is done under it; the
+fence of the journal is advanced to it, and that is what protects the store, whatever becomes of the
+lock.
+
+- ``LeaseDatabaseLocker``: the row is the lock.
+- ``ExclusiveLocker``: an exclusive lock (an open transaction, a lock file, somebody else's) is the
+  lock, and the row follows it: it is taken only while the exclusive lock is held, and renewed only
+  after that was proved. A node that keeps leases only, on the same store by mistake or on the way
+  from one locker to the other, therefore finds the row held.
+"""
+
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from nodemanager.errors import LockLost
+from nodemanager.exclusive import ExclusiveLock
 from nodemanager.lease import Lease, Lock, LockStatus, deadline
 from nodemanager.store import Acquired, NodeManagerStore
+
+_MOMENT_SECONDS: Final = 0.001
+
+OnDatabaseTime = Callable[[datetime, float, float], None]
+"""Hears the database's time whenever it is told, with the stopwatch's readings before the request
+and after the answer."""
 
 
 class Locker(ABC):
@@ -20,6 +42,13 @@ class Locker(ABC):
         """Take the lock if nobody holds it; None if somebody does."""
 
     @abstractmethod
+    def take_over(self, seen: LockStatus) -> Lease | None:
+        """Take the lock though its row names a holder, if the row is exactly as ``seen``.
+
+        Whoever calls this knows by other means that the holder is gone, or is itself.
+        """
+
+    @abstractmethod
     def renew(self, lease: Lease) -> Lease:
         """Keep the lock for another period; raises LockLost if it is not ours any more."""
 
@@ -27,9 +56,13 @@ class Locker(ABC):
     def release(self, lease: Lease) -> None:
         """Give the lock back; nothing happens if it was lost already."""
 
+    def as_seen(self, row: LockStatus) -> LockStatus:
+        """Return the status of the lock, of which the table says ``row``."""
+        return row
+
     @abstractmethod
-    def status(self) -> LockStatus:
-        """Return who holds the lock, as the store sees it."""
+    def close(self) -> None:
+        """Close what was opened, at the end of the node manager, without waiting for the store."""
 
 
 class LeaseDatabaseLocker(Locker):
@@ -43,19 +76,17 @@ class LeaseDatabaseLocker(Locker):
         *,
         expiration_ms: int,
         clock: Callable[[], float],
-        on_database_time: Callable[[datetime, float, float], None] = lambda *_: None,
+        on_database_time: OnDatabaseTime = lambda *_: None,
+        above: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Lock ``lock`` of ``store`` as ``holder_id``.
-
-        ``on_database_time`` hears the database's time whenever it is told, with the stopwatch's
-        readings before the request and after the answer.
-        """
+        """Lock ``lock`` of ``store`` as ``holder_id``, under a token greater than ``above()``."""
         self._store = store
         self._lock = lock
         self._holder_id = holder_id
         self._expiration_ms = expiration_ms
         self._clock = clock
         self._on_database_time = on_database_time
+        self._above = above
 
     def try_acquire(self) -> Lease | None:
         """Take the lease if it is free or expired."""
@@ -78,17 +109,15 @@ class LeaseDatabaseLocker(Locker):
             return None
         self._on_database_time(acquired.database_time, asked, self._clock())
         until = deadline(asked, self._expiration_ms)
-        return Lease(self._lock, self._holder_id, acquired.token, until)
+        lease = Lease(self._lock, self._holder_id, acquired.token, until)
+        return _raised(self._store, lease, self._above())
 
     def renew(self, lease: Lease) -> Lease:
         """Set the lease's expiry anew."""
         asked = self._clock()
         now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
         if now is None:
-            raise LockLost(
-                f"the {self._lock.name.lower()} lock is not held by {lease.holder_id} under token"
-                f" {lease.token} any more: another node took it"
-            )
+            raise LockLost(_not_ours(lease))
         self._on_database_time(now, asked, self._clock())
         return lease.renewed(asked, self._expiration_ms)
 
@@ -96,6 +125,152 @@ class LeaseDatabaseLocker(Locker):
         """Free the lease if it is still ours."""
         self._store.release(self._lock, lease.holder_id, lease.token)
 
-    def status(self) -> LockStatus:
-        """Return the lease as the database sees it."""
-        return self._store.lock_status(self._lock)
+    def close(self) -> None:
+        """Leave the lease to expire."""
+
+
+class ExclusiveLocker(Locker):
+    """An exclusive lock, and the row that follows it."""
+
+    def __init__(
+        self,
+        store: NodeManagerStore,
+        lock: Lock,
+        holder_id: str,
+        exclusive: ExclusiveLock,
+        *,
+        period_ms: int,
+        expiration_ms: int,
+        clock: Callable[[], float],
+        on_database_time: OnDatabaseTime = lambda *_: None,
+        above: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Lock ``lock`` as ``holder_id``, by ``exclusive``; ``period_ms`` 0 is never renewed."""
+        self._store = store
+        self._lock = lock
+        self._holder_id = holder_id
+        self._exclusive = exclusive
+        self._held = False
+        self._is_kept = period_ms > 0
+        self._expiration_ms = expiration_ms
+        self._clock = clock
+        self._on_database_time = on_database_time
+        self._above = above
+
+    def try_acquire(self) -> Lease | None:
+        """Take the exclusive lock, then the row as it was read while that was held.
+
+        A node that froze after it had read the row, and whose lock was taken by another meanwhile,
+        finds the row changed and takes nothing. A row that is held by a node of another locker is
+        left alone until it has expired.
+        """
+        if not self._take_exclusive():
+            return None
+        try:
+            row = self._store.lock_status(self._lock)
+            self._exclusive.keep_alive()
+            lease = None if self._is_a_strangers(row) else self._follow(row)
+        except BaseException:
+            self._let_go()
+            raise
+        if lease is None:
+            self._let_go()
+        return lease
+
+    def take_over(self, seen: LockStatus) -> Lease | None:
+        """Take the row as it was seen, holding the exclusive lock."""
+        if not self._take_exclusive():
+            return None
+        try:
+            self._exclusive.keep_alive()
+            lease = self._follow(seen)
+        except BaseException:
+            self._let_go()
+            raise
+        if lease is None:
+            self._let_go()
+        return lease
+
+    def renew(self, lease: Lease) -> Lease:
+        """Prove that the exclusive lock is held, then renew the row."""
+        asked = self._clock()
+        self._exclusive.keep_alive()
+        now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
+        if now is None:
+            raise LockLost(_not_ours(lease))
+        self._on_database_time(now, asked, self._clock())
+        return lease.renewed(asked, self._expiration_ms)
+
+    def release(self, lease: Lease) -> None:
+        """Free the row, then let the exclusive lock go: whoever gets it finds the row free."""
+        try:
+            self._store.release(self._lock, lease.holder_id, lease.token)
+        finally:
+            self._let_go()
+
+    def as_seen(self, row: LockStatus) -> LockStatus:
+        """Return who holds the exclusive lock; the row says it, but not for how long."""
+        if row.holder_id is None:
+            return row
+        if self._held or self._is_a_strangers(row) or not self._exclusive.is_free():
+            left = max(row.expires_in_seconds or 0.0, _MOMENT_SECONDS)
+            return replace(row, expires_in_seconds=left)
+        return replace(row, expires_in_seconds=min(row.expires_in_seconds or 0.0, 0.0))
+
+    def close(self) -> None:
+        """Let the exclusive lock go."""
+        if self._held:
+            self._held = False
+            self._exclusive.abandon()
+
+    def _take_exclusive(self) -> bool:
+        self._let_go()
+        self._held = self._exclusive.try_acquire()
+        return self._held
+
+    def _let_go(self) -> None:
+        if self._held:
+            self._held = False
+            self._exclusive.release()
+
+    def _is_a_strangers(self, row: LockStatus) -> bool:
+        """Tell whether ``row`` is held, by a node that does not take this kind of lock."""
+        return row.is_held and locker_kind(row.holder_id or "") != locker_kind(self._holder_id)
+
+    def _follow(self, seen: LockStatus) -> Lease | None:
+        asked = self._clock()
+        acquired = self._store.take_over(
+            self._lock, self._holder_id, self._expiration_ms, seen=seen
+        )
+        if acquired is None:
+            return None
+        self._on_database_time(acquired.database_time, asked, self._clock())
+        until = deadline(asked, self._expiration_ms) if self._is_kept else math.inf
+        lease = Lease(self._lock, self._holder_id, acquired.token, until)
+        return _raised(self._store, lease, self._above())
+
+
+def locker_kind(holder_id: str) -> str:
+    """Return by which kind of locker this holder takes its lock: what its id ends with."""
+    _, _, tail = holder_id.rpartition("@")
+    return ":".join(tail.split(":")[_PARTS_BEFORE_KIND:])
+
+
+_PARTS_BEFORE_KIND: Final = 3
+"""Host, process and UUID."""
+
+
+def _raised(store: NodeManagerStore, lease: Lease, above: int) -> Lease | None:
+    """Return the lease under a token greater than ``above``; None if it was lost meanwhile."""
+    if lease.token > above:
+        return lease
+    if not store.raise_token(lease.lock, lease.holder_id, lease.token, above + 1):
+        return None
+    return replace(lease, token=above + 1)
+
+
+def _not_ours(lease: Lease) -> str:
+    return (
+        f"the {lease.lock.name.lower()} lock is not held by {lease.holder_id} under token"
+        f" {lease.token} any more: another node took it"
+    )

@@ -10,8 +10,8 @@ import math
 import os
 import socket
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
+from config.lockers import keeps_leases, with_locker
 from config.rules import lease_query_timeout
 from config.settings import DatabaseStoreSettings, Role
 from database import (
@@ -66,7 +67,8 @@ from nodemanager.failover_log import FailoverLog, FailoverLogTable
 from nodemanager.judgement import DriftJudge
 from nodemanager.keepalive import KeepAlive
 from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.locker import LeaseDatabaseLocker
+from nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
+from nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
 from nodemanager.presence import PresenceKeeper
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.store import NodeManagerStore
@@ -102,13 +104,15 @@ def idle_limit_ms(expiration_ms: int) -> int:
     return expiration_ms // 2
 
 
-def new_holder_id(name: str, *, crash_detection: bool) -> str:
+def new_holder_id(name: str, *, crash_detection: bool, kind: str = "") -> str:
     """Return who holds a lock, for the table: node, host, process and a fresh UUID.
 
-    It also says whether there is a presence lock beside the lease, since waiting nodes may be
-    configured otherwise.
+    It also says by what kind of locker, if not by a lease, and whether there is a presence lock
+    beside it, since waiting nodes may be configured otherwise.
     """
     tail = f"@{socket.gethostname()[:40]}:{os.getpid()}:{uuid.uuid4()}"
+    if kind:
+        tail += f":{kind[:20]}"
     if not crash_detection:
         tail += LEASE_ONLY
     return name[: _HOLDER_ID_LENGTH - len(tail)] + tail
@@ -152,8 +156,12 @@ class JdbcNodeManager:
         presence: PresenceLock | None = None,
         clock: Callable[[], float] = monotonic_seconds,
         threads: Threads = REAL_THREADS,
+        lockers: Lockers | None = None,
     ) -> None:
-        """Make a node manager; without ``presence`` a crash is noticed when the lease runs out."""
+        """Make a node manager; without ``presence`` a crash is noticed when the lease runs out.
+
+        Without ``lockers`` the locks are leases.
+        """
         self.holder_id = holder_id
         self.log = log
         self._stores = stores
@@ -162,17 +170,11 @@ class JdbcNodeManager:
         self._clock = clock
         self._threads = threads
         self._drift = DriftJudge(settings.jdbc_allowed_time_diff)
-        self._lockers = {
-            lock: LeaseDatabaseLocker(
-                store,
-                lock,
-                holder_id,
-                expiration_ms=settings.jdbc_lock_expiration,
-                clock=clock,
-                on_database_time=self._note_database_time,
-            )
-            for lock, store in ((Lock.LIVE, stores.live), (Lock.BACKUP, stores.backup))
-        }
+        self._lockers = (lockers or self._leases)(self._note_database_time)
+        locker = settings.locker
+        self._poll_seconds = poll_seconds(settings.jdbc_lock_renew_period)
+        if locker is not None and not keeps_leases(settings):
+            self._poll_seconds = locker.lock_acquire_sleep_interval / 1000
         self._kept: dict[Lock, KeepAlive] = {}
         self._lock_listeners: list[LockListener] = []
         self._renewal_listener: Callable[[Lock, float], None] = lambda *_: None
@@ -185,6 +187,20 @@ class JdbcNodeManager:
         self._outage_since: float | None = None
         self._own_database: Database | None = None
 
+    def _leases(self, on_database_time: OnDatabaseTime) -> Mapping[Lock, Locker]:
+        stores = {Lock.LIVE: self._stores.live, Lock.BACKUP: self._stores.backup}
+        return {
+            lock: LeaseDatabaseLocker(
+                store,
+                lock,
+                self.holder_id,
+                expiration_ms=self._settings.jdbc_lock_expiration,
+                clock=self._clock,
+                on_database_time=on_database_time,
+            )
+            for lock, store in stores.items()
+        }
+
     @classmethod
     def from_settings(
         cls,
@@ -196,14 +212,19 @@ class JdbcNodeManager:
         clock: Callable[[], float] = monotonic_seconds,
         database: Database | None = None,
         log_path: Path | None = None,
+        newest_token: Callable[[], int] = lambda: 0,
     ) -> "JdbcNodeManager":
         """Make the node manager of this ``database-store``; connects nowhere yet.
+
+        Raises ConfigurationError if its locker is not to be had. ``newest_token`` says which token
+        a journal outside of this database was last opened under: the next is above it.
 
         ``listener`` hears every event, on the thread it happens on. ``log_path`` is the failover
         log's file. Without ``database`` the node manager opens one of its own, which ``stop``
         closes.
         """
         own_database = None
+        store = with_locker(store)
         if database is None:
             database = own_database = Database.from_settings(store)
         timeout_ms = lease_query_timeout(store)
@@ -223,7 +244,11 @@ class JdbcNodeManager:
             # The fence waits for the batch in flight, which the server ends in time.
             fence=open_store("fence", store.jdbc_lock_expiration),
         )
-        holder_id = new_holder_id(name, crash_detection=store.crash_detection)
+        holder_id = new_holder_id(
+            getattr(store.locker, "lease_holder_id", None) or name,
+            crash_detection=store.crash_detection,
+            kind=kind_of(store),
+        )
         presence = None
         if store.crash_detection:
             table = fold_table_name(database.dialect, store.node_manager_store_table_name)
@@ -246,6 +271,12 @@ class JdbcNodeManager:
             holder_id=holder_id,
             presence=presence,
             clock=clock,
+            lockers=lockers_of(
+                store,
+                database,
+                {Lock.LIVE: stores.live, Lock.BACKUP: stores.backup},
+                LockHolder(name, holder_id, clock, newest_token),
+            ),
         )
         manager._own_database = own_database
         return manager
@@ -255,7 +286,8 @@ class JdbcNodeManager:
     def start(self) -> None:
         """Create or read the node id; waits while the database is away.
 
-        The schema must exist. Raises Interrupted, StoreError.
+        The schema must exist. Raises LockAcquisitionTimeout if ``failIfLocked`` is set and the live
+        lock is held, Interrupted, StoreError.
         """
         candidate = str(uuid.uuid4())
         node_id = self._patiently(lambda: self._stores.shared.create_node_id(candidate))
@@ -265,15 +297,26 @@ class JdbcNodeManager:
         self._note_database_time(self._patiently(self.status).database_time, asked, self._clock())
         url = self._settings.jdbc_connection_url.display
         self.log.emit(NodeStarted(metadata.version("orthia"), self.log.role, url, node_id))
+        if self._settings.locker is not None and self._settings.locker.fail_if_locked:
+            self._fail_if_locked()
+
+    def _fail_if_locked(self) -> None:
+        live = self._patiently(self.status).live
+        if live.is_held:
+            raise LockAcquisitionTimeout(
+                f"failIfLocked is true, and the live lock is held by {live.holder_id}"
+            )
 
     def stop(self) -> None:
-        """Stop every thread and close the log; locks that are held are left to expire."""
+        """Stop every thread and close the log; leases that are held are left to expire."""
         self.interrupt()
         for keep_alive in list(self._kept.values()):
             keep_alive.stop()
             # So that its connection is back before the pool is closed, if the database answers.
             keep_alive.wait_idle(_IDLE_SECONDS)
         self._drop_presence()
+        for locker in self._lockers.values():
+            locker.close()
         self.log.close(_LOG_CLOSE_SECONDS)
         if self._own_database is not None:
             self._own_database.dispose()
@@ -323,15 +366,17 @@ class JdbcNodeManager:
         return keep_alive is not None and keep_alive.may_deliver()
 
     def lease_seconds_remaining(self) -> float | None:
-        """Return what the stopwatch leaves of the live lease; None if it is not held."""
+        """Return what the stopwatch leaves of the live lease; None if not held, or without end."""
         keep_alive = self._kept.get(Lock.LIVE)
         if keep_alive is None or not keep_alive.is_valid():
             return None
-        return keep_alive.lease.deadline_seconds - self._clock()
+        remaining = keep_alive.lease.deadline_seconds - self._clock()
+        return remaining if math.isfinite(remaining) else None
 
     def status(self) -> NodeManagerStatus:
-        """Read what the store says; raises StoreError."""
-        return self._stores.shared.status()
+        """Read what the store says, and who has the live lock; raises StoreError."""
+        status = self._stores.shared.status()
+        return replace(status, live=self._lockers[Lock.LIVE].as_seen(status.live))
 
     def is_awaiting_failback(self) -> bool:
         """Return whether a live node asks for its place back; raises StoreError."""
@@ -339,7 +384,7 @@ class JdbcNodeManager:
 
     def is_backup_live(self) -> bool:
         """Return whether some backup is next in line, or live already; raises StoreError."""
-        return self.status().backup.is_held
+        return self._lockers[Lock.BACKUP].as_seen(self.status().backup).is_held
 
     # --- live
 
@@ -367,7 +412,7 @@ class JdbcNodeManager:
             lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
             if lease is not None:
                 return lease
-            status = self._patiently(self._lockers[Lock.LIVE].status)
+            status = self._patiently(self.status).live
             holder, watch = self._judge_holder(status, watch)
             if holder is Holder.GONE:
                 lease = self._take_over(status, watch)
@@ -387,7 +432,7 @@ class JdbcNodeManager:
     def _withdraw_failback(self) -> None:
         """Take state F back if somebody serves, so that nobody hands over to a node that left."""
         with contextlib.suppress(OrthiaError):
-            if self._stores.shared.status().live.is_held:
+            if self.status().live.is_held:
                 self._stores.shared.write_state(State.LIVE, expected=State.FAILING_BACK)
 
     # --- backup
@@ -399,7 +444,7 @@ class JdbcNodeManager:
             lease = self._patiently(self._lockers[Lock.BACKUP].try_acquire)
             if lease is not None:
                 break
-            self._pause(self._until_free(self._patiently(self._lockers[Lock.BACKUP].status)))
+            self._pause(self._until_free(self._patiently(self.status).backup))
         self._backup_lost.clear()
         self._keep(lease, self._lose_backup_lock)
         self._want_presence()
@@ -637,8 +682,8 @@ class JdbcNodeManager:
 
     def _until_free(self, status: LockStatus) -> float:
         """Return how long to wait before looking at a lock again: no longer than it can last."""
-        period = poll_seconds(self._settings.jdbc_lock_renew_period)
-        if status.expires_in_seconds is None:
+        period = self._poll_seconds
+        if status.expires_in_seconds is None or not keeps_leases(self._settings):
             return period
         return min(period, max(_MIN_POLL_SECONDS, status.expires_in_seconds))
 

@@ -78,6 +78,14 @@ class MemoryNodeManagerStore(NodeManagerStore):
             self._rows[lock].expires_seconds = self._clock() + expiration_ms / 1000
             return self._now()
 
+    def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
+        """Write the token."""
+        with self._mutex:
+            if token >= to or not self._matches(lock, holder_id, token):
+                return False
+            self._rows[lock].token = to
+            return True
+
     def release(self, lock: Lock, holder_id: str, token: int) -> bool:
         """Free the lock."""
         with self._mutex:

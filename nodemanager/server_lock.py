@@ -66,9 +66,13 @@ class ServerLock:
         self._held: set[Lock] = set()
         with _unavailable(self._path):
             self._state = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        self._is_closed = False
 
     def close(self) -> None:
-        """Let every lock go."""
+        """Let every lock go; done twice it is the same."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for lock in list(self._held):
             self.release(lock)
         os.close(self._state)
@@ -132,6 +136,8 @@ class ServerLock:
         ):
             if not _is_at(descriptor, path):
                 return f"{path} was removed or replaced by somebody else"
+        if os.fstat(self._state).st_size < _STATE_BYTES:
+            return f"{self._path} was truncated by somebody else"
         return None
 
     @contextmanager

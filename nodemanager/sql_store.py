@@ -125,6 +125,15 @@ class SqlNodeManagerStore(NodeManagerStore):
             now: datetime = connection.execute(select(db_now())).scalar_one()
             return now
 
+    def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
+        """Write the token, by one UPDATE that matches holder and token."""
+        change = (
+            update(self._table).where(self._held_by(lock, holder_id, token)).values(holder_token=to)
+        )
+        what = f"raise the token of the {lock.name.lower()} lock"
+        with self._urgent(), write_transaction(self._engine, what) as connection:
+            return token < to and self._update_one(connection, change)
+
     def release(self, lock: Lock, holder_id: str, token: int) -> bool:
         """Free the lock, by one UPDATE that matches holder and token."""
         free = (

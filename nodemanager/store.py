@@ -43,6 +43,13 @@ class NodeManagerStore(ABC):
         """
 
     @abstractmethod
+    def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
+        """Give the lock that is held under ``token`` the greater token ``to``. False: it is lost.
+
+        For a journal that was written under greater tokens than this store has ever given out.
+        """
+
+    @abstractmethod
     def release(self, lock: Lock, holder_id: str, token: int) -> bool:
         """Free ``lock`` if holder and token match; the token stays. False: it was lost before."""
 

@@ -14,8 +14,9 @@ from config import (
     ResolvedAddressSettings,
     StompLimits,
 )
+from config.reading import LOCKERS
 from config.reference import reference
-from config.vocabulary import configuration, schema, schema_path
+from config.vocabulary import configuration, find, schema, schema_path, snake_case
 
 _ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,7 @@ def test_the_committed_reference_is_the_generated_one() -> None:
 @pytest.mark.parametrize(
     ("path", "holder", "elsewhere"),
     [
-        ("core/store/database-store", DatabaseStoreSettings, {"data_source_properties"}),
+        ("core/store/database-store", DatabaseStoreSettings, {"data_source_properties", "locker"}),
         ("core/address-settings/address-setting", AddressSettings, {"match"}),
         ("core/address-settings/address-setting", ResolvedAddressSettings, set()),
         ("core/health", HealthSettings, set()),
@@ -52,6 +53,14 @@ def test_every_setting_has_its_element(path: str, holder: type, elsewhere: set[s
         if child.kind is not None and not child.is_ignored
     }
     assert in_file == {one.name for one in fields(holder)} - elsewhere
+
+
+@pytest.mark.parametrize("name", LOCKERS)
+def test_every_property_of_a_locker_has_its_attribute(name: str) -> None:
+    """The attributes of a locker are the fields they are read into, no more and no less."""
+    element = find(f"core/store/database-store/locker/{name}")
+    in_file = {snake_case(one.name) for one in element.attributes.values() if not one.is_refused}
+    assert in_file == {one.name for one in fields(LOCKERS[name])} - {"properties"}
 
 
 def test_every_element_is_described() -> None:

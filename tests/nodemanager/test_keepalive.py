@@ -50,13 +50,17 @@ class ScriptedLocker(Locker):
             raise self.error
         return lease.renewed(asked, EXPIRATION_MS)
 
+    def take_over(self, seen: LockStatus) -> Lease | None:
+        """Not used here."""
+        raise AssertionError(seen)
+
+    def close(self) -> None:
+        """Not used here."""
+        raise AssertionError
+
     def release(self, lease: Lease) -> None:
         """Not used here."""
         raise AssertionError(lease)
-
-    def status(self) -> LockStatus:
-        """Not used here."""
-        raise AssertionError
 
 
 class KeepAliveUnderTest:

@@ -152,6 +152,10 @@ class ServerProcess(StoreServer):
         """Make the data directory."""
 
     @abstractmethod
+    def end_open_transactions(self, database: str) -> None:
+        """End every session of the database that idles inside a transaction."""
+
+    @abstractmethod
     def _command(self) -> list[str]:
         """Return the command that runs the server in the foreground."""
 
@@ -308,6 +312,14 @@ class PostgresqlServer(ServerProcess):
         )
         return [str(name) for (name,) in rows]
 
+    def end_open_transactions(self, database: str) -> None:
+        """End every session of the database that idles inside a transaction."""
+        self._administrate(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = %s AND state = 'idle in transaction'",
+            database,
+        )
+
     def _initialise(self) -> None:
         password_file = self.directory / "password"
         password_file.write_text(PASSWORD)
@@ -373,6 +385,17 @@ class MariadbServer(ServerProcess):
             database,
         )
         return [str(name) for (name,) in rows]
+
+    def end_open_transactions(self, database: str) -> None:
+        """End every session of the database that idles inside a transaction."""
+        idle = self._administrate(
+            "SELECT p.id FROM information_schema.innodb_trx t"
+            " JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"
+            " WHERE p.db = %s AND p.command = 'Sleep'",
+            database,
+        )
+        for (session,) in idle:
+            self._administrate(f"KILL CONNECTION {session}")
 
     def _initialise(self) -> None:
         self._run(

@@ -1,0 +1,125 @@
+"""The lockers that a store's ``locker`` asks for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from config.lockers import keeps_leases
+from config.rules import lease_query_timeout
+from config.settings import (
+    CustomLockerSettings,
+    DatabaseLockerSettings,
+    DatabaseStoreSettings,
+    SharedFileLockerSettings,
+)
+from database import Database
+from nodemanager.exclusive import ExclusiveLock, LockerContext, NoLock, third_party_locker
+from nodemanager.held_row import HeldRowLock
+from nodemanager.lease import Lock
+from nodemanager.locker import (
+    ExclusiveLocker,
+    LeaseDatabaseLocker,
+    Locker,
+    OnDatabaseTime,
+)
+from nodemanager.shared_file import SharedFileLock
+from nodemanager.store import NodeManagerStore
+
+NO_LOCK: Final = "no-lock"
+Lockers = Callable[[OnDatabaseTime], Mapping[Lock, Locker]]
+"""Makes the two lockers of a node, once there is somebody to hear the database's time."""
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """Who is to hold the locks, and what it measures time with."""
+
+    name: str
+    holder_id: str
+    clock: Callable[[], float]
+    above: Callable[[], int] = lambda: 0
+    """The greatest token the journal was ever opened under, as far as it knows."""
+
+
+def kind_of(store: DatabaseStoreSettings) -> str:
+    """Return what holder ids say of the locker; nothing of one that keeps leases."""
+    locker = store.locker
+    if locker is not None and not locker.use_lock:
+        return NO_LOCK
+    if isinstance(locker, DatabaseLockerSettings):
+        return "database-locker"
+    if isinstance(locker, SharedFileLockerSettings):
+        return "shared-file-locker"
+    return locker.name if isinstance(locker, CustomLockerSettings) else ""
+
+
+def lockers_of(
+    store: DatabaseStoreSettings,
+    database: Database,
+    stores: Mapping[Lock, NodeManagerStore],
+    holder: LockHolder,
+) -> Lockers:
+    """Return the maker of the lockers of ``store``; raises ConfigurationError."""
+    of_a_lease = store.locker is None or (store.locker.use_lock and keeps_leases(store))
+    exclusive: Mapping[Lock, ExclusiveLock] = (
+        {} if of_a_lease else {lock: exclusive_lock(store, database, lock, holder) for lock in Lock}
+    )
+
+    def make(on_database_time: OnDatabaseTime) -> Mapping[Lock, Locker]:
+        made: dict[Lock, Locker] = {}
+        for lock in Lock:
+            maker = (
+                partial(
+                    ExclusiveLocker,
+                    exclusive=exclusive[lock],
+                    period_ms=store.jdbc_lock_renew_period,
+                )
+                if lock in exclusive
+                else LeaseDatabaseLocker
+            )
+            made[lock] = maker(
+                stores[lock],
+                lock,
+                holder.holder_id,
+                expiration_ms=store.jdbc_lock_expiration,
+                clock=holder.clock,
+                on_database_time=on_database_time,
+                above=holder.above if lock is Lock.LIVE else lambda: 0,
+            )
+        return made
+
+    return make
+
+
+def exclusive_lock(
+    store: DatabaseStoreSettings, database: Database, lock: Lock, holder: LockHolder
+) -> ExclusiveLock:
+    """Return the exclusive lock of ``store.locker``; raises ConfigurationError."""
+    locker = store.locker
+    if locker is None or not locker.use_lock:
+        return NoLock()
+    if isinstance(locker, DatabaseLockerSettings):
+        engine = database.dedicated_engine(
+            f"held-{lock.name.lower()}-lock",
+            query_timeout_ms=lease_query_timeout(store),
+            idle_in_transaction_ms=held_idle_limit_ms(store),
+        )
+        return HeldRowLock(database, store, engine, lock)
+    if isinstance(locker, SharedFileLockerSettings) and locker.directory is not None:
+        return SharedFileLock(locker.directory, lock, holder.holder_id)
+    if isinstance(locker, CustomLockerSettings):
+        context = LockerContext(lock, holder.name, holder.holder_id, locker.properties)
+        return third_party_locker(locker.name)(context)
+    raise NotImplementedError(f"{locker} keeps no exclusive lock")
+
+
+def held_idle_limit_ms(store: DatabaseStoreSettings) -> int | None:
+    """Return after how long the server ends the transaction of a holder that gives no sign.
+
+    As long as the holder trusts its lock without a proof: it stops before the server lets go. In
+    whole seconds, as MariaDB counts; none for a holder that never gives a sign.
+    """
+    if store.jdbc_lock_renew_period == 0:
+        return None
+    return -(-store.jdbc_lock_expiration // 1000) * 1000

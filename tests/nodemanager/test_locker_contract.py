@@ -1,0 +1,400 @@
+"""What every locker promises, on whatever keeps the lock and whatever keeps the messages."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import MetaData, update
+
+import migrations
+from config.lockers import with_locker
+from config.settings import (
+    DatabaseLockerSettings,
+    DatabaseStoreSettings,
+    LeaseDatabaseLockerSettings,
+    LockerSettings,
+    Role,
+    SharedFileLockerSettings,
+)
+from database import Database, write_transaction
+from nodemanager import Interrupted, JdbcNodeManager, LockAcquisitionTimeout
+from nodemanager.events import Event, LiveLockObtained
+from nodemanager.file_lock_manager import FileLockNodeManager
+from nodemanager.lease import Lock, NodeManagerStatus, State
+from nodemanager.protocol import Activation
+from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.tables import node_manager_store
+from tests.conftest import EVERY_DBMS, Servers
+from tests.support.servers import ServerProcess, SqliteServer
+from tests.support.waiting import wait_until
+
+Manager = JdbcNodeManager | FileLockNodeManager
+KEEP_ALIVE_MS = 200
+COMBINATIONS = [
+    *(("lease", dbms) for dbms in EVERY_DBMS),
+    *(("database", dbms) for dbms in EVERY_DBMS if dbms != "sqlite"),
+    *(("file", dbms) for dbms in EVERY_DBMS),
+    ("file", "directory"),
+]
+LOCKERS: dict[str, LockerSettings] = {
+    "lease": LeaseDatabaseLockerSettings(
+        lock_acquire_sleep_interval=2_000, lock_keep_alive_period=KEEP_ALIVE_MS
+    ),
+    "database": DatabaseLockerSettings(
+        lock_acquire_sleep_interval=50, lock_keep_alive_period=KEEP_ALIVE_MS
+    ),
+    "file": SharedFileLockerSettings(
+        lock_acquire_sleep_interval=50, lock_keep_alive_period=KEEP_ALIVE_MS
+    ),
+}
+
+
+class Node:
+    """A node manager with a thread of its own, and what it said."""
+
+    def __init__(self, manager: Manager, events: list[Event]) -> None:
+        self.manager = manager
+        self.events = events
+        self.lost: list[str] = []
+        manager.register_lock_listener(self.lost.append)
+        self._pool = ThreadPoolExecutor(1)
+
+    def go_live(self) -> int:
+        """Start as live node and return the token."""
+        self.manager.start()
+        activation: Activation = self.manager.start_live_node()
+        activation.activation_complete()
+        return self.manager.fencing_token
+
+    def wait_as_backup(self) -> "Future[int]":
+        """Start as backup; the future has the token when it has become live."""
+
+        def wait() -> int:
+            self.manager.start()
+            self.manager.start_backup()
+            activation: Activation = self.manager.await_live_node()
+            activation.activation_complete()
+            self.manager.release_backup()
+            return self.manager.fencing_token
+
+        return self._pool.submit(wait)
+
+    def close(self) -> None:
+        """End the node."""
+        self.manager.interrupt()
+        self._pool.shutdown()
+        self.manager.stop()
+
+
+@dataclass
+class Place:
+    """Where the locks of one test are, and how to disturb them."""
+
+    locker: str
+    directory: Path
+    settings: DatabaseStoreSettings | None = None
+    server: ServerProcess | None = None
+    newest_token: int = 0
+    nodes: list[Node] = field(default_factory=list)
+    databases: list[Database] = field(default_factory=list)
+
+    def node(self, name: str, role: Role = Role.LIVE, **changes: Any) -> Node:
+        """Make a node; ``changes`` are properties of its locker."""
+        locker = replace(LOCKERS[self.locker], **changes)
+        if isinstance(locker, SharedFileLockerSettings):
+            locker = replace(locker, directory=self.directory)
+        events: list[Event] = []
+        self.nodes.append(Node(self._manager(name, role, locker, events), events))
+        return self.nodes[-1]
+
+    def _manager(
+        self, name: str, role: Role, locker: LockerSettings, events: list[Event]
+    ) -> Manager:
+        if self.settings is None:
+            assert isinstance(locker, SharedFileLockerSettings)
+            return FileLockNodeManager(
+                self.directory,
+                name=name,
+                role=role,
+                locker=locker,
+                newest_token=lambda: self.newest_token,
+                listener=events.append,
+            )
+        settings = with_locker(replace(self.settings, locker=locker))
+        self.databases.append(Database.from_settings(settings))
+        return JdbcNodeManager.from_settings(
+            settings,
+            name=name,
+            role=role,
+            listener=events.append,
+            database=self.databases[-1],
+            newest_token=lambda: self.newest_token,
+        )
+
+    @property
+    def path(self) -> Path:
+        """The file of the live lock."""
+        return self.directory / ("serverlock.1" if self.settings is None else "lock")
+
+    def table_says(self) -> NodeManagerStatus:
+        """Read NODE_MANAGER_STORE itself."""
+        assert self.settings is not None
+        database = self.databases[0]
+        return SqlNodeManagerStore(database, self.settings, database.engine).status()
+
+    def close(self) -> None:
+        """End every node."""
+        for node in self.nodes:
+            node.close()
+        for database in self.databases:
+            database.dispose()
+
+
+@pytest.fixture(params=COMBINATIONS, ids="-on-".join)
+def place(
+    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
+) -> Iterator[Place]:
+    """Give each locker on everything it goes with."""
+    locker, store = request.param
+    directory = tmp_path / "locks"
+    directory.mkdir()
+    made = Place(locker, directory)
+    if store != "directory":
+        server = SqliteServer(tmp_path) if store == "sqlite" else shared_servers(store)
+        made.settings = server.settings(server.create_database())
+        made.server = server if isinstance(server, ServerProcess) else None
+        database = Database.from_settings(made.settings)
+        migrations.upgrade(database, made.settings)
+        made.databases.append(database)
+    yield made
+    made.close()
+    if made.settings is not None:
+        name = str(made.settings.jdbc_connection_url.sqlalchemy_url.database)
+        wait_until(lambda: not server.connections(name), what="no connection is left behind")
+
+
+def only(*found: tuple[str, str]) -> pytest.MarkDecorator:
+    """Run a test on these combinations only."""
+    return pytest.mark.parametrize("place", found, indirect=True, ids="-on-".join)
+
+
+def of(locker: str) -> list[tuple[str, str]]:
+    """Return the combinations of one locker."""
+    return [one for one in COMBINATIONS if one[0] == locker]
+
+
+def test_one_node_is_live(place: Place) -> None:
+    """It holds the lock under a token; another does not get it while it does."""
+    live = place.node("a")
+    token = live.go_live()
+    assert token >= 1
+    assert live.manager.is_lease_valid()
+    assert live.manager.may_deliver()
+    status = live.manager.status()
+    assert (status.state, status.live.holder_id) == (State.LIVE, live.manager.holder_id)
+    assert status.live.is_held
+    other = place.node("b", fail_if_locked=True)
+    with pytest.raises(LockAcquisitionTimeout, match=r"failIfLocked is true.*held by a@"):
+        other.manager.start()
+
+
+@only(("lease", "mariadb"), ("database", "postgresql"), ("file", "sqlite"), ("file", "directory"))
+def test_the_lock_outlives_its_periods(place: Place) -> None:
+    """It is kept alive for longer than it lasts without, and stays under its token."""
+    live = place.node("a")
+    token = live.go_live()
+    backup = place.node("b", Role.BACKUP)
+    future = backup.wait_as_backup()
+    lasting = threading.Event()
+    assert not lasting.wait(2.5)
+    assert live.manager.is_lease_valid()
+    assert live.lost == []
+    assert live.manager.fencing_token == token
+    assert not future.done()
+
+
+def test_a_released_lock_goes_to_the_backup_under_a_greater_token(place: Place) -> None:
+    """An orderly end with failover; the next backup then moves up."""
+    live = place.node("a")
+    token = live.go_live()
+    backup, next_one = place.node("b", Role.BACKUP), place.node("c", Role.BACKUP)
+    future = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="b is next in line")
+    next_future = next_one.wait_as_backup()
+    live.manager.crash_live_server()
+    assert not live.manager.is_lease_valid()
+    second = future.result(30)
+    assert second > token
+    assert not next_future.done()
+    wait_until(
+        lambda: next_one.manager.is_backup_live() and not next_future.done(), what="c moves up"
+    )
+    backup.manager.crash_live_server()
+    assert next_future.result(30) > second
+
+
+def test_a_node_that_is_gone_is_replaced(place: Place) -> None:
+    """It gave nothing back; the lock ends with what held it, or with its lease."""
+    live = place.node("a")
+    token = live.go_live()
+    future = place.node("b", Role.BACKUP).wait_as_backup()
+    live.manager.stop()
+    assert future.result(30) > token
+
+
+def test_a_paused_pair_waits_for_its_live_node(place: Place) -> None:
+    """State P keeps the backup passive though the lock is free; a live node takes it."""
+    live = place.node("a")
+    token = live.go_live()
+    backup = place.node("b", Role.BACKUP)
+    future = backup.wait_as_backup()
+    live.manager.pause_live_server()
+    again = place.node("a")
+    assert again.go_live() > token
+    assert not future.done()
+
+
+def test_a_waiting_node_is_interrupted(place: Place) -> None:
+    """However long it would have waited."""
+    place.node("a").go_live()
+    waiting = place.node("b", Role.BACKUP)
+    future = waiting.wait_as_backup()
+    waiting.manager.interrupt()
+    with pytest.raises(Interrupted):
+        future.result(30)
+
+
+def test_the_token_is_above_that_of_the_journal(place: Place) -> None:
+    """A journal outside of the locks' store may have been opened under greater tokens."""
+    place.newest_token = 41
+    live = place.node("a")
+    assert live.go_live() == 42
+    future = place.node("b", Role.BACKUP).wait_as_backup()
+    live.manager.crash_live_server()
+    assert future.result(30) == 43
+
+
+def test_the_token_is_committed_before_the_fence_is_advanced(place: Place) -> None:
+    """When the lock is said to be obtained, row 1 has the token and the fence an older one."""
+    if place.settings is None:
+        pytest.skip("server.lock has one token for both")
+    seen: list[tuple[int, int, int]] = []
+    live = place.node("a")
+
+    class Witness(list[Event]):
+        def append(self, event: Event) -> None:
+            if isinstance(event, LiveLockObtained):
+                says = place.table_says()
+                seen.append((event.token, says.live.token, says.fence_token))
+
+    assert isinstance(live.manager, JdbcNodeManager)
+    live.manager.log._listener = Witness().append
+    token = live.go_live()
+    assert seen == [(token, token, token - 1)]
+    assert place.table_says().fence_token == token
+
+
+def test_without_a_lock_a_second_node_stops_the_first(place: Place) -> None:
+    """useLock false: nothing keeps it away, but the token grows and fences the first."""
+    first, second = place.node("a", use_lock=False), place.node("b", use_lock=False)
+    token = first.go_live()
+    assert second.go_live() > token
+    if place.settings is not None:
+        wait_until(lambda: first.lost, what="the first notices")
+        assert "another node took it" in first.lost[0]
+
+
+@only(*of("database"))
+def test_a_session_that_the_database_dropped_is_noticed(place: Place) -> None:
+    """At the next keep-alive the node is live no more; the backup is, under a greater token."""
+    assert place.server is not None
+    assert place.settings is not None
+    live = place.node("a")
+    token = live.go_live()
+    future = place.node("b", Role.BACKUP).wait_as_backup()
+    name = str(place.settings.jdbc_connection_url.sqlalchemy_url.database)
+    place.server.end_open_transactions(name)
+    wait_until(lambda: live.lost, what="the lost lock is noticed")
+    assert not live.manager.is_lease_valid()
+    assert future.result(30) > token
+
+
+@only(*of("database"))
+def test_a_node_that_gives_no_sign_loses_the_lock(place: Place) -> None:
+    """The database ends its transaction when the node's own deadline has passed."""
+    live = place.node("a")
+    token = live.go_live()
+    assert isinstance(live.manager, JdbcNodeManager)
+    live.manager._kept[Lock.LIVE].stop()
+    future = place.node("b", Role.BACKUP).wait_as_backup()
+    second = future.result(30)
+    assert second > token
+    assert not live.manager.is_lease_valid()
+
+
+def disturbances() -> dict[str, Callable[[Path], object]]:
+    """Return what a third party may do to a lock file."""
+    return {
+        "deleted": lambda path: path.unlink(),
+        "replaced": lambda path: (
+            path.with_name("new").write_text("x") and path.with_name("new").replace(path)
+        ),
+        "truncated": lambda path: path.open("wb").close(),
+        "written to": lambda path: path.write_text("x"),
+    }
+
+
+@pytest.mark.parametrize("what", disturbances())
+@only(("file", "sqlite"), ("file", "directory"))
+def test_a_lock_file_that_a_third_party_touched_is_noticed(place: Place, what: str) -> None:
+    """The node is live no more; another takes its place under a greater token."""
+    live = place.node("a")
+    token = live.go_live()
+    path = place.path
+    if place.settings is None and what in ("truncated", "written to"):
+        path = place.directory / "server.lock"
+        if what == "written to":
+            pytest.skip("the checksum of server.lock tells what was written to it")
+    disturbances()[what](path)
+    wait_until(lambda: live.lost, what="the lost lock is noticed")
+    assert not live.manager.is_lease_valid()
+    live.manager.stop()
+    assert place.node("b").go_live() > (0 if path != place.path else token)
+
+
+@only(*of("lease"))
+def test_a_lease_that_another_took_is_noticed(place: Place) -> None:
+    """At the next keep-alive: the row is not the node's any more."""
+    live = place.node("a")
+    live.go_live()
+    database = place.databases[0]
+    table = node_manager_store(MetaData(), "NODE_MANAGER_STORE", database.dialect)
+    with write_transaction(database.engine, "take it away") as connection:
+        connection.execute(
+            update(table).where(table.c.id == 1).values(holder_id="x", holder_token=99)
+        )
+    wait_until(lambda: live.lost, what="the lost lock is noticed")
+    assert not live.manager.is_lease_valid()
+
+
+@only(("lease", "sqlite"))
+def test_lockers_of_two_kinds_keep_each_other_away(place: Place) -> None:
+    """By mistake, or on the way from one to the other: the row says that the lock is held."""
+    live = place.node("a")
+    token = live.go_live()
+    place.locker = "file"
+    file_locked = place.node("b", Role.BACKUP)
+    future = file_locked.wait_as_backup()
+    wait_until(file_locked.manager.is_backup_live, what="b is next in line")
+    place.locker = "lease"
+    with pytest.raises(LockAcquisitionTimeout):
+        place.node("c", fail_if_locked=True).manager.start()
+    assert not future.done()
+    live.manager.crash_live_server()
+    assert future.result(30) > token
+    with pytest.raises(LockAcquisitionTimeout, match="held by b@"):
+        place.node("d", fail_if_locked=True).manager.start()
