@@ -278,10 +278,9 @@ def test_the_token_is_above_that_of_the_journal(place: Place) -> None:
     assert future.result(30) == 43
 
 
+@only(*(one for one in COMBINATIONS if one[1] != "directory"))
 def test_the_token_is_committed_before_the_fence_is_advanced(place: Place) -> None:
     """When the lock is said to be obtained, row 1 has the token and the fence an older one."""
-    if place.settings is None:
-        pytest.skip("server.lock has one token for both")
     seen: list[tuple[int, int, int]] = []
     live = place.node("a")
 
@@ -348,17 +347,21 @@ def disturbances() -> dict[str, Callable[[Path], object]]:
     }
 
 
-@pytest.mark.parametrize("what", disturbances())
-@only(("file", "sqlite"), ("file", "directory"))
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        *((("file", "sqlite"), what) for what in disturbances()),
+        *((("file", "directory"), what) for what in ("deleted", "replaced", "truncated")),
+    ],
+    indirect=["place"],
+)
 def test_a_lock_file_that_a_third_party_touched_is_noticed(place: Place, what: str) -> None:
     """The node is live no more; another takes its place under a greater token."""
     live = place.node("a")
     token = live.go_live()
     path = place.path
-    if place.settings is None and what in ("truncated", "written to"):
+    if place.settings is None and what == "truncated":
         path = place.directory / "server.lock"
-        if what == "written to":
-            pytest.skip("the checksum of server.lock tells what was written to it")
     disturbances()[what](path)
     wait_until(lambda: live.lost, what="the lost lock is noticed")
     assert not live.manager.is_lease_valid()

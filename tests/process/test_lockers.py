@@ -1,0 +1,216 @@
+"""Pairs of real processes under each locker, on everything it goes with."""
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from config.settings import DatabaseStoreSettings, Role
+from tests.conftest import Servers
+from tests.process.clients import Producer, receive_all
+from tests.process.file_nodes import FileCluster, file_cluster
+from tests.process.nodes import accepts
+from tests.support.servers import PASSWORD, ServerProcess, SqliteServer
+from tests.support.waiting import wait_until
+
+QUEUE = "/queue/orders"
+HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
+KEEP_ALIVE_MS = 300
+EXPIRATION_MS = 3_000
+LOCKERS = {
+    "lease": f"lease-database-locker lockAcquireSleepInterval='{EXPIRATION_MS}'",
+    "database": "database-locker lockAcquireSleepInterval='100'",
+    "file": "shared-file-locker lockAcquireSleepInterval='100'",
+}
+COMBINATIONS = [
+    ("lease", "postgresql"),
+    ("database", "postgresql"),
+    ("database", "mariadb"),
+    ("file", "mariadb"),
+    ("file", "sqlite"),
+    ("lease", "files and postgresql"),
+    ("database", "files and mariadb"),
+]
+
+
+def store(
+    directory: Path,
+    settings: DatabaseStoreSettings,
+    locker: str,
+    *,
+    files: bool = False,
+    keep_alive_ms: int = KEEP_ALIVE_MS,
+    **properties: str,
+) -> str:
+    """Return the ``store`` of a broker.xml: messages in the database or in files."""
+    given = {"lockKeepAlivePeriod": str(keep_alive_ms), **properties}
+    if locker == "file":
+        given["directory"] = str(directory / "locks")
+    if settings.jdbc_user is not None and files:
+        given |= {"jdbcUser": settings.jdbc_user, "jdbcPassword": PASSWORD}
+    url = escape(settings.jdbc_connection_url.display)
+    if files:
+        given["jdbcConnectionUrl"] = url
+    attributes = " ".join(f'{name}="{escape(value)}"' for name, value in given.items())
+    element = f'<locker xmlns="urn:orthia"><{LOCKERS[locker]} {attributes}/></locker>'
+    if files:
+        return f"<store><file-store>{element}</file-store></store>"
+    login = (
+        ""
+        if settings.jdbc_user is None
+        else f"<jdbc-user>{settings.jdbc_user}</jdbc-user>"
+        f"<jdbc-password>{escape(PASSWORD)}</jdbc-password>"
+    )
+    return (
+        f"<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{login}"
+        f"<jdbc-lock-expiration>{EXPIRATION_MS}</jdbc-lock-expiration>"
+        f"<jdbc-network-timeout>2000</jdbc-network-timeout>{element}</database-store></store>"
+    )
+
+
+Pairs = Callable[..., FileCluster]
+
+
+@pytest.fixture
+def pair_on(shared_servers: Servers, tmp_path: Path) -> Iterator[Pairs]:
+    """Give a maker of the cluster of a locker on a DBMS."""
+    made: list[FileCluster] = []
+
+    def make(locker: str, place: str, **properties: str | int) -> FileCluster:
+        *files, dbms = place.split(" and ")
+        server = SqliteServer(tmp_path) if dbms == "sqlite" else shared_servers(dbms)
+        settings = server.settings(server.create_database())
+        core = store(tmp_path, settings, locker, files=bool(files), **properties)  # type: ignore[arg-type]
+        made.append(FileCluster(tmp_path, core))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for node in one.nodes:
+            node.end()
+
+
+@pytest.mark.parametrize(("locker", "place"), COMBINATIONS)
+def test_a_stop_a_failback_and_a_crash_lose_nothing(
+    pair_on: Pairs, locker: str, place: str
+) -> None:
+    """SIGTERM hands over, the live node that returns takes over, kill -9 is noticed."""
+    live, backup = pair_on(locker, place).pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(50)
+        assert live.terminate() == 0
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        live.start().wait_serving()
+        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
+        producer.wait_receipts(50)
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+@pytest.mark.parametrize(
+    ("locker", "place"),
+    [
+        ("database", "postgresql"),
+        ("database", "mariadb"),
+        ("lease", "files and postgresql"),
+    ],
+)
+def test_a_frozen_node_is_replaced_and_writes_nothing(
+    pair_on: Pairs, locker: str, place: str
+) -> None:
+    """Its lease, or its transaction, ends in the database; on waking it stops with 74."""
+    live, backup = pair_on(locker, place).pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        live.signal(signal.SIGSTOP)
+        backup.wait_serving()
+        live.signal(signal.SIGCONT)
+        assert live.exit_code() == 74
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+def test_a_frozen_holder_of_a_lock_file_is_not_replaced(pair_on: Pairs) -> None:
+    """The operating system keeps its lock; killed, it loses it."""
+    cluster = pair_on("file", "postgresql")
+    live, backup = cluster.pair()
+    with Producer([live.port, backup.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        live.signal(signal.SIGSTOP)
+        other = cluster.node(Role.LIVE, "other", policy=HANDS_OVER).start()
+        other.wait_log("AMQ221034")
+        other.terminate()
+        assert not accepts(backup.port)
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+@pytest.mark.parametrize(
+    ("private_server", "files"),
+    [("postgresql", False), ("mariadb", True)],
+    indirect=["private_server"],
+    ids=["postgresql", "files and mariadb"],
+)
+def test_a_database_restart_moves_a_held_row(
+    private_server: ServerProcess, tmp_path: Path, *, files: bool
+) -> None:
+    """The live node notices that its transaction is gone, exits 74, and the backup serves."""
+    settings = private_server.settings(private_server.create_database())
+    with file_cluster(tmp_path, store(tmp_path, settings, "database", files=files)) as nodes:
+        live, backup = nodes.pair()
+        with Producer([live.port, backup.port], QUEUE) as producer:
+            producer.wait_receipts(20)
+            private_server.restart()
+            assert live.exit_code() == 74
+            backup.wait_serving()
+            producer.wait_receipts(20)
+            receipted = producer.finish()
+        receive_all(backup.port, QUEUE, receipted)
+
+
+@pytest.mark.parametrize("dbms", ["postgresql", "mariadb"])
+def test_a_lock_that_is_never_looked_at_cannot_spoil_the_store(
+    pair_on: Pairs, shared_servers: Servers, dbms: str
+) -> None:
+    """lockKeepAlivePeriod 0: with its lock gone the old node serves on, until it writes."""
+    cluster = pair_on("database", dbms, keep_alive_ms=0)
+    live, backup = cluster.pair()
+    assert "never looks whether it still holds its lock" in live.log
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        before = producer.finish()
+    server = shared_servers(dbms)
+    name = re.split("[?<]", cluster.core.partition(f":{server.port}/")[2])[0]
+    server.end_open_transactions(name)
+    backup.wait_serving()
+    assert accepts(live.port), "both are live: that is what a period of 0 gives away"
+    with Producer([live.port], QUEUE) as stale:
+        assert live.exit_code() == 74
+        assert not stale.receipted
+    assert "fenced" in live.log
+    with Producer([backup.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+        after = producer.finish()
+    received = receive_all(backup.port, QUEUE, before | after)
+    assert set(received.received) == before | after
+
+
+def test_a_second_node_fails_if_locked(pair_on: Pairs) -> None:
+    """failIfLocked: exit code 75 at once, for a live node and for a backup."""
+    cluster = pair_on("file", "sqlite", failIfLocked="true")
+    cluster.node(Role.LIVE, "live", policy=HANDS_OVER).start().wait_serving()
+    for role in Role:
+        other = cluster.node(role, f"other-{role.value}", policy=HANDS_OVER).start()
+        assert other.exit_code() == 75
+        assert "failIfLocked is true, and the live lock is held by live@" in other.log
