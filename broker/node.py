@@ -25,10 +25,11 @@ from broker.core.broker import Broker
 from broker.descriptors import raise_limit
 from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
+from broker.lives import Life, begin
 from broker.logs import set_role
 from broker.metrics import NodeMetrics
 from broker.server import StompServer
-from broker.stores import NodeStore, node_store
+from broker.stores import RETRY_SECONDS, NodeStore, node_store
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.settings import Role, Settings
@@ -38,11 +39,13 @@ from journal.errors import Fenced, JournalIOError, LeaseExpired
 from nodemanager import Interrupted, Lock, LockLost
 from nodemanager.events import (
     BackupActive,
+    ConnectorsStopped,
     CriticalIOError,
     FailbackRequested,
     FencedWriteRefused,
     LiveActive,
     NodeStopped,
+    RestartsAsBackup,
     StartFailed,
     TakeoverTimings,
 )
@@ -74,6 +77,7 @@ class Phase(enum.Enum):
     STARTING = "starting"
     WAITING_LIVE = "waiting-live"
     BACKUP = "backup"
+    CONNECTORS_STOPPED = "connectors-stopped"
     LIVE = "live"
     STOPPING = "stopping"
     FAILED = "failed"
@@ -82,8 +86,11 @@ class Phase(enum.Enum):
 class BrokerNode:
     """One node of a pair; ``run`` blocks until it is over."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, life: Life | None = None) -> None:
+        """Make the node of ``settings``, in its first life if not in ``life``."""
+        self._life = life or Life(began_seconds=monotonic_seconds())
+        self._settings = settings = self._life.settings(settings)
+        self._served_as: tuple[str, int] | None = None
         self._role = settings.ha_policy.role
         self._phase = Phase.STARTING
         self._metrics = NodeMetrics(phase.value for phase in Phase)
@@ -118,8 +125,28 @@ class BrokerNode:
         if self._failure is not None:
             # Threads may hang in a database call for ever; nothing is left to be done for them.
             sys.stdout.flush()
-            os._exit(self._exit_code)
+            self._end_process()
         return self._exit_code
+
+    def _end_process(self) -> None:
+        """End after an IO error; or begin the next life, if the policy says so."""
+        try:
+            life = self._next_life()
+            if life is not None:
+                begin(life)
+        finally:
+            os._exit(ExitCode.IO_ERROR)
+
+    def _next_life(self) -> Life | None:
+        if self._stop_requested.is_set():
+            return None
+        holder_id, token = self._served_as or (None, None)
+        return self._life.next(
+            self._settings.io_error_policy,
+            now=monotonic_seconds(),
+            holder_id=holder_id,
+            token=token,
+        )
 
     def request_stop(self) -> None:
         """Stop in good order; may be called on any thread."""
@@ -200,7 +227,13 @@ class BrokerNode:
     def _live_on(self) -> None:
         """The life of a node, in order; a backup that handed over begins it again."""
         store = self._store = node_store(self._settings)
-        store.prepare(self._stop_requested)
+        if self._stop_requested.wait(self._life.pause_seconds):
+            raise Interrupted("stopped while pausing after one failure upon another")
+        former = self._life.former
+        period_ms = self._settings.resume_check_sleep_period
+        if former is not None:
+            self._become(Phase.CONNECTORS_STOPPED)
+        store.prepare(self._stop_requested, RETRY_SECONDS if former is None else period_ms / 1000)
         manager = self._manager = store.node_manager()
         manager.register_lock_listener(self._fail)
         manager.register_renewal_listener(self._renewed)
@@ -208,11 +241,16 @@ class BrokerNode:
             manager.interrupt()
         manager.start()
         while True:
-            callback = self._wait_for_activation(manager)
+            if former is not None:
+                callback = manager.resume_live_node(former, period_ms)
+                former = None
+            else:
+                callback = self._wait_for_activation(manager)
             journal = self._open(store, manager, callback)
             if not self._serve(store, manager):
                 break
             self._hand_back(manager, journal)
+            self._served_as = None
         if self._failure is None:
             self._stop(manager, journal)
 
@@ -244,6 +282,7 @@ class BrokerNode:
         opened = monotonic_seconds()
         self._act_as(manager, Role.LIVE)
         token = manager.fencing_token
+        self._served_as = (manager.holder_id, token)
         if self._role is Role.LIVE:
             manager.log.emit(LiveActive(token))
         else:
@@ -375,7 +414,7 @@ class BrokerNode:
     def _exit(self) -> None:
         self._failing.wait()
         time.sleep(_IO_ERROR_GRACE_SECONDS)
-        os._exit(ExitCode.IO_ERROR)
+        self._end_process()
 
     def _fail_when_told(self) -> None:
         self._failing.wait()
@@ -389,8 +428,19 @@ class BrokerNode:
             self._manager.log.emit(CriticalIOError(self._exit_reason))
         else:
             LOGGER.error("critical IO error: %s", self._exit_reason)
+        self._tell_next_life()
         self._wake.set()
         self._end()
+
+    def _tell_next_life(self) -> None:
+        life, manager = self._next_life(), self._manager
+        if life is None or manager is None:
+            return
+        if life.former is None:
+            manager.log.emit(RestartsAsBackup())
+        else:
+            period_ms = self._settings.resume_check_sleep_period
+            manager.log.emit(ConnectorsStopped(life.former.token, period_ms))
 
     def _cut_off(self) -> None:
         if self._broker is not None:

@@ -34,7 +34,8 @@ from nodemanager.in_vm_manager import InVmNodeManager
 from nodemanager.protocol import NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
-_RETRY_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+"""Between two attempts to reach a database at the start of a node."""
 _FILE_FAILBACK_SECONDS = 0.5
 
 Post = Callable[[Callable[[], None]], None]
@@ -46,7 +47,7 @@ class NodeStore(Protocol):
     failback_poll_seconds: float
     """How often a live backup looks whether it is to hand back."""
 
-    def prepare(self, stopped: threading.Event) -> None:
+    def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Make it usable; raises Interrupted once ``stopped`` is set, OrthiaError."""
 
     def node_manager(self) -> NodeManager:
@@ -80,7 +81,12 @@ def failback_poll_seconds(s: DatabaseStoreSettings) -> float:
     return s.locker.lock_acquire_sleep_interval / 1000
 
 
-def _migrate(database: Database, settings: DatabaseStoreSettings, stopped: threading.Event) -> None:
+def _migrate(
+    database: Database,
+    settings: DatabaseStoreSettings,
+    stopped: threading.Event,
+    retry_seconds: float,
+) -> None:
     said = False
     while True:
         try:
@@ -89,7 +95,7 @@ def _migrate(database: Database, settings: DatabaseStoreSettings, stopped: threa
             if not said:
                 LOGGER.warning("database unavailable, waiting for it: %s", error)
                 said = True
-            if stopped.wait(_RETRY_SECONDS):
+            if stopped.wait(retry_seconds):
                 raise Interrupted("stopped while the database was away") from None
         else:
             return
@@ -107,10 +113,10 @@ class _DatabaseStore:
         self._database: Database | None = None
         self.failback_poll_seconds = failback_poll_seconds(s)
 
-    def prepare(self, stopped: threading.Event) -> None:
+    def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Bring the schema up to date; a database that is away is waited for."""
         self._database = Database.from_settings(self._settings)
-        _migrate(self._database, self._settings, stopped)
+        _migrate(self._database, self._settings, stopped, retry_seconds)
 
     def node_manager(self) -> NodeManager:
         return JdbcNodeManager.from_settings(
@@ -156,7 +162,7 @@ class _FileStore:
         if self._locks_in is not None:
             self.failback_poll_seconds = failback_poll_seconds(self._locks_in)
 
-    def prepare(self, stopped: threading.Event) -> None:
+    def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Make the directory the locks are in, or the tables.
 
         The journal makes its directories itself, when it is opened.
@@ -164,7 +170,7 @@ class _FileStore:
         s = self._settings
         if self._locks_in is not None:
             self._database = Database.from_settings(self._locks_in)
-            _migrate(self._database, self._locks_in, stopped)
+            _migrate(self._database, self._locks_in, stopped, retry_seconds)
             return
         make_directory(
             s.journal_directory, create=s.create_journal_dir, element="create-journal-dir"
@@ -224,7 +230,7 @@ class _NoStore:
         self._name = name
         self._log_path = log_path
 
-    def prepare(self, stopped: threading.Event) -> None:
+    def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Nothing is there."""
 
     def node_manager(self) -> NodeManager:

@@ -86,7 +86,12 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     if store is None:
         return None
     warnings += locker_warnings(store)
-    for name in ("security_enabled", "persistence_enabled"):
+    for name in (
+        "security_enabled",
+        "persistence_enabled",
+        "io_error_policy",
+        "resume_check_sleep_period",
+    ):
         if name in core:
             given[name] = core[name]
     if not core.get("persistence_enabled", True):

@@ -70,6 +70,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "global_max_size",
         "failover_log_directory",
         "persistence_enabled",
+        "io_error_policy",
+        "resume_check_sleep_period",
     ):
         yield _field("core", settings, name)
     if isinstance(settings.store, FileStoreSettings):

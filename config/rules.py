@@ -19,7 +19,13 @@ from typing import Final
 from config.errors import ConfigurationError
 from config.lockers import locker_problems
 from config.names import validate_table_name
-from config.settings import DatabaseStoreSettings, FileStoreSettings, Role, Settings
+from config.settings import (
+    DatabaseStoreSettings,
+    FileStoreSettings,
+    IoErrorPolicy,
+    Role,
+    Settings,
+)
 
 MINIMUM_QUERY_TIMEOUT: Final = 100
 """Milliseconds: below this an ordinary pause of a busy machine passes for a dead database."""
@@ -186,6 +192,22 @@ def _locker(settings: Settings) -> Iterator[Violation]:
         yield Violation(path, f"{attribute} {text}")
 
 
+def _io_errors(settings: Settings) -> Iterator[Violation]:
+    if settings.resume_check_sleep_period < 1:
+        yield Violation(
+            "core/resume-check-sleep-period",
+            f"is {settings.resume_check_sleep_period} ms; expected 1 or more",
+        )
+    locker = settings.store.locker
+    restarts = settings.io_error_policy is IoErrorPolicy.RESTART_AS_BACKUP
+    if restarts and locker is not None and not locker.use_lock:
+        yield Violation(
+            "core/io-error-policy",
+            "is restart-as-backup, and useLock of the locker is false: a backup without a lock is"
+            " live at once; expected another policy, or a lock",
+        )
+
+
 def _persistence(settings: Settings) -> Iterator[Violation]:
     if not settings.persistence_enabled and settings.ha_policy.role is Role.BACKUP:
         yield Violation(
@@ -319,6 +341,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _table_names,
     _file_store,
     _locker,
+    _io_errors,
     _persistence,
     _acceptors,
     _users,

@@ -136,6 +136,15 @@ class FileStoreSettings:
     """Orthia's own; see ``config.lockers``."""
 
 
+class IoErrorPolicy(Enum):
+    """Orthia's ``io-error-policy``: what becomes of a node that lost its lock or its store."""
+
+    SHUTDOWN = "shutdown"
+    RESTART_AS_BACKUP = "restart-as-backup"
+    STOP_CONNECTORS = "stop-connectors"
+    """Classic's LeaseLockerIOExceptionHandler."""
+
+
 class Role(Enum):
     """What a node starts as; Artemis' ``primary``/``master`` and ``backup``/``slave``."""
 
@@ -296,6 +305,8 @@ class Settings:
     """Bytes of messages all queues together keep in memory before they read on from the table."""
     failover_log_directory: Path | None = None
     """Orthia's own: where this node's failover log file is written; None writes no file."""
+    io_error_policy: IoErrorPolicy = IoErrorPolicy.SHUTDOWN
+    resume_check_sleep_period: int = 5_000
     persistence_enabled: bool = True
     """False keeps everything in memory: ``store`` is not touched."""
     warnings: tuple[str, ...] = ()

@@ -466,6 +466,46 @@ class StateNotWritten(Event):
     reason: str
 
 
+@dataclass(frozen=True)
+class RestartsAsBackup(Event):
+    """After an IO error the node begins anew, as a backup, in the same process id."""
+
+    code: ClassVar[str] = "ORT100022"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = "io-error-policy restart-as-backup: starting anew as a backup"
+    advice: ClassVar[str] = "See the critical IO error before it."
+
+
+@dataclass(frozen=True)
+class ConnectorsStopped(Event):
+    """After an IO error the node serves nobody and waits for its store."""
+
+    code: ClassVar[str] = "ORT100023"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "io-error-policy stop-connectors: no clients are served; the store is asked every"
+        " {period_ms} ms whether token {token} still has the live lock"
+    )
+    advice: ClassVar[str] = "See the critical IO error before it, and bring the store back."
+    token: int
+    period_ms: float
+
+
+@dataclass(frozen=True)
+class ConnectorsResume(Event):
+    """The store says that the live lock is still the node's: it serves again, under a new token."""
+
+    code: ClassVar[str] = "ORT100024"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "the live lock is still this node's, {outage_ms} ms after its connectors stopped; taken"
+        " from token {former_token} to token {token}"
+    )
+    former_token: int
+    token: int
+    outage_ms: float
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():

@@ -30,6 +30,7 @@ from nodemanager.events import (
     BackupAnnounced,
     BackupLockObtained,
     BackupStarted,
+    ConnectorsResume,
     Event,
     LeaseLost,
     LiveLockObtained,
@@ -46,6 +47,7 @@ from nodemanager.events import (
 from nodemanager.failover_log import FailoverLog
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.manager import new_holder_id
+from nodemanager.protocol import FormerLife
 from nodemanager.server_lock import ServerLock
 
 LOGGER = logging.getLogger("orthia.failover")
@@ -240,6 +242,34 @@ class FileLockNodeManager:
             self._withdraw_failback()
             raise
         return self._activate(detection_ms=(self._clock() - started) * 1000)
+
+    def resume_live_node(self, former: FormerLife, period_ms: int) -> FileLockActivation:
+        """Take the live lock if nobody had it since ``former``, asking each ``period_ms``.
+
+        Raises LockLost if somebody had it, Interrupted, StoreError.
+        """
+        while True:
+            self._files.release(Lock.LIVE)
+            with contextlib.suppress(StoreUnavailable):
+                acquired = self._files.try_acquire(Lock.LIVE)
+                shared = self._files.read()
+                mine = (shared.live_holder, shared.token) == (former.holder_id, former.token)
+                if acquired and mine:
+                    with self._mutex:
+                        self._holds.add(Lock.LIVE)
+                    outage_ms = (self._clock() - former.stopped_seconds) * 1000
+                    activation = self._activate(detection_ms=outage_ms)
+                    token = self.fencing_token
+                    self.log.emit(ConnectorsResume(former.token, token, outage_ms))
+                    return activation
+                if acquired:
+                    self._files.release(Lock.LIVE)
+                if not mine:
+                    raise LockLost(
+                        f"the live lock is not held under token {former.token} any more: it was"
+                        f" taken by {shared.live_holder} under token {shared.token}"
+                    )
+            self._pause(period_ms / 1000)
 
     def _wait_for_live_lock(self, started: float) -> None:
         timeout_ms = self._acquisition_timeout_ms

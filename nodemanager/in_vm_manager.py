@@ -12,11 +12,12 @@ from importlib import metadata
 from pathlib import Path
 
 from config.settings import Role
-from nodemanager.errors import Interrupted, NotHeld
+from nodemanager.errors import Interrupted, LockLost, NotHeld
 from nodemanager.events import NodeStarted
 from nodemanager.failover_log import FailoverLog
 from nodemanager.lease import Lock
 from nodemanager.manager import new_holder_id
+from nodemanager.protocol import FormerLife
 
 _TOKEN = 1
 _LOG_CLOSE_SECONDS = 2.0
@@ -91,6 +92,10 @@ class InVmNodeManager:
             raise Interrupted("the node is being stopped")
         self._live = True
         return InVmActivation()
+
+    def resume_live_node(self, former: FormerLife, period_ms: int) -> InVmActivation:  # noqa: ARG002
+        """Raise LockLost: what the former life had is gone."""
+        raise LockLost(f"nothing is left of what was served under token {former.token}")
 
     def start_backup(self) -> None:
         """Raise NotHeld: see ``await_live_node``."""

@@ -46,6 +46,7 @@ from nodemanager.events import (
     BackupAnnounced,
     BackupLockObtained,
     BackupStarted,
+    ConnectorsResume,
     CrashDetected,
     Event,
     FenceAdvanced,
@@ -70,6 +71,7 @@ from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerSt
 from nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
 from nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
 from nodemanager.presence import PresenceKeeper
+from nodemanager.protocol import FormerLife
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.store import NodeManagerStore
 from nodemanager.threads import REAL_THREADS, Threads
@@ -402,6 +404,29 @@ class JdbcNodeManager:
             self._withdraw_failback()
             raise
         return self._activate(lease, detection_ms=(self._clock() - started) * 1000)
+
+    def resume_live_node(self, former: FormerLife, period_ms: int) -> ActivateCallback:
+        """Take the live lock, exactly as ``former`` left it, keep it, advance the fence.
+
+        Never under the token of ``former``: its last batch may be in flight, and the fence waits
+        for that. Asks each ``period_ms``. Raises LockLost if the lock is somebody else's,
+        Interrupted.
+        """
+        while True:
+            with contextlib.suppress(StoreUnavailable, TransientStoreError):
+                live = self._stores.shared.status().live
+                if (live.holder_id, live.token) != (former.holder_id, former.token):
+                    raise LockLost(
+                        f"the live lock is not held under token {former.token} any more: it is held"
+                        f" by {live.holder_id or 'nobody'} under token {live.token}"
+                    )
+                lease = self._lockers[Lock.LIVE].take_over(live)
+                if lease is not None:
+                    outage_ms = (self._clock() - former.stopped_seconds) * 1000
+                    self.log.emit(ConnectorsResume(former.token, lease.token, outage_ms))
+                    self._want_presence()
+                    return self._activate(lease, detection_ms=outage_ms)
+            self._pause(period_ms / 1000)
 
     def _wait_for_live_lock(self, started: float) -> Lease:
         timeout_ms = self._settings.jdbc_lock_acquisition_timeout

@@ -1,6 +1,7 @@
 """What a node asks of its node manager, whatever its locks are."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from nodemanager.failover_log import FailoverLog
@@ -20,6 +21,16 @@ class Activation(Protocol):
 
     def activation_complete(self) -> None:
         """Write state L: clients are served."""
+
+
+@dataclass(frozen=True)
+class FormerLife:
+    """Who held the live lock when it lost sight of the store."""
+
+    holder_id: str
+    token: int
+    stopped_seconds: float
+    """On the stopwatch, which goes on from one life of a process to the next."""
 
 
 class NodeManager(Protocol):
@@ -62,6 +73,12 @@ class NodeManager(Protocol):
 
     def start_live_node(self) -> Activation:
         """Wait for the live lock as a live node."""
+
+    def resume_live_node(self, former: FormerLife, period_ms: int) -> Activation:
+        """Take the live lock if it is still as ``former`` had it, asking each ``period_ms``.
+
+        Raises LockLost if it is not, Interrupted.
+        """
 
     def start_backup(self) -> None:
         """Wait for the backup lock."""

@@ -211,12 +211,16 @@ def _is_loopback(host: str) -> bool:
 
 
 def _run(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
-    from broker.node import BrokerNode  # commands that run no node need not load the broker
+    # Commands that run no node need not load the broker.
+    from broker.lives import this_life
+    from broker.node import BrokerNode
 
+    life = this_life()
+    settings = life.settings(settings)
     configure(
         log_format,
         node=settings.name,
         role=settings.ha_policy.role.value,
         level=logging.DEBUG if verbose else logging.INFO,
     )
-    click.get_current_context().exit(BrokerNode(settings).run())
+    click.get_current_context().exit(BrokerNode(settings, life).run())

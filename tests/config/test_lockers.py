@@ -180,6 +180,7 @@ def test_without_a_lock_there_is_a_loud_warning(tmp_path: Path) -> None:
     warnings = load(tmp_path, '<database-locker useLock="false"/>').warnings
     assert any("NO LOCK IS TAKEN" in one for one in warnings)
     warnings = load(tmp_path, '<database-locker lockKeepAlivePeriod="0"/>').warnings
+    assert any("keeps VACUUM from removing" in one for one in warnings)
     assert any("never looks whether it still holds its lock" in one for one in warnings)
 
 

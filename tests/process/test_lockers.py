@@ -20,10 +20,11 @@ QUEUE = "/queue/orders"
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 KEEP_ALIVE_MS = 300
 EXPIRATION_MS = 3_000
+POLL_MS = 100
 LOCKERS = {
-    "lease": f"lease-database-locker lockAcquireSleepInterval='{EXPIRATION_MS}'",
-    "database": "database-locker lockAcquireSleepInterval='100'",
-    "file": "shared-file-locker lockAcquireSleepInterval='100'",
+    "lease": "lease-database-locker",
+    "database": "database-locker",
+    "file": "shared-file-locker",
 }
 COMBINATIONS = [
     ("lease", "postgresql"),
@@ -43,10 +44,16 @@ def store(
     *,
     files: bool = False,
     keep_alive_ms: int = KEEP_ALIVE_MS,
+    lease_ms: int = EXPIRATION_MS,
     **properties: str,
 ) -> str:
     """Return the ``store`` of a broker.xml: messages in the database or in files."""
-    given = {"lockKeepAlivePeriod": str(keep_alive_ms), **properties}
+    interval_ms = lease_ms if locker == "lease" else POLL_MS
+    given = {
+        "lockKeepAlivePeriod": str(keep_alive_ms),
+        "lockAcquireSleepInterval": str(interval_ms),
+        **properties,
+    }
     if locker == "file":
         given["directory"] = str(directory / "locks")
     if settings.jdbc_user is not None and files:

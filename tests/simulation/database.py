@@ -288,6 +288,10 @@ class RemoteStore(NodeManagerStore):
 
         return self._call(take)
 
+    def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
+        """Write the token."""
+        return self._call(lambda: self._store.raise_token(lock, holder_id, token, to))
+
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> Any:
         """Set the expiry anew."""
 

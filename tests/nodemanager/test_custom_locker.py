@@ -1,0 +1,95 @@
+"""The locker of docs/lockers.md, installed as a third party would."""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import invalidate_caches
+from pathlib import Path
+
+import pytest
+
+import migrations
+from config import ConfigurationError
+from config.settings import CustomLockerSettings, DatabaseStoreSettings, Role
+from database import Database
+from nodemanager import JdbcNodeManager
+from tests.support.servers import SqliteServer, free_port
+
+DOCS = Path(__file__).parents[2] / "docs" / "lockers.md"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install the example of the documentation."""
+    text = DOCS.read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    entry = re.search(r"orthia\.lockers =\n\s+(port-locker = \S+)", text)
+    assert code is not None
+    assert entry is not None
+    (tmp_path / "port_locker.py").write_text(code[1])
+    about = tmp_path / "port_locker-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: port-locker\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[orthia.lockers]\n{entry[1]}\nbroken = nowhere:X\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    invalidate_caches()
+    yield
+    sys.modules.pop("port_locker", None)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DatabaseStoreSettings:
+    """Give an SQLite store with that locker."""
+    server = SqliteServer(tmp_path)
+    locker = CustomLockerSettings(
+        name="port-locker",
+        properties={"port": str(free_port())},
+        lock_acquire_sleep_interval=20,
+        lock_keep_alive_period=200,
+    )
+    store = replace(server.settings(server.create_database()), locker=locker)
+    database = Database.from_settings(store)
+    migrations.upgrade(database, store)
+    database.dispose()
+    return store
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_documented_locker_locks(settings: DatabaseStoreSettings) -> None:
+    """One node is live; when it hands over, the other takes its place under a greater token."""
+    first = JdbcNodeManager.from_settings(settings, name="a")
+    second = JdbcNodeManager.from_settings(settings, name="b", role=Role.BACKUP)
+    first.start()
+    first.start_live_node().activation_complete()
+    token = first.fencing_token
+    assert (first.status().live.holder_id or "").endswith(":port-locker:lease-only")
+    second.start()
+    second.start_backup()
+    assert second.status().live.is_held
+    first.crash_live_server()
+    second.await_live_node().activation_complete()
+    assert second.fencing_token > token
+    assert second.is_lease_valid()
+    second.crash_live_server()
+    second.stop_backup()
+    first.stop()
+    second.stop()
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("absent", "no locker 'absent' in the entry points of orthia.lockers; expected one that"),
+        ("broken", "the locker 'broken' (nowhere:X) cannot be loaded: ModuleNotFoundError"),
+    ],
+)
+def test_a_locker_that_is_not_there_is_an_error(
+    settings: DatabaseStoreSettings, name: str, expected: str
+) -> None:
+    """It says which are installed, or why it cannot be loaded."""
+    assert settings.locker is not None
+    wrong = replace(settings, locker=CustomLockerSettings(name=name))
+    with pytest.raises(ConfigurationError, match=re.escape(expected)):
+        JdbcNodeManager.from_settings(wrong, name="a")
