@@ -198,13 +198,16 @@ def locker_warnings(store: DatabaseStoreSettings | FileStoreSettings) -> list[st
             " loses it, two nodes deliver messages until this one next writes; the fence then"
             " refuses the write, and it stops with exit code 74"
         )
-    if isinstance(locker, DatabaseLockerSettings) and isinstance(store, DatabaseStoreSettings):
-        if store.jdbc_connection_url.dialect is Dialect.POSTGRESQL:
-            found.append(
-                "database-locker: on PostgreSQL a transaction that stays open keeps VACUUM from"
-                " removing what was deleted since it began, so that the table of messages grows"
-                " until this node is restarted; lease-database-locker has no such cost"
-            )
+    if (
+        isinstance(locker, DatabaseLockerSettings)
+        and isinstance(store, DatabaseStoreSettings)
+        and store.jdbc_connection_url.dialect is Dialect.POSTGRESQL
+    ):
+        found.append(
+            "database-locker: on PostgreSQL a transaction that stays open keeps VACUUM from"
+            " removing what was deleted since it began, so that the table of messages grows"
+            " until this node is restarted; lease-database-locker has no such cost"
+        )
     if isinstance(locker, InDatabaseLockerSettings) and locker.max_allowable_diff_from_db_time > 0:
         found.append(
             "maxAllowableDiffFromDBTime only says from which difference of the clocks on there is a"
