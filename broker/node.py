@@ -466,7 +466,8 @@ class BrokerNode:
                     self._close_service(self._journal, "the broker failed to start")
                 manager.crash_live_server()
                 manager.stop_backup()
-            manager.log.emit(NodeStopped(self._exit_code, self._exit_reason))
+            if self._failure is None or self._next_life() is None:
+                manager.log.emit(NodeStopped(self._exit_code, self._exit_reason))
             manager.stop()
         if self._failure is None and self._store is not None:
             self._store.close()
