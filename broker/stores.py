@@ -11,7 +11,7 @@ from typing import Protocol
 
 import migrations
 from config.errors import OrthiaError
-from config.lockers import keeps_leases, lock_database, with_locker
+from config.lockers import keeps_leases, lock_database, lock_directory, with_locker
 from config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -175,8 +175,8 @@ class _FileStore:
         make_directory(
             s.journal_directory, create=s.create_journal_dir, element="create-journal-dir"
         )
-        if isinstance(s.locker, SharedFileLockerSettings) and s.locker.directory is not None:
-            make_directory(s.locker.directory, create=True, element="directory")
+        if lock_directory(s) != s.journal_directory:
+            make_directory(lock_directory(s), create=True, element="directory")
 
     def node_manager(self) -> NodeManager:
         s = self._settings
@@ -191,7 +191,7 @@ class _FileStore:
             )
         locker = s.locker if isinstance(s.locker, SharedFileLockerSettings) else None
         return FileLockNodeManager(
-            (locker and locker.directory) or s.journal_directory,
+            lock_directory(s),
             name=self._name,
             role=self._role,
             acquisition_timeout_ms=s.journal_lock_acquisition_timeout,

@@ -12,6 +12,7 @@ With K = ``lockKeepAlivePeriod`` and A = ``lockAcquireSleepInterval`` (milliseco
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from config.dialects import Dialect
@@ -82,6 +83,13 @@ def lock_database(
             locker=locker,
         )
     )
+
+
+def lock_directory(store: FileStoreSettings) -> Path:
+    """Return the directory that has the locks of ``store``, if no database has them."""
+    if isinstance(store.locker, SharedFileLockerSettings) and store.locker.directory is not None:
+        return store.locker.directory
+    return store.journal_directory
 
 
 def locker_problems(

@@ -12,6 +12,7 @@ from broker.cli.opening import opened
 from broker.cli.rendering import in_words, print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
 from broker.exit_codes import Unavailable
+from config.lockers import lock_database, lock_directory
 from config.settings import FileStoreSettings
 from database import StoreUnavailable
 from nodemanager.file_lock_manager import read_status
@@ -51,16 +52,19 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerS
     """Give what the store is called, and what reads the status."""
     loaded = store.load()
     chosen = store.resolve() if loaded is None else store.apply_to(loaded)
-    if isinstance(chosen, FileStoreSettings):
-        directory = chosen.journal_directory
+    database_settings = lock_database(chosen)
+    if database_settings is None and isinstance(chosen, FileStoreSettings):
+        directory = lock_directory(chosen)
         if not (directory / STATE_FILE).exists():
             raise Unavailable(f"there is no {directory / STATE_FILE}; start a node first")
         with closing(ServerLock(directory)) as files:
             yield f"directory {directory}", lambda: read_status(files)
         return
-    with opened(chosen) as database:
-        table = SqlNodeManagerStore(database, chosen, database.engine)
-        yield f"database  {chosen.jdbc_connection_url}", table.status
+    if database_settings is None:
+        raise TypeError(f"{chosen} has its locks nowhere")
+    with opened(database_settings) as database:
+        table = SqlNodeManagerStore(database, database_settings, database.engine)
+        yield f"database  {database_settings.jdbc_connection_url}", table.status
 
 
 def _looks(

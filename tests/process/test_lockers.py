@@ -1,7 +1,10 @@
 """Pairs of real processes under each locker, on everything it goes with."""
 
+import json
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from config.settings import DatabaseStoreSettings, Role
 from tests.conftest import Servers
 from tests.process.clients import Producer, receive_all
-from tests.process.file_nodes import FileCluster, file_cluster
+from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.nodes import accepts
 from tests.support.servers import PASSWORD, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
@@ -211,6 +214,21 @@ def test_a_lock_that_is_never_looked_at_cannot_spoil_the_store(
         after = producer.finish()
     received = receive_all(backup.port, QUEUE, before | after)
     assert set(received.received) == before | after
+
+
+@pytest.mark.parametrize(
+    ("locker", "place"), [("lease", "files and postgresql"), ("file", "sqlite")]
+)
+def test_status_finds_the_locks_wherever_they_are(pair_on: Pairs, locker: str, place: str) -> None:
+    """``orthia status`` of the node's own broker.xml names the holder."""
+    node = pair_on(locker, place).node(Role.LIVE, "live", policy=HANDS_OVER).start()
+    assert isinstance(node, FileNodeProcess)
+    node.wait_serving()
+    command = [sys.executable, "-m", "broker.cli", "status", "--config", str(node.config_path)]
+    shown = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert json.loads(shown.stdout)["live"]["holder_id"].startswith("live@")
 
 
 def test_a_second_node_fails_if_locked(pair_on: Pairs) -> None:
