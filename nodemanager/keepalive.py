@@ -191,6 +191,12 @@ class KeepAlive:
 
     def _expiry_reason(self, now: float, *, hung: bool) -> str:
         seconds = now - self._started_seconds
+        late = self._started_seconds - self._lease.deadline_seconds
+        if hung and late >= 0:
+            return (
+                f"the local deadline had passed {late:.1f} s before a renewal was begun: this"
+                " process was paused, or its machine was"
+            )
         if hung:
             return f"a renewal begun {seconds:.1f} s ago has not returned by the local deadline"
         return f"no renewal was begun for {seconds:.1f} s and the local deadline has passed"

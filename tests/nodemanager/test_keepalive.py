@@ -190,6 +190,22 @@ def test_a_pause_beyond_the_lease_is_noticed_by_whoever_looks_first() -> None:
     subject.keep_alive.stop()
 
 
+def test_a_renewal_begun_after_a_pause_is_not_blamed() -> None:
+    """A process that was frozen is told from a database that does not answer."""
+    subject = KeepAliveUnderTest(period_ms=600_000)
+    subject.clock.now = subject.keep_alive.lease.deadline_seconds + 7
+    subject.locker.hangs.set()
+    renewal = threading.Thread(target=subject.keep_alive.renew)
+    renewal.start()
+    wait_until(lambda: subject.locker.renewals, what="a renewal that hangs")
+    subject.keep_alive.start()
+    wait_until(lambda: subject.lost, what="the watchdog fires")
+    assert "passed 7.0 s before a renewal was begun" in subject.lost[0]
+    subject.locker.let_go.set()
+    renewal.join()
+    subject.keep_alive.stop()
+
+
 def test_a_stopped_keep_alive_says_nothing_more(subject: KeepAliveUnderTest) -> None:
     """An orderly end is no loss, whatever a renewal under way makes of it."""
     subject.locker.hangs.set()
