@@ -267,7 +267,7 @@ class FileLockNodeManager:
                 if not mine:
                     raise LockLost(
                         f"the live lock is not held under token {former.token} any more: it was"
-                        f" taken by {shared.live_holder} under token {shared.token}"
+                        f" taken by {shared.live_holder or 'nobody'} under token {shared.token}"
                     )
             self._pause(period_ms / 1000)
 
