@@ -170,8 +170,8 @@ def _in_a_database(
     sqlite = database.jdbc_connection_url.dialect is Dialect.SQLITE
     if isinstance(locker, DatabaseLockerSettings) and sqlite:
         yield (
-            "useLock",
-            "cannot be kept on SQLite: it locks the whole database and not a row, so that a"
+            "database-locker",
+            "cannot be used on SQLite: it locks the whole database and not a row, so that a"
             " transaction held open would lock out the node's own journal; expected"
             " <lease-database-locker> or <shared-file-locker>",
         )
