@@ -318,6 +318,8 @@ class Settings:
         if isinstance(self.store, DatabaseStoreSettings):
             return self.store
         where = f"{self.source}: " if self.source else ""
+        if not self.persistence_enabled:
+            raise ConfigurationError(f"{where}persistence-enabled is false: nothing is stored")
         raise ConfigurationError(
             f"{where}no database-store is configured: messages are stored in files in"
             f" {self.store.journal_directory}, and there is no database to look at"

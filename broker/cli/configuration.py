@@ -9,7 +9,7 @@ import click
 import config
 from broker.cli.group import example
 from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import PAIR
+from broker.cli.settings_options import properties_option
 from broker.exit_codes import ExitCode
 from config.errors import ConfigurationError
 from config.secrets import KEY_VARIABLE, codec_key
@@ -17,9 +17,7 @@ from config.secrets import KEY_VARIABLE, codec_key
 
 @click.command(epilog=example("orthia check broker.xml -D db.host=db1"))
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
-)
+@properties_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool) -> None:
     """Validate a broker.xml and show every setting in effect, passwords hidden.

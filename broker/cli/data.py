@@ -1,17 +1,16 @@
 """``data print``, ``compact`` and ``recover``: the files of the journal, for an operator."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import click
 
-import config
 from broker.cli.group import example
+from broker.cli.opening import check_started, check_stored
 from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import PAIR
+from broker.cli.settings_options import settings_options
 from broker.cli.transactions import transactions
-from broker.exit_codes import ExitCode, Unavailable
-from config.settings import FileStoreSettings
+from broker.exit_codes import ExitCode
+from config.settings import FileStoreSettings, Settings
 from journal.file.format import NO_QUEUE
 from journal.file.inspect import inspect, read_fence
 from journal.file.opening import Contents
@@ -19,28 +18,16 @@ from journal.file.recovery import FoundFile, scan
 from journal.file.tools import Compacted, compact, recover
 from journal.records import RecordType, UserRecordType
 
-_config = click.option(
-    "--config",
-    "config_file",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The broker.xml of a node.",
-)
-_properties = click.option(
-    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
-)
-_Properties = tuple[tuple[str, str], ...]
 
-
-def _file_store(config_file: Path, properties: _Properties) -> FileStoreSettings:
-    store = config.load(config_file, system_properties=dict(properties)).store
+def _file_store(settings: Settings) -> FileStoreSettings:
+    check_stored(settings)
+    store = settings.store
     if not isinstance(store, FileStoreSettings):
         raise click.UsageError(
-            f"{config_file} has a database-store, so there are no journal files; see"
+            f"{settings.source} has a database-store, so there are no journal files; see"
             " `orthia queue list` and `orthia db`."
         )
-    if not store.journal_directory.is_dir():
-        raise Unavailable(f"there is no directory {store.journal_directory}; start a node first")
+    check_started(store)
     return store
 
 
@@ -53,17 +40,16 @@ data.add_command(transactions)
 
 
 @data.command("print", epilog=example("orthia data print --config broker.xml --records"))
-@_config
-@_properties
+@settings_options
 @click.option("--records", is_flag=True, help="Print every record, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def print_(config_file: Path, properties: _Properties, *, records: bool, as_json: bool) -> None:
+def print_(settings: Settings, *, records: bool, as_json: bool) -> None:
     """Show the files of the journal and what is in them; changes nothing.
 
     May be used beside a running node: each file is then shown as it was when it was read. Exit
     code 1 if anything is damaged.
     """
-    store = _file_store(config_file, properties)
+    store = _file_store(settings)
     fence = read_fence(store)
     contents = inspect(store)
     files = list(_files(contents))
@@ -105,26 +91,24 @@ def print_(config_file: Path, properties: _Properties, *, records: bool, as_json
 
 
 @data.command("compact", epilog=example("orthia data compact --config broker.xml"))
-@_config
-@_properties
-def compact_(config_file: Path, properties: _Properties) -> None:
+@settings_options
+def compact_(settings: Settings) -> None:
     """Copy what is live into new files and remove the old ones; with the node stopped.
 
     A node does this by itself when journal-compact-percentage says so.
     """
-    _tell(compact(_file_store(config_file, properties)))
+    _tell(compact(_file_store(settings)))
 
 
 @data.command("recover", epilog=example("orthia data recover --config broker.xml"))
-@_config
-@_properties
-def recover_(config_file: Path, properties: _Properties) -> None:
+@settings_options
+def recover_(settings: Settings) -> None:
     """Keep what can be read of a damaged journal; with the node stopped.
 
     Says what was lost, and keeps copies of the damaged files in the directory ``attic`` beside
     them. Exit code 1 if anything was lost.
     """
-    recovered = recover(_file_store(config_file, properties))
+    recovered = recover(_file_store(settings))
     for line in recovered.findings:
         click.echo(line, err=True)
     for path in recovered.kept_in:

@@ -50,7 +50,12 @@ def failover_log(
     They come from the database, or from the FILES that nodes wrote, or from both: each event is
     shown once.
     """
-    settings = store.resolve() if store.is_given or not files else None
+    settings = None
+    if store.is_given or not files:
+        settings = store.resolve(
+            instead="name the files that nodes wrote into their failover-log-directory:"
+            " `orthia failover-log FILE...`"
+        )
     with ExitStack() as stack:
         database = stack.enter_context(opened(settings)) if settings is not None else None
         timeline = _Timeline(files, database, settings, since)

@@ -12,15 +12,14 @@ import click
 from broker.cli.group import example
 from broker.cli.settings_options import (
     DATABASE_FILE,
-    PAIR,
     StoreOptions,
     apply_policy,
     policy_options,
+    settings_options,
     store_options,
 )
 from broker.client import BrokerAddress
 from broker.logs import LogFormat, configure
-from config import load
 from config.rules import check
 from config.settings import (
     AcceptorSettings,
@@ -96,22 +95,10 @@ def _node_options(command: _Command) -> _Command:
 
 
 @click.command(epilog=example("orthia run --config /srv/orthia/etc/broker.xml -D db.host=db1"))
-@click.option(
-    "--config",
-    "config_file",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The node's broker.xml; its ha-policy says whether it is live or backup.",
-)
-@click.option(
-    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
-)
+@settings_options
 @_log_options
-def run(
-    config_file: Path, properties: tuple[tuple[str, str], ...], log_format: str, *, verbose: bool
-) -> None:
-    """Run the node that a broker.xml describes."""
-    settings = load(config_file, system_properties=dict(properties))
+def run(settings: Settings, log_format: str, *, verbose: bool) -> None:
+    """Run the node that a broker.xml describes; its ha-policy says whether live or backup."""
     _run(settings, LogFormat(log_format), verbose=verbose)
 
 

@@ -5,8 +5,20 @@ from contextlib import contextmanager
 
 import migrations
 from broker.exit_codes import Unavailable
-from config.settings import DatabaseStoreSettings
+from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
 from database import Database
+
+
+def check_stored(settings: Settings) -> None:
+    """Raise Unavailable if the node of ``settings`` stores nothing."""
+    if not settings.persistence_enabled:
+        raise Unavailable(f"{settings.source} has persistence-enabled false: nothing is stored")
+
+
+def check_started(store: FileStoreSettings) -> None:
+    """Raise Unavailable if no node has made the directory of ``store``."""
+    if not store.journal_directory.is_dir():
+        raise Unavailable(f"there is no directory {store.journal_directory}; start a node first")
 
 
 @contextmanager

@@ -23,7 +23,9 @@ def list_(store: StoreOptions, *, as_json: bool) -> None:
     Messages under way to consumers count until they are acknowledged; messages that are not
     persistent are in the live node's memory only and do not count.
     """
-    settings = store.resolve()
+    settings = store.resolve(
+        instead="see `orthia data print`, and the metric orthia_queue_messages of the live node"
+    )
     with opened(settings) as database:
         found = list_queues(database, settings)
     if as_json:

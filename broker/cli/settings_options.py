@@ -81,10 +81,20 @@ class StoreOptions:
             )
         return settings.store
 
-    def resolve(self) -> DatabaseStoreSettings:
-        """Return the store of ``--config`` and ``--url`` for a command that only reads it."""
+    def resolve(self, *, instead: str = "") -> DatabaseStoreSettings:
+        """Return the database of ``--config`` and ``--url``.
+
+        Without a database raises click.UsageError, or ConfigurationError that ends with
+        ``instead``: where else to look.
+        """
         settings = self.load()
-        return self.apply(settings.database_store if settings is not None else None)
+        if settings is None or self.url is not None:
+            base = settings.store if settings is not None else None
+            return self.apply(base if isinstance(base, DatabaseStoreSettings) else None)
+        try:
+            return self.apply(settings.database_store)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}{instead and '; '}{instead}") from None
 
     def _secret(self, text: str) -> Secret:
         return unmask(text, codec_key(self.system_properties, os.environ))
@@ -132,7 +142,7 @@ class _Pair(click.ParamType[tuple[str, str]]):
 URL: Final = _Url()
 PAIR: Final = _Pair()
 
-_properties_option = click.option(
+properties_option: Final = click.option(
     "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
 )
 _config_option = click.option(
@@ -167,7 +177,28 @@ def store_options(command: _Command) -> _Command:
     decorated = click.option("--url", type=URL, help="JDBC or SQLAlchemy URL of the database.")(
         decorated
     )
-    result: _Command = _config_option(_properties_option(decorated))
+    result: _Command = _config_option(properties_option(decorated))
+    return result
+
+
+def settings_options(command: _Command) -> _Command:
+    """Give ``command`` --config, which it needs, and -D; it gets ``settings: Settings``."""
+
+    @wraps(command)
+    def with_settings(
+        *args: Any, config_file: Path, properties: tuple[tuple[str, str], ...], **kwargs: Any
+    ) -> Any:
+        settings = config.load(config_file, system_properties=dict(properties))
+        return command(*args, settings=settings, **kwargs)
+
+    decorated: Any = properties_option(with_settings)
+    result: _Command = click.option(
+        "--config",
+        "config_file",
+        required=True,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="The broker.xml of a node.",
+    )(decorated)
     return result
 
 
@@ -204,7 +235,9 @@ def apply_policy(base: HaPolicy, role: Role, given: Mapping[str, bool]) -> HaPol
 
 _HINTS: Final = get_type_hints(DatabaseStoreSettings)
 _STORE_FIELDS: Final = {
-    one.name: one for one in fields(DatabaseStoreSettings) if one.name != "jdbc_connection_url"
+    one.name: one
+    for one in fields(DatabaseStoreSettings)
+    if one.name not in ("jdbc_connection_url", "locker")  # --url; of a locker only broker.xml tells
 }
 _POLICY_FIELDS: Final = {
     one.name: one for one in fields(HaPolicy) if get_type_hints(HaPolicy)[one.name] is bool

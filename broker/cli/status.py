@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import click
 
 from broker.cli.group import example
-from broker.cli.opening import opened
+from broker.cli.opening import check_stored, opened
 from broker.cli.rendering import in_words, print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
 from broker.exit_codes import Unavailable
@@ -51,6 +51,8 @@ def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) 
 def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerStatus]]]:
     """Give what the store is called, and what reads the status."""
     loaded = store.load()
+    if loaded is not None and store.url is None:
+        check_stored(loaded)
     chosen = store.resolve() if loaded is None else store.apply_to(loaded)
     database_settings = lock_database(chosen)
     if database_settings is None and isinstance(chosen, FileStoreSettings):

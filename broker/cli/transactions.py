@@ -5,24 +5,21 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import click
 
-import config
 from broker.cli.group import example
-from broker.cli.opening import opened
+from broker.cli.opening import check_started, check_stored, opened
 from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import PAIR
-from broker.exit_codes import Unavailable
+from broker.cli.settings_options import settings_options
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings, FileStoreSettings
+from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
 from journal import inspect as tables
 from journal.api import MessageJournal
 from journal.codec import PreparedTransaction, Xid
-from journal.errors import JournalError, TransactionError
+from journal.errors import JournalError, JournalInUse, TransactionError
 from journal.file import inspect as files
 from journal.file import open_file_journal
 from journal.journal import Journal
@@ -38,21 +35,8 @@ _LEASE_MS: Final = 60_000
 """For how long the live lock is taken: resolving one transaction is one commit."""
 _BUSY: Final = "a node is live on this store, or a waiting one just took over; stop them all first"
 
-Store = DatabaseStoreSettings | FileStoreSettings
 Post = Callable[[Callable[[], None]], None]
 OnFailure = Callable[[OrthiaError], None]
-
-_config = click.option(
-    "--config",
-    "config_file",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The broker.xml of a node.",
-)
-_properties = click.option(
-    "-D", "properties", type=PAIR, multiple=True, help="Value of a ${key} in FILE; repeatable."
-)
-_Properties = tuple[tuple[str, str], ...]
 
 
 def _parse_xid(context: click.Context, parameter: click.Parameter, value: str) -> Xid:
@@ -72,12 +56,11 @@ def transactions() -> None:
 
 
 @transactions.command("list", epilog=example("orthia data transactions list --config broker.xml"))
-@_config
-@_properties
+@settings_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(config_file: Path, properties: _Properties, *, as_json: bool) -> None:
+def list_(settings: Settings, *, as_json: bool) -> None:
     """Show the transactions in doubt; changes nothing, whatever runs."""
-    found = _in_doubt(_store(config_file, properties))
+    found = _in_doubt(settings)
     if as_json:
         print_json([_as_dict(one) for one in found])
     else:
@@ -92,11 +75,10 @@ def list_(config_file: Path, properties: _Properties, *, as_json: bool) -> None:
     "commit", epilog=example("orthia data transactions commit 1:0a0b:01 --config broker.xml")
 )
 @click.argument("xid", callback=_parse_xid)
-@_config
-@_properties
-def commit(xid: Xid, config_file: Path, properties: _Properties) -> None:
+@settings_options
+def commit(xid: Xid, settings: Settings) -> None:
     """Commit a transaction in doubt; with all nodes stopped."""
-    _resolve(config_file, properties, lambda xa, done: xa.commit(xid, done))
+    _resolve(settings, lambda xa, done: xa.commit(xid, done))
     click.echo(f"committed {xid}")
 
 
@@ -104,11 +86,10 @@ def commit(xid: Xid, config_file: Path, properties: _Properties) -> None:
     "rollback", epilog=example("orthia data transactions rollback 1:0a0b:01 --config broker.xml")
 )
 @click.argument("xid", callback=_parse_xid)
-@_config
-@_properties
-def rollback(xid: Xid, config_file: Path, properties: _Properties) -> None:
+@settings_options
+def rollback(xid: Xid, settings: Settings) -> None:
     """Roll a transaction in doubt back; with all nodes stopped."""
-    _resolve(config_file, properties, lambda xa, done: xa.rollback(xid, done))
+    _resolve(settings, lambda xa, done: xa.rollback(xid, done))
     click.echo(f"rolled back {xid}")
 
 
@@ -122,27 +103,23 @@ def _as_dict(one: PreparedTransaction) -> dict[str, object]:
     }
 
 
-def _store(config_file: Path, properties: _Properties) -> Store:
-    settings = config.load(config_file, system_properties=dict(properties))
-    if not settings.persistence_enabled:
-        raise Unavailable(f"{config_file} has persistence-enabled false: nothing is stored")
-    return settings.store
-
-
-def _in_doubt(store: Store) -> list[PreparedTransaction]:
+def _in_doubt(settings: Settings) -> list[PreparedTransaction]:
+    check_stored(settings)
+    store = settings.store
     if isinstance(store, FileStoreSettings):
+        check_started(store)
         return files.list_transactions(store)
     with opened(store) as database:
         return tables.list_transactions(database, store)
 
 
 def _resolve(
-    config_file: Path,
-    properties: _Properties,
+    settings: Settings,
     step: Callable[[XaTransactions, Callable[[], None]], object],
 ) -> None:
     """Open the journal as a live node does, fence and all, take one step, and close it."""
-    store = _store(config_file, properties)
+    check_stored(settings)
+    store = settings.store
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     failures: list[OrthiaError] = []
 
@@ -173,11 +150,11 @@ def _on_tables(
         asked = monotonic_seconds()
         acquired = locks.try_acquire(Lock.LIVE, holder, _LEASE_MS)
         if acquired is None:
-            raise Unavailable(_BUSY)
+            raise JournalInUse(_BUSY)
         until = deadline(asked, _LEASE_MS)
         try:
             if not locks.advance_fence(holder, acquired.token):
-                raise Unavailable(_BUSY)
+                raise JournalInUse(_BUSY)
             journal = Journal.open(
                 database,
                 store,
@@ -196,11 +173,10 @@ def _on_tables(
 
 @contextmanager
 def _on_files(store: FileStoreSettings, post: Post, failed: OnFailure) -> Iterator[MessageJournal]:
-    if not store.journal_directory.is_dir():
-        raise Unavailable(f"there is no directory {store.journal_directory}; start a node first")
+    check_started(store)
     with contextlib.closing(ServerLock(store.journal_directory)) as lock:
         if not lock.try_acquire(Lock.LIVE):
-            raise Unavailable(_BUSY)
+            raise JournalInUse(_BUSY)
         holder = new_holder_id(_HOLDER, crash_detection=False)
         token = lock.next_token(holder, files.read_fence(store).token)
         journal = open_file_journal(

@@ -148,6 +148,37 @@ def test_a_binding_that_cannot_be_read_is_given_up_by_recover_only(
     store.close()
 
 
+def test_queues_and_events_of_a_file_journal_are_elsewhere(broker_xml: Path) -> None:
+    """The commands that read a database say where to look instead."""
+    code, _, error = run("queue", "list", "--config", broker_xml)
+    assert (code, "orthia data print" in error) == (78, True)
+    code, _, error = run("failover-log", "--config", broker_xml)
+    assert (code, "failover-log-directory" in error) == (78, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["status"], 69),
+        (["data", "print"], 69),
+        (["data", "transactions", "list"], 69),
+        (["queue", "list"], 78),
+        (["failover-log"], 78),
+    ],
+)
+def test_a_node_that_stores_nothing_has_nothing_to_show(
+    words: list[str], expected: int, tmp_path: Path
+) -> None:
+    """Instead of asking to start a node, the commands say that nothing is stored."""
+    path = tmp_path / "broker.xml"
+    path.write_text(
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
+        "<persistence-enabled>false</persistence-enabled></core></configuration>"
+    )
+    code, _, error = run(*words, "--config", path)
+    assert (code, "nothing is stored" in error) == (expected, True), error
+
+
 def test_a_database_has_no_files(tmp_path: Path) -> None:
     """With a database-store the command says where to look instead."""
     path = tmp_path / "broker.xml"

@@ -119,7 +119,7 @@ def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml:
         locks = SqlNodeManagerStore(store.database, store.settings, store.database.engine)
         assert locks.try_acquire(Lock.LIVE, "node", 600_000)
     result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
-    assert result.exit_code == 69
+    assert result.exit_code == 75
     assert "a node is live" in result.stderr
     if isinstance(store, FileJournalStore):
         lock.close()
