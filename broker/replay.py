@@ -98,18 +98,6 @@ class Replay:
             self.report.elapsed_seconds = time.monotonic() - started
         return self.report
 
-    def find_place(self) -> int:
-        """Return the place up to which the replay of this name was committed; sends nothing else.
-
-        Raises as ``run`` does.
-        """
-        connection = self._link.connect()
-        try:
-            self._find_place(connection)
-        finally:
-            connection.close()
-        return self.report.through
-
     def _find_place(self, connection: Connection) -> None:
         probe = uuid.uuid4().hex
         subscription = {"id": "markers", "destination": self._queue, "ack": "client-individual"}

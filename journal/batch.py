@@ -83,11 +83,6 @@ class Batch:
         """True if it inserts messages of one queue each and does nothing else."""
         return len(self.items) == len(self.messages)
 
-    @property
-    def only_deletes(self) -> bool:
-        """True if it deletes rows of MESSAGES and does nothing else."""
-        return not (self.messages or self.rows or self.bodies or self.touches_bindings)
-
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.
 

@@ -1,7 +1,6 @@
 """Where a job's DataFrames come from: a store, or the directory an export wrote."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -101,15 +100,3 @@ class ExportInputs:
     def _read(self, name: str, schema: StructType) -> DataFrame:
         # With the schema said, a queue that is called 007 keeps its name.
         return self._spark.read.schema(schema).parquet(f"{self._directory}/{name}")
-
-
-def inputs_of(
-    spark: SparkSession,
-    store: StoreReference | None,
-    export: Path | str | None,
-    partitions: int | None = None,
-) -> Inputs:
-    """Return the inputs of a store or of an export, whichever is given."""
-    if store is not None:
-        return StoreInputs(spark, store, partitions)
-    return ExportInputs(spark, str(export))

@@ -135,11 +135,6 @@ class StompSession:
         return self._state is _State.CLOSED
 
     @property
-    def is_connected(self) -> bool:
-        """Whether the client was let in and is not leaving."""
-        return self._state is _State.CONNECTED
-
-    @property
     def is_logging_in(self) -> bool:
         """Whether the client waits for the answer to its login; not to be read from meanwhile."""
         return self._state is _State.LOGGING_IN

@@ -41,7 +41,7 @@ from journal.file.format import (
     decode_seqs,
     encode_seal,
 )
-from journal.file.index import Added, BindingIndex, MessageIndex, RecordIndex
+from journal.file.index import Added, RecordIndex
 from journal.records import RecordType
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -296,11 +296,6 @@ def added(record: Scanned) -> Added:
         record.offset,
         record.payload_size,
     )
-
-
-def new_index(kind: Kind) -> MessageIndex | BindingIndex:
-    """Return an empty index of an instance."""
-    return MessageIndex() if kind is Kind.MESSAGES else BindingIndex()
 
 
 def refuse_damage(directory: Path, listing: Listing) -> None:

@@ -7,7 +7,6 @@ from typing import Final
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-FORMATS: Final = ("parquet", "json", "csv")
 PARTITIONED_BY: Final = ("day", "queue")
 
 
