@@ -383,12 +383,26 @@ class BrokerNode:
         for name, target in (("orthia-io-error", self._fail_when_told), ("orthia-end", self._exit)):
             threading.Thread(target=target, name=name, daemon=True).start()
         threading.excepthook = self._thread_died
+        sys.unraisablehook = self._thread_not_begun
 
     def _thread_died(self, what: threading.ExceptHookArgs) -> None:
         """End the node with any of its threads: none of them is one that it can do without."""
         name = what.thread.name if what.thread is not None else "a thread"
         self._give_up(f"{name} died: {what.exc_type.__name__}: {what.exc_value}")
         threading.__excepthook__(what)
+
+    def _thread_not_begun(self, what: "sys.UnraisableHookArgs") -> None:
+        """End the node if a thread dies before its first line, for want of memory.
+
+        Whoever started that thread waits for it for ever: this is all that is ever heard of it.
+        """
+        if "in thread started by" not in (what.err_msg or ""):
+            sys.__unraisablehook__(what)
+            return
+        try:
+            self._give_up(f"a thread could not begin: {what.exc_type.__name__}")
+        except MemoryError:
+            os._exit(ExitCode.IO_ERROR)
 
     def _confirm(self, callback: Callable[[], None]) -> None:
         """Run on the loop what follows a commit; half done, the queues are not the journal's."""

@@ -5,6 +5,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -292,6 +294,30 @@ def test_a_node_that_gets_no_more_memory_stops_in_time(
     assert live.exit_code() == 74
     private_server.resume()
     backup.wait_serving()
+
+
+def test_a_node_whose_thread_cannot_begin_ends(tmp_path: Path) -> None:
+    """A thread that dies before its first line, for want of memory, does not leave a node hanging.
+
+    Who started it waits for ever; the node held the live lock and served nobody.
+    """
+    program = """if True:
+        import sys, threading
+        begin = threading.Thread._bootstrap
+        def cannot_begin(thread):
+            if thread.name == "journal-writer":
+                raise MemoryError
+            begin(thread)
+        threading.Thread._bootstrap = cannot_begin
+        from broker.cli import main
+        sys.argv = ["orthia", "live", "--port", "0", "--data-dir", sys.argv[1]]
+        main()
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, timeout=60, check=False
+    )
+    assert ended.returncode == 74
+    assert b"a thread could not begin: MemoryError" in ended.stdout + ended.stderr
 
 
 def test_nodes_started_without_a_database_wait_for_it(
