@@ -6,7 +6,7 @@ from broker.client import BrokerUnreachable
 from broker.server import AcceptorError
 from config.errors import ConfigurationError, OrthiaError
 from database import PermanentStoreError, StoreUnavailable
-from journal.errors import JournalDamaged, JournalInUse, JournalIOError
+from journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
 from nodemanager import LockAcquisitionTimeout
 
 
@@ -44,7 +44,7 @@ def code_of(error: OrthiaError) -> ExitCode:
     """Return the exit code for an error that ended a command."""
     if isinstance(error, ConfigurationError | PermanentStoreError | AcceptorError):
         return ExitCode.CONFIGURATION
-    if isinstance(error, JournalIOError | JournalDamaged):
+    if isinstance(error, JournalIOError | JournalDamaged | CorruptRecord):
         return ExitCode.IO_ERROR
     if isinstance(error, LockAcquisitionTimeout | JournalInUse):
         return ExitCode.LOCK_NOT_ACQUIRED

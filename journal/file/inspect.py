@@ -9,7 +9,8 @@ from config.settings import FileStoreSettings
 from journal.codec import PreparedTransaction, decode_prepared_transaction
 from journal.errors import JournalDamaged
 from journal.file.fence import Fence, FenceState
-from journal.file.opening import Contents, read_contents, read_payload
+from journal.file.opening import Contents, read_contents, read_payload, refuse_files_without_fence
+from journal.file.recovery import refuse_damage
 from journal.records import UserRecordType
 
 
@@ -17,14 +18,22 @@ def read_fence(s: FileStoreSettings) -> FenceState:
     """Return what the fence says; raises JournalDamaged, JournalIOError."""
     try:
         with contextlib.closing(Fence(s.journal_directory, create=False)) as fence:
-            return fence.read()
+            state = fence.read()
     except FileNotFoundError:
+        refuse_files_without_fence(s)
         raise JournalDamaged(f"there is no journal in {s.journal_directory}") from None
+    if state.version == 0:
+        refuse_files_without_fence(s)
+    return state
 
 
 def list_transactions(s: FileStoreSettings) -> list[PreparedTransaction]:
-    """Return the transactions in doubt, the oldest first; raises JournalError."""
+    """Return the transactions in doubt, the oldest first; raises JournalError.
+
+    Damage of the bindings, where they are, is refused: it may be one of them.
+    """
     contents = inspect(s)
+    refuse_damage(s.bindings_directory, contents.binding_files)
     return [
         decode_prepared_transaction(
             read_payload(contents.path_of(position), position), position.seq

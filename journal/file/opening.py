@@ -193,7 +193,7 @@ def _open_fenced(
     if before.token > token:
         raise Fenced(token)
     if before.version == 0:
-        _refuse_files_without_fence(s)
+        refuse_files_without_fence(s)
     state = fence.write(replace(before, token=token, generation=before.generation + 1))
     fence.adopt(state)
     contents = _take_over(s, state.complete, salvage=salvage)
@@ -230,7 +230,8 @@ def _open_fenced(
     return OpenedFiles(messages, bindings, contents, fence, directory_lock, token, bound, horizon)
 
 
-def _refuse_files_without_fence(s: FileStoreSettings) -> None:
+def refuse_files_without_fence(s: FileStoreSettings) -> None:
+    """Raise JournalDamaged if there are files of a journal; for a fence that was never written."""
     for kind in Kind:
         directory = directory_of(s, kind)
         if any(directory.glob(f"{kind.prefix}-*.{kind.extension}")):

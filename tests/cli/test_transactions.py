@@ -109,6 +109,23 @@ def test_what_is_not_in_doubt_is_refused(run: Run, store: JournalStore, broker_x
     assert listed(run, broker_xml) == ["1:0a:0b"]
 
 
+@pytest.mark.parametrize("kind", ["file"], indirect=True)
+@pytest.mark.parametrize("at", [8, 1_000_000])
+def test_damage_that_may_be_a_transaction_is_not_passed_over(
+    at: int, run: Run, store: JournalStore, broker_xml: Path
+) -> None:
+    """A list that may lack one is not shown, whether its record or what it stored is damaged."""
+    assert isinstance(store, FileJournalStore)
+    store.close()
+    (path, *_) = sorted(store.settings.bindings_directory.glob("*.bindings"))
+    found = path.read_bytes().find(b"prepared")
+    with path.open("r+b") as file:
+        file.seek(1024 + at if at < found else found)
+        file.write(b"????")
+    result = run("data", "transactions", "list", "--config", broker_xml)
+    assert (result.exit_code, result.stdout) == (74, ""), result.stderr
+
+
 def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml: Path) -> None:
     """While a node holds the live lock nothing is resolved."""
     if isinstance(store, FileJournalStore):
