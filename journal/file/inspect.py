@@ -7,11 +7,13 @@ import contextlib
 
 from config.settings import FileStoreSettings
 from journal.codec import PreparedTransaction, decode_prepared_transaction
-from journal.errors import JournalDamaged
+from journal.errors import JournalDamaged, JournalIOError
 from journal.file.fence import Fence, FenceState
 from journal.file.opening import Contents, read_contents, read_payload, refuse_files_without_fence
 from journal.file.recovery import refuse_damage
 from journal.records import UserRecordType
+
+_ATTEMPTS = 10
 
 
 def read_fence(s: FileStoreSettings) -> FenceState:
@@ -45,4 +47,12 @@ def list_transactions(s: FileStoreSettings) -> list[PreparedTransaction]:
 
 def inspect(s: FileStoreSettings) -> Contents:
     """Return what a node that opened the journal now would find; raises JournalError."""
-    return read_contents(s, read_fence(s).complete)
+    for _ in range(_ATTEMPTS):
+        try:
+            return read_contents(s, read_fence(s).complete)
+        except JournalIOError as error:
+            # A node beside us has removed a file that was empty since it was listed.
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            vanished = error
+    raise vanished
