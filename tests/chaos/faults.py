@@ -313,10 +313,13 @@ def lock_long(ground: Ground) -> Iterator[Strike]:
 
 
 def _lock_file(ground: Ground, seconds: float) -> Iterator[Strike]:
-    with closing(sqlite3.connect(ground.sqlite_path, timeout=10, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(sqlite3.connect(ground.sqlite_path, timeout=1, isolation_level=None)) as other:
+        # It may be locked already: by another such fault, or a node frozen in its transaction.
+        with suppress(sqlite3.OperationalError):
+            other.execute("BEGIN IMMEDIATE")
         yield Strike("database", seconds)
-        other.execute("ROLLBACK")
+        if other.in_transaction:
+            other.execute("ROLLBACK")
 
 
 def kinds(dbms: str) -> list[Fault]:
