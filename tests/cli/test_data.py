@@ -97,13 +97,15 @@ def test_a_damaged_journal_is_refused_and_recovered(
 ) -> None:
     """A node names the damage and changes nothing; recover keeps the rest, and copies."""
     live = sorted(store.rows())
-    path = store.settings.journal_directory / "activemq-data-2.amq"
+    message = payload("30 " + "x" * 3_000)
+    files = sorted(store.settings.journal_directory.glob("activemq-data-*.amq"))
+    (path,) = [file for file in files if message in file.read_bytes()]
     with path.open("r+b") as file:
-        file.seek(1024 + 4 * (RECORD_BYTES + len(payload("30 " + "x" * 3_000))) + 10)
+        file.seek(path.read_bytes().index(message) - RECORD_BYTES + 10)
         file.write(b"????")
     code, _, error = run("data", "compact", "--config", broker_xml)
     assert code == 74
-    assert "activemq-data-2.amq: bytes" in error
+    assert f"{path.name}: bytes" in error
     assert "orthia data recover" in error
     code, said, error = run("data", "print", "--config", broker_xml)
     assert code == 1
