@@ -52,7 +52,9 @@ def create(path: Path, size: int, header: bytes, fill_from: int = 0) -> None:
 
     Filled, so that a later sync has no block to allocate and no metadata to write.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o660)
+    # Never in place: a stopped process may have half filled a file of this name, and go on.
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
     try:
         zeros = bytes(_FILL_BYTES)
         for at in range(fill_from, size, _FILL_BYTES):
