@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -56,15 +56,13 @@ class History:
         self._file = path.open("w", encoding="utf-8")
         self._listener = listener
         self._mutex = threading.Lock()
-        self.operations = 0
 
     def add(self, operation: Operation) -> None:
         """Note an operation, with the time of now."""
         with self._mutex:
-            timed = _at(operation, time.monotonic())
+            timed = replace(operation, at=time.monotonic())
             fields = {name: value for name, value in asdict(timed).items() if value}
             self._file.write(json.dumps(fields) + "\n")
-            self.operations += 1
             self._listener(timed)
 
     def __enter__(self) -> Self:
@@ -89,8 +87,3 @@ def read(path: Path) -> Iterator[Operation]:
                 yield Operation(**fields | {"kind": Kind(fields["kind"])})
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path}, line {number}: not an operation: {error}") from None
-
-
-def _at(operation: Operation, at: float) -> Operation:
-    values = {name: getattr(operation, name) for name in Operation.__dataclass_fields__}
-    return Operation(**values | {"at": at})
