@@ -129,6 +129,8 @@ def test_a_connection_that_broke_in_the_pool_is_replaced(database: Database) -> 
     with database.engine.connect() as connection:
         pooled = connection.execute(text(own_id)).scalar_one()
     with dedicated(database).connect() as administrator:
+        # PostgreSQL shows a transaction one and the same view of its sessions to the end.
+        administrator.execution_options(isolation_level="AUTOCOMMIT")
         administrator.execute(text(end.format(pooled)))
         wait_until(
             lambda: pooled not in administrator.execute(text(others)).scalars().all(),
