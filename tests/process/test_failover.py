@@ -212,8 +212,12 @@ def test_three_backups_take_over_one_after_the_other(pair_on: Cluster) -> None:
 
 def test_ten_nodes_start_at_once_on_an_empty_database(pair_on: Cluster) -> None:
     """Ten nodes starting together make one schema and one node id, and one of them serves."""
-    live = pair_on.live()
-    backups = [pair_on.backup(f"backup-{number}") for number in range(9)]
+    # A backup takes a lock that nobody took for one expiration: longer than a busy machine starts.
+    patience_ms = 60_000
+    live = pair_on.live(jdbc_lock_expiration=patience_ms)
+    backups = [
+        pair_on.backup(f"backup-{number}", jdbc_lock_expiration=patience_ms) for number in range(9)
+    ]
     live.wait_serving()
     for backup in backups:
         backup.wait_log("AMQ221032")
