@@ -13,6 +13,8 @@ from tests.support.waiting import wait_until
 
 OUTSTANDING = 50
 
+QUEUE = "/queue/orders"
+
 
 def connect(ports: Sequence[int], listener: stomp.ConnectionListener) -> stomp.Connection12:
     """Connect to whichever of the ports answers; raises StompException if none does."""

@@ -18,7 +18,7 @@ from config.settings import DatabaseStoreSettings, Role
 from database import Database
 from nodemanager import State
 from nodemanager.sql_store import SqlNodeManagerStore
-from tests.process.clients import Consumer, Producer, receive_all
+from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.nodes import (
     RENEW_PERIOD_MS,
     Cluster,
@@ -30,29 +30,12 @@ from tests.process.nodes import (
 from tests.support.servers import ServerProcess, free_port, url_with_password
 from tests.support.waiting import wait_until
 
-QUEUE = "/queue/orders"
-
 
 @pytest.fixture
 def pair_on(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
     """Give a cluster on a fresh database of each DBMS."""
     with cluster(store_url, tmp_path) as nodes:
         yield nodes
-
-
-def test_kill_9_under_load_loses_nothing_acknowledged(pair_on: Cluster) -> None:
-    """After kill -9 of the live node the backup delivers every message that had a receipt."""
-    live, backup = pair_on.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(300)
-        live.kill()
-        backup.wait_serving()
-        producer.wait_receipts(300)
-        receipted = producer.finish()
-    received = receive_all(backup.port, QUEUE, receipted)
-    first_copies = list(dict.fromkeys(received.order))
-    assert first_copies == sorted(first_copies), "the order of the one producer is not kept"
-    assert "AMQ221010" in pair_on.codes()
 
 
 def test_messages_from_before_the_takeover_are_flagged_redelivered(pair_on: Cluster) -> None:
@@ -89,18 +72,6 @@ def test_acknowledged_messages_do_not_come_back(pair_on: Cluster) -> None:
     received.wait_for(lambda c: len(c.order) >= len(marker), "the new message is received")
     received.close()
     assert set(received.received) <= marker
-
-
-def test_graceful_stop_with_failover_hands_over(pair_on: Cluster) -> None:
-    """SIGTERM with failover-on-shutdown exits 0 and the backup serves at once."""
-    live, backup = pair_on.pair(failover_on_shutdown=True)
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(100)
-        assert live.terminate() == 0
-        backup.wait_serving()
-        producer.wait_receipts(100)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
 
 
 def test_graceful_stop_without_failover_keeps_the_backup_passive(
@@ -173,24 +144,6 @@ def test_a_frozen_node_that_wakes_up_writes_nothing(pair_on: Cluster) -> None:
     received.close()
     assert not [number for number in received.received if number >= 900_000]
     assert received.errors == []
-
-
-def test_a_live_node_comes_back_and_takes_over_again(pair_on: Cluster) -> None:
-    """With allow-failback the backup hands back to the returning live node and waits again."""
-    live, backup = pair_on.pair(failover_on_shutdown=True)
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(50)
-        live.kill()
-        backup.wait_serving()
-        producer.wait_receipts(50)
-        live.start().wait_serving()
-        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
-        producer.wait_receipts(50)
-        receipted = producer.finish()
-    assert backup.is_running
-    receive_all(live.port, QUEUE, receipted)
-    live.kill()
-    backup.wait_serving()
 
 
 def test_three_backups_take_over_one_after_the_other(pair_on: Cluster) -> None:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import JournalType, Role
-from tests.process.clients import Consumer, Producer, receive_all
+from config.settings import Role
+from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.nodes import accepts
-from tests.support.waiting import wait_until
 
-QUEUE = "/queue/orders"
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 
 
@@ -21,40 +19,6 @@ def pair_on(tmp_path: Path) -> Iterator[FileCluster]:
     """Give a cluster on a directory, with files small enough to be used up."""
     with file_cluster(tmp_path, "<journal-file-size>64K</journal-file-size>") as nodes:
         yield nodes
-
-
-@pytest.mark.parametrize("kind", list(JournalType))
-def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, kind: JournalType) -> None:
-    """After kill -9 of the live node the backup delivers every message that had a receipt."""
-    core = f"<journal-type>{kind.value}</journal-type><journal-file-size>64K</journal-file-size>"
-    with file_cluster(tmp_path, core) as nodes:
-        live, backup = nodes.pair()
-        with Producer([live.port, backup.port], QUEUE) as producer:
-            producer.wait_receipts(300)
-            live.kill()
-            backup.wait_serving()
-            producer.wait_receipts(300)
-            receipted = producer.finish()
-        received = receive_all(backup.port, QUEUE, receipted)
-        first_copies = list(dict.fromkeys(received.order))
-        assert first_copies == sorted(first_copies), "the order of the one producer is not kept"
-        assert "AMQ221010" in backup.log
-
-
-def test_graceful_stop_with_failover_hands_over_and_back(pair_on: FileCluster) -> None:
-    """SIGTERM exits 0 and the backup serves; the live node that returns takes its place again."""
-    live, backup = pair_on.pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(50)
-        assert live.terminate() == 0
-        backup.wait_serving()
-        producer.wait_receipts(50)
-        live.start().wait_serving()
-        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
-        producer.wait_receipts(50)
-        receipted = producer.finish()
-    assert backup.is_running
-    receive_all(live.port, QUEUE, receipted)
 
 
 def test_graceful_stop_without_failover_keeps_the_backup_passive(pair_on: FileCluster) -> None:

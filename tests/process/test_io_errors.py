@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from config.settings import Role
-from tests.process.clients import Producer, receive_all
+from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess
+from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts, wait_any_serving
-from tests.process.test_lockers import HANDS_OVER, QUEUE, store
 from tests.support.servers import ServerProcess
 
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)

@@ -6,80 +6,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 
 import pytest
 
-from config.settings import DatabaseStoreSettings, Role
+from config.settings import Role
 from tests.conftest import Servers
-from tests.process.clients import Producer, receive_all
+from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
+from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts
-from tests.support.servers import PASSWORD, ServerProcess, SqliteServer
-from tests.support.waiting import wait_until
-
-QUEUE = "/queue/orders"
-HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
-KEEP_ALIVE_MS = 300
-EXPIRATION_MS = 3_000
-POLL_MS = 100
-LOCKERS = {
-    "lease": "lease-database-locker",
-    "database": "database-locker",
-    "file": "shared-file-locker",
-}
-COMBINATIONS = [
-    ("lease", "postgresql"),
-    ("database", "postgresql"),
-    ("database", "mariadb"),
-    ("file", "mariadb"),
-    ("file", "sqlite"),
-    ("lease", "files and postgresql"),
-    ("database", "files and mariadb"),
-]
-
-
-def store(
-    directory: Path,
-    settings: DatabaseStoreSettings,
-    locker: str,
-    *,
-    files: bool = False,
-    keep_alive_ms: int = KEEP_ALIVE_MS,
-    lease_ms: int = EXPIRATION_MS,
-    **properties: str,
-) -> str:
-    """Return the ``store`` of a broker.xml: messages in the database or in files."""
-    interval_ms = lease_ms if locker == "lease" else POLL_MS
-    given = {
-        "lockKeepAlivePeriod": str(keep_alive_ms),
-        "lockAcquireSleepInterval": str(interval_ms),
-        **properties,
-    }
-    if locker == "file":
-        given["directory"] = str(directory / "locks")
-    if settings.jdbc_user is not None and files:
-        given |= {"jdbcUser": settings.jdbc_user, "jdbcPassword": PASSWORD}
-    url = escape(settings.jdbc_connection_url.display)
-    if files:
-        given["jdbcConnectionUrl"] = url
-    attributes = " ".join(f'{name}="{escape(value)}"' for name, value in given.items())
-    element = f'<locker xmlns="urn:orthia"><{LOCKERS[locker]} {attributes}/></locker>'
-    if files:
-        return f"<store><file-store>{element}</file-store></store>"
-    login = (
-        ""
-        if settings.jdbc_user is None
-        else f"<jdbc-user>{settings.jdbc_user}</jdbc-user>"
-        f"<jdbc-password>{escape(PASSWORD)}</jdbc-password>"
-    )
-    return (
-        f"<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{login}"
-        f"<jdbc-lock-expiration>{EXPIRATION_MS}</jdbc-lock-expiration>"
-        f"<jdbc-network-timeout>2000</jdbc-network-timeout>{element}</database-store></store>"
-    )
-
+from tests.support.servers import ServerProcess, SqliteServer
 
 Pairs = Callable[..., FileCluster]
 
@@ -101,27 +38,6 @@ def pair_on(shared_servers: Servers, tmp_path: Path) -> Iterator[Pairs]:
     for one in made:
         for node in one.nodes:
             node.end()
-
-
-@pytest.mark.parametrize(("locker", "place"), COMBINATIONS)
-def test_a_stop_a_failback_and_a_crash_lose_nothing(
-    pair_on: Pairs, locker: str, place: str
-) -> None:
-    """SIGTERM hands over, the live node that returns takes over, kill -9 is noticed."""
-    live, backup = pair_on(locker, place).pair()
-    with Producer([live.port, backup.port], QUEUE) as producer:
-        producer.wait_receipts(50)
-        assert live.terminate() == 0
-        backup.wait_serving()
-        producer.wait_receipts(50)
-        live.start().wait_serving()
-        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
-        producer.wait_receipts(50)
-        live.kill()
-        backup.wait_serving()
-        producer.wait_receipts(50)
-        receipted = producer.finish()
-    receive_all(backup.port, QUEUE, receipted)
 
 
 @pytest.mark.parametrize(
