@@ -120,6 +120,7 @@ class FileLockNodeManager:
         )
         self._lock_listeners: list[Callable[[str], None]] = []
         self._token: int | None = None
+        self._backup_token = 0
         self._interrupted = threading.Event()
         self._closing = threading.Event()
         self._mutex = threading.Lock()
@@ -251,10 +252,7 @@ class FileLockNodeManager:
         while True:
             self._files.release(Lock.LIVE)
             with contextlib.suppress(StoreUnavailable):
-                acquired = self._files.try_acquire(Lock.LIVE)
-                shared = self._files.read()
-                mine = (shared.live_holder, shared.token) == (former.holder_id, former.token)
-                if acquired and mine:
+                if self._files.try_acquire(Lock.LIVE, self.holder_id, if_token=former.token):
                     with self._mutex:
                         self._holds.add(Lock.LIVE)
                     outage_ms = (self._clock() - former.stopped_seconds) * 1000
@@ -262,9 +260,8 @@ class FileLockNodeManager:
                     token = self.fencing_token
                     self.log.emit(ConnectorsResume(former.token, token, outage_ms))
                     return activation
-                if acquired:
-                    self._files.release(Lock.LIVE)
-                if not mine:
+                shared = self._files.read()
+                if shared.token != former.token:
                     raise LockLost(
                         f"the live lock is not held under token {former.token} any more: it was"
                         f" taken by {shared.live_holder or 'nobody'} under token {shared.token}"
@@ -275,7 +272,7 @@ class FileLockNodeManager:
         timeout_ms = self._acquisition_timeout_ms
         announced = False
         while not self._try(Lock.LIVE):
-            holder = self._patiently(self._files.read).live_holder or "nobody"
+            holder = self._patiently(self.status).live.holder_id or "nobody"
             if not announced:
                 self.log.emit(WaitingForLiveLock(Lock.LIVE, holder))
                 announced = True
@@ -301,11 +298,12 @@ class FileLockNodeManager:
         while not self._try(Lock.BACKUP):
             self._pause(self._poll_seconds)
         self._backup_lost = False
-        self._patiently(lambda: self._files.update(backup_holder=self.holder_id))
-        self.log.emit(BackupLockObtained(Lock.BACKUP, 0))
+        self._backup_token = self._patiently(self._files.read).backup_token
+        self.log.emit(BackupLockObtained(Lock.BACKUP, self._backup_token))
         self.log.emit(BackupStarted())
-        holder = self._patiently(self._files.read).live_holder
-        self.log.emit(BackupAnnounced(holder or "nobody"))
+        status = self._patiently(self.status)
+        nobody = "nobody yet" if status.state is State.FAILING_BACK else "nobody"
+        self.log.emit(BackupAnnounced(status.live.holder_id or nobody))
 
     def await_live_node(self) -> FileLockActivation:
         """Wait until this node may be live, and take the live lock; raises Interrupted."""
@@ -372,7 +370,7 @@ class FileLockNodeManager:
     def _try(self, lock: Lock) -> bool:
         if self._locker is not None and not self._locker.use_lock:
             return True
-        acquired = self._patiently(lambda: self._files.try_acquire(lock))
+        acquired = self._patiently(lambda: self._files.try_acquire(lock, self.holder_id))
         if acquired:
             with self._mutex:
                 self._holds.add(lock)
@@ -384,13 +382,16 @@ class FileLockNodeManager:
             self._files.release(lock)
 
     def _release(self, lock: Lock) -> None:
-        token = self._token or 0
+        token = self._token_of(lock)
         if lock is Lock.LIVE:
             self._token = None
         if lock not in self._holds:
             return
         self._give_up(lock)
         self.log.emit(LockReleased(lock, token))
+
+    def _token_of(self, lock: Lock) -> int:
+        return self._backup_token if lock is Lock.BACKUP else self._token or 0
 
     def _watch_locks(self) -> None:
         """Notice that a lock file was removed or replaced: then it locks nobody out."""
@@ -402,14 +403,14 @@ class FileLockNodeManager:
                     self._lose(lock, reason)
 
     def _lose(self, lock: Lock, reason: str) -> None:
-        token, show = self._token, None
+        token = self._token_of(lock)
         with self._mutex:
             if lock not in self._holds:
                 return
             self._holds.discard(lock)
             if lock is Lock.LIVE:
                 self._token = None
-        show = self.log.record(LeaseLost(lock, token or 0, reason))
+        show = self.log.record(LeaseLost(lock, token, reason))
         if lock is Lock.BACKUP:
             self._backup_lost = True
         else:
@@ -449,16 +450,17 @@ def read_status(files: ServerLock) -> NodeManagerStatus:
 
     A file lock that is held expires never, and its time is this machine's.
     """
-    shared = files.read()
+    shared, held = files.read_held()
 
-    def status(lock: Lock, holder: str | None) -> LockStatus:
-        held = files.is_held_by_somebody(lock)
-        return LockStatus(lock, holder if held else None, shared.token, math.inf if held else None)
+    def status(lock: Lock, holder: str | None, token: int) -> LockStatus:
+        if lock not in held:
+            return LockStatus(lock, None, token, None)
+        return LockStatus(lock, holder or "somebody", token, math.inf)
 
     return NodeManagerStatus(
         shared.state,
-        status(Lock.LIVE, shared.live_holder or "somebody"),
-        status(Lock.BACKUP, shared.backup_holder or "somebody"),
+        status(Lock.LIVE, shared.live_holder, shared.token),
+        status(Lock.BACKUP, shared.backup_holder, shared.backup_token),
         shared.node_id,
         shared.token,
         datetime.now(UTC),

@@ -36,6 +36,8 @@ class SharedState:
     live_holder: str | None = None
     """Who had the live lock last; whether it is held says the lock itself."""
     backup_holder: str | None = None
+    backup_token: int = 0
+    """Counts how often the backup lock was taken."""
 
 
 def encode(shared: SharedState) -> bytes:
@@ -100,8 +102,28 @@ class ServerLock:
             changes = {"token": max(shared.token, above) + 1, "live_holder": holder_id}
             return self._write(shared, changes).token
 
-    def try_acquire(self, lock: Lock) -> bool:
-        """Take a lock if nobody has it."""
+    def try_acquire(self, lock: Lock, holder_id: str, *, if_token: int | None = None) -> bool:
+        """Take a lock if nobody has it, and write down who has it now.
+
+        Both at once: nobody reads a lock that is held under the name of whoever had it before.
+        With ``if_token`` only while that is the newest fencing token.
+        """
+        with self._exclusively():
+            shared = self._read()
+            if if_token not in (None, shared.token) or not self._try_flock(lock):
+                return False
+            try:
+                if lock is Lock.LIVE:
+                    self._write(shared, {"live_holder": holder_id})
+                else:
+                    taken = {"backup_holder": holder_id, "backup_token": shared.backup_token + 1}
+                    self._write(shared, taken)
+            except BaseException:
+                self.release(lock)
+                raise
+        return True
+
+    def _try_flock(self, lock: Lock) -> bool:
         path = self._lock_paths[lock]
         with _unavailable(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
@@ -119,11 +141,16 @@ class ServerLock:
             self._held.discard(lock)
             os.close(self._descriptors.pop(lock))
 
+    def read_held(self) -> tuple[SharedState, frozenset[Lock]]:
+        """Return the shared state and which locks are held, as they are at one moment."""
+        with self._exclusively():
+            return self._read(), frozenset(filter(self.is_held_by_somebody, Lock))
+
     def is_held_by_somebody(self, lock: Lock) -> bool:
         """Return whether any process, this one included, has the lock."""
         if lock in self._held:
             return True
-        if not self.try_acquire(lock):
+        if not self._try_flock(lock):
             return True
         self.release(lock)
         return False

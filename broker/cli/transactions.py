@@ -175,9 +175,9 @@ def _on_tables(
 def _on_files(store: FileStoreSettings, post: Post, failed: OnFailure) -> Iterator[MessageJournal]:
     check_started(store)
     with contextlib.closing(ServerLock(store.journal_directory)) as lock:
-        if not lock.try_acquire(Lock.LIVE):
-            raise JournalInUse(_BUSY)
         holder = new_holder_id(_HOLDER, crash_detection=False)
+        if not lock.try_acquire(Lock.LIVE, holder):
+            raise JournalInUse(_BUSY)
         token = lock.next_token(holder, files.read_fence(store).token)
         journal = open_file_journal(
             store, token=token, still_valid=lambda: True, post=post, on_failure=failed

@@ -130,7 +130,7 @@ def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml:
     """While a node holds the live lock nothing is resolved."""
     if isinstance(store, FileJournalStore):
         lock = ServerLock(store.settings.journal_directory)
-        assert lock.try_acquire(Lock.LIVE)
+        assert lock.try_acquire(Lock.LIVE, "node")
     else:
         assert isinstance(store, SqlJournalStore)
         locks = SqlNodeManagerStore(store.database, store.settings, store.database.engine)

@@ -125,6 +125,38 @@ def test_a_live_node_asks_for_its_place_and_gets_it(make: Make) -> None:
     assert third.still_waits(), "a lock that a live node is about to take is left to it"
 
 
+def test_the_log_of_a_failback_names_who_holds_which_lock(make: Make) -> None:
+    """A node that handed over reads the other's name, and a backup lock has tokens of its own."""
+    events: list[Event] = []
+    backup, live = make("b", listener=events.append), make("a")
+    live.start_live_node().activation_complete()
+    waiting = Waiting(backup).wait_next()
+    live.crash_live_server()
+    waiting.wait_live().activation_complete()
+    backup.release_backup()
+    back = make("a")
+    thread = threading.Thread(target=back.start_live_node, daemon=True)
+    thread.start()
+    wait_until(backup.is_awaiting_failback, what="failback is asked for")
+    backup.crash_live_server()
+    wait_until(lambda: back.status().live.is_held, what="the place is taken back")
+    assert back.status().live.holder_id == back.holder_id
+    thread.join(10)
+    Waiting(make("c", listener=events.append)).wait_next()
+    said = [event.message for event in events]
+    assert [line for line in said if "backup" in line] == [
+        "waiting to become backup node",
+        "got backup lock under token 1",
+        "backup server started, waiting for the live node to fail",
+        f"backup announced; live is {live.holder_id}",
+        "backup lock released, token 1",
+        "waiting to become backup node",
+        "got backup lock under token 2",
+        "backup server started, waiting for the live node to fail",
+        f"backup announced; live is {back.holder_id}",
+    ]
+
+
 def test_a_live_node_on_its_way_that_died_is_not_waited_for(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
