@@ -42,13 +42,14 @@ from journal.file.format import (
 from journal.file.index import BindingIndex, MessageIndex, Position
 from journal.file.recovery import (
     COMPACTED,
-    CONTROL,
     UNFINISHED,
     Control,
     FoundFile,
     Listing,
+    control_path,
     publish_outputs,
     retire_replaced,
+    under_way,
     write_control,
 )
 from journal.file.writing import Opener, OpenFile
@@ -246,7 +247,7 @@ class JournalFiles:
             while True:
                 header = self._next_header()
                 path = self.directory / self.kind.file_name(header.file_id)
-                unfinished = path.with_name(path.name + UNFINISHED)
+                unfinished = under_way(path, self._generation, UNFINISHED)
                 disk.create(unfinished, size, encode_header(header))
                 if disk.rename_if_free(unfinished, path):
                     disk.sync_directory(self.directory)
@@ -307,7 +308,7 @@ class JournalFiles:
         if not closed.is_own or not is_usual or 0 <= limit <= len(self._free):
             disk.remove(closed.path)
             return None
-        unfinished = closed.path.with_name(closed.path.name + UNFINISHED)
+        unfinished = under_way(closed.path, self._generation, UNFINISHED)
         disk.rename(closed.path, unfinished)
         return unfinished
 
@@ -371,7 +372,7 @@ class JournalFiles:
                         outputs.append(output.finish(order))
                     header = self._next_header()
                     size = HEADER_BYTES + RECORD_BYTES + len(payload)
-                    path = self.directory / (self.kind.file_name(header.file_id) + COMPACTED)
+                    path = self.directory / self.kind.file_name(header.file_id)
                     output = _Output(path, header, max(size, self._settings.journal_file_size))
                 output.add(position, record, payload)
             if output is not None:
@@ -394,8 +395,9 @@ class JournalFiles:
     ) -> None:
         new_ids = [closed.header.file_id for closed, _ in outputs]
         old_ids = [closed.header.file_id for closed in old]
-        name = f"{self.kind.prefix}-{max(new_ids, default=max(old_ids))}{CONTROL}"
-        control = Control(self.directory / name, self._generation, new_ids, old_ids)
+        newest = max(new_ids, default=max(old_ids))
+        path = control_path(self.directory, self.kind, self._generation, newest)
+        control = Control(path, self._generation, new_ids, old_ids)
         with io_errors(f"compact {self.directory}"):
             self._fence.check()
             write_control(control.path, control)
@@ -460,8 +462,9 @@ class _Output:
         self._path = path
         self._header = header
         self._size = size
-        disk.create(path, 0, encode_header(header))
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        unfinished = under_way(path, header.generation, COMPACTED)
+        disk.create(unfinished, 0, encode_header(header))
+        self._descriptor = os.open(unfinished, os.O_RDWR | os.O_CLOEXEC)
         self._written = self._end = HEADER_BYTES
         self._parts: list[bytes] = []
         self._positions: list[Position] = []
@@ -488,9 +491,8 @@ class _Output:
             disk.seal(self._descriptor, encode_seal(Seal(self._end, order)))
         finally:
             os.close(self._descriptor)
-        path = self._path.with_name(self._path.name.removesuffix(COMPACTED))
         # What it holds, not how large it could be: so much is what the next compaction saves.
-        closed = _Closed(path, self._header, self._end, is_own=True, order=order)
+        closed = _Closed(self._path, self._header, self._end, is_own=True, order=order)
         return closed, self._positions
 
     def _flush(self) -> None:

@@ -50,6 +50,15 @@ COMPACTED: Final = ".cmp"
 CONTROL: Final = ".ctr"
 
 
+def under_way(path: Path, generation: int, suffix: str) -> Path:
+    """Return what a file is called before it is ``path``.
+
+    Each generation has names of its own: a stopped process that goes on with a step meets neither
+    the files of its successor's steps nor their names.
+    """
+    return path.with_name(f"{path.name}.{generation}{suffix}")
+
+
 @dataclass
 class FoundFile:
     """A journal file and what its header says."""
@@ -99,6 +108,15 @@ class Control:
     new: list[int]
     old: list[int]
 
+    def unfinished(self, path: Path) -> Path:
+        """Return what a compacted file is called before it is ``path``."""
+        return under_way(path, self.generation, COMPACTED)
+
+
+def control_path(directory: Path, kind: Kind, generation: int, file_id: int) -> Path:
+    """Return where a compaction is published; ``file_id`` tells it from others."""
+    return under_way(directory / f"{kind.prefix}-{file_id}", generation, CONTROL)
+
 
 def write_control(path: Path, control: Control) -> None:
     """Publish a compaction: from here on it is carried out, whoever does it. Raises OSError."""
@@ -124,7 +142,7 @@ def publish_outputs(directory: Path, kind: Kind, control: Control) -> None:
     """Give the compacted files their names; raises OSError."""
     for file_id in control.new:
         path = directory / kind.file_name(file_id)
-        unfinished = path.with_name(path.name + COMPACTED)
+        unfinished = control.unfinished(path)
         if unfinished.exists():
             disk.rename(unfinished, path)
     disk.sync_directory(directory)
@@ -155,9 +173,10 @@ def list_files(directory: Path, kind: Kind, complete: int) -> Listing:
     """Look at every file of one instance; changes nothing. Raises JournalIOError."""
     listing = Listing()
     pattern = re.compile(
-        rf"{re.escape(kind.prefix)}-([0-9]+)\.{kind.extension}(?:{re.escape(COMPACTED)})?"
+        rf"{re.escape(kind.prefix)}-([0-9]+)\.{kind.extension}"
+        rf"(?:\.[0-9]+{re.escape(COMPACTED)})?"
     )
-    replaced, published = _under_way(directory, kind, complete)
+    replaced, published = _published(directory, kind, complete)
     with io_errors(f"list {directory}"):
         names = sorted(path.name for path in directory.glob(f"{kind.prefix}-*"))
     for name in names:
@@ -167,7 +186,7 @@ def list_files(directory: Path, kind: Kind, complete: int) -> Listing:
             listing.highest_id = max(listing.highest_id, int(matched[1]))
         if (
             matched is None
-            or (name.endswith(COMPACTED) and int(matched[1]) not in published)
+            or (name.endswith(COMPACTED) and path not in published)
             or int(matched[1]) in replaced
         ):
             listing.leftovers.append(path)
@@ -183,14 +202,17 @@ def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:
     return found.seal is None, order, found.header.generation, found.file_id
 
 
-def _under_way(directory: Path, kind: Kind, complete: int) -> tuple[set[int], set[int]]:
+def _published(directory: Path, kind: Kind, complete: int) -> tuple[set[int], set[Path]]:
+    """Return which files a compaction replaces, and those that are still to be renamed."""
     replaced: set[int] = set()
-    published: set[int] = set()
+    published: set[Path] = set()
     for path in directory.glob(f"{kind.prefix}-*{CONTROL}"):
         control = read_control(path)
         if control.generation == complete:
             replaced.update(control.old)
-            published.update(control.new)
+            published.update(
+                control.unfinished(directory / kind.file_name(file_id)) for file_id in control.new
+            )
     return replaced, published
 
 

@@ -19,6 +19,7 @@ from journal.unit import AppendedMessage, AppendedUnit, MessageLocation, expand
 from tests.journal.support import QUEUE, payload
 
 FILE_SIZE = 8 * 1024
+BODY = "x" * 700
 
 
 def file_settings(directory: Path, **given: object) -> FileStoreSettings:
@@ -129,3 +130,56 @@ class DirectJournal:
 def stored(s: FileStoreSettings) -> list[int]:
     """Return the seqs that whoever opens the journal now would find."""
     return sorted(p.seq for p, _ in inspect(s).messages.rows())
+
+
+class Client:
+    """Remembers what it was told, as an honest sender and consumer would."""
+
+    def __init__(self) -> None:
+        self.confirmed: set[int] = set()
+        self.deleted: set[int] = set()
+        self.unsure: set[int] = set()
+        """In flight when the journal stopped: may be stored, and may be deleted."""
+
+    def add(self, journal: DirectJournal, count: int) -> None:
+        """Store messages; they count once the call has returned."""
+        coming = set(range(journal.seq + 1, journal.seq + count + 1))
+        self.unsure |= coming
+        journal.add(*[BODY] * count)
+        self.unsure -= coming
+        self.confirmed |= coming
+
+    def delete(self, journal: DirectJournal, seqs: list[int]) -> None:
+        """Delete messages; likewise."""
+        self.unsure |= set(seqs)
+        journal.delete(*seqs)
+        self.unsure -= set(seqs)
+        self.confirmed -= set(seqs)
+        self.deleted |= set(seqs)
+
+    @property
+    def known(self) -> set[int]:
+        """Everything it ever sent."""
+        return self.confirmed | self.deleted | self.unsure
+
+    def check(self, found: list[int]) -> None:
+        """Fail if anything that was confirmed is missing, or what was deleted is back."""
+        assert self.confirmed - self.unsure <= set(found)
+        assert not self.deleted & set(found)
+        assert set(found) <= self.confirmed | self.unsure
+
+
+def rolling(journal: DirectJournal, client: Client) -> None:
+    """Fill files, delete most, use files again, compact, and go on."""
+    for _ in range(6):
+        client.add(journal, 7)
+    journal.keeper.keep()
+    client.delete(journal, sorted(client.confirmed)[:14])
+    journal.keeper.keep()
+    for _ in range(4):
+        client.add(journal, 7)
+    client.delete(journal, [seq for seq in sorted(client.confirmed) if seq % 5])
+    journal.keeper.keep()
+    client.add(journal, 7)
+    client.delete(journal, sorted(client.confirmed)[::2])
+    journal.keeper.keep()

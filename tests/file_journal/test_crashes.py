@@ -7,15 +7,15 @@ import pytest
 from config.settings import JournalType
 from journal import MessageLocation, Unit
 from tests.file_journal.support import (
+    Client,
     DirectJournal,
     SimulatedCrash,
     crash_at,
     file_settings,
+    rolling,
     stored,
 )
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
-
-BODY = "x" * 700
 
 
 @pytest.fixture(autouse=True)
@@ -23,54 +23,6 @@ def _no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync nothing: what dies here is the process, and the system keeps its writes."""
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setattr("os.fdatasync", lambda _: None)
-
-
-class Client:
-    """Remembers what it was told, as an honest sender and consumer would."""
-
-    def __init__(self) -> None:
-        self.confirmed: set[int] = set()
-        self.deleted: set[int] = set()
-        self.unsure: set[int] = set()
-        """In flight when the journal stopped: may be stored, and may be deleted."""
-
-    def add(self, journal: DirectJournal, count: int) -> None:
-        """Store messages; they count once the call has returned."""
-        coming = set(range(journal.seq + 1, journal.seq + count + 1))
-        self.unsure |= coming
-        journal.add(*[BODY] * count)
-        self.unsure -= coming
-        self.confirmed |= coming
-
-    def delete(self, journal: DirectJournal, seqs: list[int]) -> None:
-        """Delete messages; likewise."""
-        self.unsure |= set(seqs)
-        journal.delete(*seqs)
-        self.unsure -= set(seqs)
-        self.confirmed -= set(seqs)
-        self.deleted |= set(seqs)
-
-    def check(self, found: list[int]) -> None:
-        """Fail if anything that was confirmed is missing, or what was deleted is back."""
-        assert self.confirmed - self.unsure <= set(found)
-        assert not self.deleted & set(found)
-        assert set(found) <= self.confirmed | self.unsure
-
-
-def rolling(journal: DirectJournal, client: Client) -> None:
-    """Fill files, delete most, use files again, compact, and go on."""
-    for _ in range(6):
-        client.add(journal, 7)
-    journal.keeper.keep()
-    client.delete(journal, sorted(client.confirmed)[:14])
-    journal.keeper.keep()
-    for _ in range(4):
-        client.add(journal, 7)
-    client.delete(journal, [seq for seq in sorted(client.confirmed) if seq % 5])
-    journal.keeper.keep()
-    client.add(journal, 7)
-    client.delete(journal, sorted(client.confirmed)[::2])
-    journal.keeper.keep()
 
 
 def test_the_work_that_is_interrupted_covers_every_step(
