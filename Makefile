@@ -49,7 +49,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 	$(BIN)/orthia demo
 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
 
 lint: setup-test ## Ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -31,6 +31,13 @@ EVERY_DBMS = [*_PROCESSES, "sqlite"]
 Servers = Callable[[str], ServerProcess]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep all that needs the one Spark session in one process."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def templates() -> Iterator[Servers]:
     """Give the data directory of each DBMS, made once and copied for each server."""

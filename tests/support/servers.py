@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -461,13 +461,25 @@ def _new_name() -> str:
     return f"t{os.getpid()}_{next(_database_numbers)}"
 
 
+def _own_ports() -> Iterator[int]:
+    """Return ports that no other process of this test run looks at, round and round."""
+    first, last = 20_000, 31_000
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(first + number, last, count)
+    begin = random.randrange(len(own))
+    return itertools.cycle([*own[begin:], *own[:begin]])
+
+
+_ports = _own_ports()
+
+
 def free_port() -> int:
     """Return a port nobody listens on, outside of the range outgoing connections take theirs from.
 
     A server that is down must find its port free when it comes back.
     """
-    while True:
-        port = random.randint(20_000, 31_000)
+    for port in _ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -475,3 +487,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+    raise AssertionError("the ports never end")
