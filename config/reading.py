@@ -24,6 +24,7 @@ from config.settings import (
     LeaseDatabaseLockerSettings,
     LockerSettings,
     QueueSettings,
+    RetentionSettings,
     Role,
     RoutingType,
     SecuritySetting,
@@ -93,6 +94,7 @@ class Reader:
         given = self._values_of(node, path)
         self._read_data_source(node, path, given)
         given["locker"] = self.locker(path)
+        given["journal_retention"] = self._retention(f"{path}/journal-retention")
         if "jdbc_user" in given:
             with self._problems.noting(self.locate(f"{path}/jdbc-user"), "jdbc-user"):
                 given["jdbc_user"] = self._values.plain(given["jdbc_user"])
@@ -129,6 +131,18 @@ class Reader:
         if kind == "custom-locker":
             given["properties"] = {str(one.get("key")): str(one.get("value")) for one in node}
         return LOCKERS[kind](**given)
+
+    def _retention(self, path: str) -> RetentionSettings | None:
+        node = self._section(path)
+        if node is None:
+            return None
+        given: dict[str, Any] = {}
+        for attribute in find(path).attributes.values():
+            text = node.get(attribute.name)
+            if text is not None:
+                with self._noting(node):
+                    given[attribute.name] = self._values.read(attribute.kind.name, text.strip())
+        return RetentionSettings(**given) if "period" in given else None
 
     def ha_policy(self) -> HaPolicy:
         """Return ``ha-policy``; a problem if it is a kind that Orthia does not have."""

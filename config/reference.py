@@ -29,6 +29,7 @@ from config.settings import (
     HaPolicy,
     HealthSettings,
     QueueSettings,
+    RetentionSettings,
     Settings,
     StompLimits,
 )
@@ -45,6 +46,7 @@ _HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
     _QUEUE: (QueueSettings,),
     "core/address-settings/address-setting": (ResolvedAddressSettings,),
     **{f"core/store/database-store/locker/{name}": (one,) for name, one in LOCKERS.items()},
+    "core/store/database-store/journal-retention": (RetentionSettings,),
     "core/health": (HealthSettings,),
     "core/stomp-limits": (StompLimits,),
 }

@@ -33,6 +33,9 @@ MINIMUM_QUERY_TIMEOUT: Final = 100
 MINIMUM_FILE_SIZE: Final = 65_536
 """Bytes: below this a journal is mostly headers and files."""
 
+MAXIMUM_RETENTION: Final = 36_500 * 86_400
+"""Seconds: a hundred years, within what every database can count back."""
+
 _STORE: Final = "core/store/database-store"
 _TABLES: Final = (
     "bindings-table-name",
@@ -154,6 +157,7 @@ def _table_names(settings: Settings) -> Iterator[Violation]:
     names["node-manager-store-table-name (its _VERSION table)"] = (
         f"{store.node_manager_store_table_name}_VERSION"
     )
+    names["message-table-name (its _HISTORY table)"] = store.message_history_table_name
     for (first, first_name), (second, second_name) in combinations(names.items(), 2):
         # PostgreSQL folds the case of names, and SQLite and MySQL may ignore it.
         if first_name.lower() == second_name.lower():
@@ -190,6 +194,18 @@ def _locker(settings: Settings) -> Iterator[Violation]:
     path = f"core/store/{'database' if database else 'file'}-store/locker"
     for attribute, text in locker_problems(settings.store, settings.ha_policy.role):
         yield Violation(path, f"{attribute} {text}")
+
+
+def _retention(settings: Settings) -> Iterator[Violation]:
+    store = settings.store
+    if not isinstance(store, DatabaseStoreSettings) or store.journal_retention is None:
+        return
+    seconds = store.journal_retention.seconds
+    if not 0 < seconds <= MAXIMUM_RETENTION:
+        yield Violation(
+            f"{_STORE}/journal-retention",
+            f"keeps messages for {seconds} s; expected 1 s to {MAXIMUM_RETENTION // 86_400} days",
+        )
 
 
 def _io_errors(settings: Settings) -> Iterator[Violation]:
@@ -341,6 +357,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _table_names,
     _file_store,
     _locker,
+    _retention,
     _io_errors,
     _persistence,
     _acceptors,

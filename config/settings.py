@@ -70,6 +70,33 @@ class CustomLockerSettings(LockerSettings):
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+class RetentionUnit(Enum):
+    """What a retention's period counts; Artemis' names, those of Java's TimeUnit."""
+
+    DAYS = "DAYS"
+    HOURS = "HOURS"
+    MINUTES = "MINUTES"
+    SECONDS = "SECONDS"
+
+    @property
+    def seconds(self) -> int:
+        """How long one is."""
+        return {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1}[self.value]
+
+
+@dataclass(frozen=True)
+class RetentionSettings:
+    """``journal-retention``: how long a message that left its queue is kept in the history."""
+
+    period: int
+    unit: RetentionUnit = RetentionUnit.DAYS
+
+    @property
+    def seconds(self) -> int:
+        """The period in seconds."""
+        return self.period * self.unit.seconds
+
+
 @dataclass(frozen=True)
 class DatabaseStoreSettings:
     """``store/database-store``: the database the pair shares, its tables and its timers."""
@@ -97,6 +124,13 @@ class DatabaseStoreSettings:
     """Orthia's own: replace a live node whose process is gone before its lease has run out."""
     locker: LockerSettings | None = None
     """Orthia's own; see ``config.lockers.with_locker``."""
+    journal_retention: RetentionSettings | None = None
+    """Orthia's own, after Artemis' ``journal-retention-directory``; None keeps nothing."""
+
+    @property
+    def message_history_table_name(self) -> str:
+        """Where ``journal_retention`` keeps the messages that left their queue."""
+        return f"{self.message_table_name}_HISTORY"
 
 
 class JournalType(Enum):

@@ -1,9 +1,11 @@
 """What one transaction of the writer holds."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from journal.api import BatchReport
+from journal.records import RemovalReason
 from journal.unit import Appended, AppendedMessage, Body, Row
 
 
@@ -37,6 +39,7 @@ class Batch:
         "items",
         "messages",
         "payload_bytes",
+        "reasons",
         "rows",
         "size",
         "unbound",
@@ -48,6 +51,8 @@ class Batch:
         """Messages of one queue, the bulk of it; the rows of all others are in ``rows``."""
         self.rows: list[Row] = []
         self.deletes: list[int] = []
+        self.reasons: dict[int, RemovalReason] = {}
+        """By seq, of deletes that are no acknowledgements."""
         self.bodies: set[Body] = set()
         self.binding_rows: list[Row] = []
         self.unbound: list[int] = []
@@ -66,6 +71,7 @@ class Batch:
             return
         self.rows += item.rows
         self.deletes += item.deletes
+        self.reasons.update(item.reasons)
         self.bodies.update(item.bodies)
         self.binding_rows += item.binding_rows
         self.unbound += item.unbound
@@ -82,6 +88,14 @@ class Batch:
     def only_messages(self) -> bool:
         """True if it inserts messages of one queue each and does nothing else."""
         return len(self.items) == len(self.messages)
+
+    def deletes_by_reason(self) -> Iterator[tuple[RemovalReason, list[int]]]:
+        """Yield each reason there is with the rows that are deleted for it."""
+        grouped: dict[RemovalReason, list[int]] = {}
+        for seq in self.deletes:
+            reason = self.reasons.get(seq, RemovalReason.ACKNOWLEDGED)
+            grouped.setdefault(reason, []).append(seq)
+        yield from grouped.items()
 
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.

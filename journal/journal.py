@@ -19,6 +19,7 @@ from journal.mysql import MysqlStore
 from journal.postgresql import PostgresqlStore
 from journal.reader import Reader, WindowQueries, Windows
 from journal.recovery import Recovered, recover
+from journal.retention import Pruner
 from journal.sqlite import SqliteStore
 from journal.store import BatchStore, TableNames
 from journal.unit import Done, MessageLocation, Unit
@@ -45,7 +46,9 @@ class Journal(MessageJournal):
         post: Callable[[Callable[[], None]], None],
         on_failure: Callable[[OrthiaError], None],
         limits: JournalLimits,
+        pruner: Pruner | None = None,
     ) -> None:
+        self._pruner = pruner
         self.bindings = recovered.bindings
         self.recovery_horizon = recovered.horizon
         self.max_record_bytes = store.max_record_bytes
@@ -105,6 +108,9 @@ class Journal(MessageJournal):
             post=post,
             on_failure=on_failure,
             limits=limits,
+            pruner=None
+            if s.journal_retention is None
+            else Pruner(database.engine, s, database.dialect, token=token),
         )
         journal.start()
         return journal
@@ -179,6 +185,8 @@ class Journal(MessageJournal):
             if self._refusal is None:
                 self._refusal = "the journal is closed"
             self._reader.close()
+            if self._pruner is not None:
+                self._pruner.stop()
             if drain:
                 self._writer.finish()
                 self._writer.join(self._limits.drain_timeout_ms / 1000)
@@ -187,12 +195,16 @@ class Journal(MessageJournal):
                 self._writer.abandon()
                 self._writer.join(self._limits.abandon_timeout_ms / 1000)
             self._reader.join(self._limits.abandon_timeout_ms / 1000)
+            if self._pruner is not None:
+                self._pruner.join(self._limits.abandon_timeout_ms / 1000)
             return self._writer.drained
 
     def start(self) -> None:
         """Start the threads of a journal that was just made."""
         self._writer.start()
         self._reader.start()
+        if self._pruner is not None:
+            self._pruner.start()
 
     def _refuse_if_closed(self) -> None:
         if self._refusal is not None:
@@ -206,6 +218,8 @@ class Journal(MessageJournal):
         if not self._silent:
             self._silent = True
             self._refusal = f"the journal has failed: {error}"
+            if self._pruner is not None:
+                self._pruner.stop()
             self._on_failure(error)
 
 

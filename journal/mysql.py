@@ -25,7 +25,7 @@ from database import StoreUnavailable, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import BatchStore, TableNames
+from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of
 from journal.unit import Row
 
 _COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
@@ -126,6 +126,9 @@ class MysqlStore(BatchStore):
         names = self._names
         self._insert(cursor, names.messages, self._message_values(batch))
         self._insert(cursor, names.messages, self._row_values(batch.rows))
+        if names.history is not None:
+            for reason, seqs in batch.deletes_by_reason():
+                _keep(cursor, names, names.history, reason.value, seqs)
         _delete(cursor, names.messages, batch.deletes)
         if batch.bodies:
             _delete(cursor, names.messages, self._unreferenced(cursor, batch))
@@ -178,6 +181,18 @@ class MysqlStore(BatchStore):
             cursor.execute(" UNION ALL ".join(questions))
             found += [seq for (seq,) in cursor.fetchall()]
         return found
+
+
+def _keep(
+    cursor: Cursor, names: TableNames, history: str, reason: str, seqs: Sequence[int]
+) -> None:
+    for start in range(0, len(seqs), _SEQS_IN_STATEMENT):
+        listed = ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))
+        cursor.execute(
+            f"INSERT INTO {history} ({HISTORY_COLUMNS}) {history_of(names, '%s')}"
+            f" WHERE m.seq IN ({listed}) ON DUPLICATE KEY UPDATE {history}.seq = {history}.seq",
+            (reason,),
+        )
 
 
 def _delete(cursor: Cursor, table: str, seqs: Sequence[int]) -> None:

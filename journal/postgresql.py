@@ -28,8 +28,8 @@ from sqlalchemy.pool import PoolProxiedConnection
 from database import StoreUnavailable, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
-from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import BatchStore, TableNames
+from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
+from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of
 from journal.unit import AppendedMessage, Row
 
 COPY_FROM_ROWS = 24
@@ -95,7 +95,7 @@ class PostgresqlStore(BatchStore):
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
-        if _fits_one_statement(batch):
+        if _fits_one_statement(batch) and not (batch.reasons and self._names.history):
             self._store_at_once(batch)
         else:
             self._store_in_transaction(batch)
@@ -157,6 +157,9 @@ class PostgresqlStore(BatchStore):
             parts += _copy_rows(batch.rows, self._token)
             self._copy(cursor, self._names.messages, parts)
         if batch.deletes:
+            if self._names.history is not None:
+                for reason, gone in batch.deletes_by_reason():
+                    cursor.execute("EXECUTE orthia_keep(%s, %s)", (gone, reason.value))
             cursor.execute("EXECUTE orthia_delete_unfenced(%s)", (batch.deletes,))
         if batch.bodies:
             seqs, references = zip(*batch.bodies, strict=True)
@@ -224,6 +227,20 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     with_fence = f"WITH fence AS MATERIALIZED ({fence})"
     add, kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
     put = f"INSERT INTO {messages} {_COLUMNS} SELECT"
+    keep = keep_4 = keep_1 = ""
+    if names.history is not None:
+        # The parts of one statement see what was there before it: here, the rows that go.
+        into = f"INSERT INTO {names.history} ({HISTORY_COLUMNS})"
+        acknowledged = history_of(names, f"'{RemovalReason.ACKNOWLEDGED.value}'")
+        again = "ON CONFLICT (seq) DO NOTHING"
+        keep_1, keep_4 = (
+            f", kept AS ({into} {acknowledged} CROSS JOIN fence WHERE m.seq = ANY(${n}) {again})"
+            for n in (1, 4)
+        )
+        keep = (
+            f"PREPARE orthia_keep(bigint[], text) AS {into} {history_of(names, '$2')}"
+            f" WHERE m.seq = ANY($1) {again};"
+        )
     return f"""
         SET plan_cache_mode = force_generic_plan;
         PREPARE orthia_put(bigint, bigint, bytea) AS
@@ -233,12 +250,13 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
             {with_fence},
             put AS ({put} v.seq, v.seq, {add}, {kind}, v.queue_id, {token:d}, v.record
                 FROM fence, unnest($1, $2, $3) AS v(seq, queue_id, record)),
-            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($4))
+            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($4)){keep_4}
             SELECT 1 FROM fence;
         PREPARE orthia_delete(bigint[]) AS
             {with_fence},
-            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($1))
+            gone AS (DELETE FROM {messages} USING fence WHERE seq = ANY($1)){keep_1}
             SELECT 1 FROM fence;
+        {keep}
         PREPARE orthia_delete_unfenced(bigint[]) AS
             DELETE FROM {messages} WHERE seq = ANY($1);
         PREPARE orthia_delete_bodies(bigint[], bigint[]) AS

@@ -4,7 +4,7 @@
 Both keep Artemis' values, so that a person who knows its journal can read this one.
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class RecordType(IntEnum):
@@ -37,6 +37,14 @@ class UserRecordType(IntEnum):
     PREPARED_TRANSACTION = 100
     """A transaction in doubt, whole, in BINDINGS. Orthia's own: in Artemis' journal a transaction's
     records lie among the others, here its messages must not have a place in a queue yet."""
+
+
+class RemovalReason(StrEnum):
+    """Why a message left its queue, as the history table says it."""
+
+    ACKNOWLEDGED = "acknowledged"
+    EXPIRED = "expired"
+    DEAD_LETTERED = "dead-lettered"
 
 
 ID_COUNTER_SEQ = 0

@@ -40,7 +40,7 @@ def recover(
     messages = messages_table(metadata, s.message_table_name, dialect)
     bindings = bindings_table(metadata, s.bindings_table_name, dialect)
     with write_transaction(engine, "open the journal") as connection:
-        _prove_fence(connection, s, dialect, token)
+        prove_fence(connection, s, dialect, token)
         stored = connection.execute(select(bindings).order_by(bindings.c.seq)).all()
         highest = connection.execute(select(func.max(messages.c.seq))).scalar_one() or 0
         horizon = max(highest, *(max(row.seq, row.id) for row in stored), 0)
@@ -66,9 +66,10 @@ _COUNTER_ROW = {
 }
 
 
-def _prove_fence(
+def prove_fence(
     connection: Connection, s: DatabaseStoreSettings, dialect: Dialect, token: int
 ) -> None:
+    """Lock the fence against a successor until the transaction ends; raises Fenced."""
     store = sql_table(
         fold_table_name(dialect, s.node_manager_store_table_name),
         sql_column("id"),

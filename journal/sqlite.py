@@ -14,7 +14,7 @@ from database import Turnstile, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import BatchStore, TableNames
+from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of
 from journal.unit import Row
 
 _WHAT = "store a journal batch"
@@ -45,6 +45,10 @@ class SqliteStore(BatchStore):
         self._row_sql = f"INSERT INTO {names.messages} {columns} {row_values}"
         self._binding_sql = f"INSERT INTO {names.bindings} {columns} {row_values}"
         self._delete_sql = f"DELETE FROM {names.messages} WHERE seq = ?"
+        self._keep_sql = (
+            f"INSERT INTO {names.history} ({HISTORY_COLUMNS}) {history_of(names, '?')}"
+            " WHERE m.seq = ? ON CONFLICT (seq) DO NOTHING"
+        )
         self._body_sql = (
             f"DELETE FROM {names.messages} WHERE seq = ?1 AND NOT EXISTS (SELECT 1"
             f" FROM {names.messages} AS r WHERE r.seq BETWEEN ?1 + 1 AND ?1 + ?2)"
@@ -113,6 +117,9 @@ class SqliteStore(BatchStore):
         if batch.rows:
             connection.executemany(self._row_sql, map(_values, batch.rows))
         if batch.deletes:
+            if self._names.history is not None:
+                for reason, seqs in batch.deletes_by_reason():
+                    connection.executemany(self._keep_sql, [(reason.value, seq) for seq in seqs])
             connection.executemany(self._delete_sql, zip(batch.deletes, strict=True))
         if batch.bodies:
             connection.executemany(self._body_sql, batch.bodies)

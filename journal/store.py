@@ -1,5 +1,7 @@
 """How a batch reaches a database: the interface of the three hot paths, and the tables' names."""
 
+# ruff: noqa: S608  (the only text put into SQL is table names, which are validated)
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -16,6 +18,8 @@ class TableNames:
     messages: str
     bindings: str
     node_manager_store: str
+    history: str | None
+    """None without retention: nothing is kept then."""
 
     @classmethod
     def from_settings(cls, s: DatabaseStoreSettings, dialect: Dialect) -> "TableNames":
@@ -29,11 +33,29 @@ class TableNames:
             quoted(s.message_table_name),
             quoted(s.bindings_table_name),
             quoted(s.node_manager_store_table_name),
+            None if s.journal_retention is None else quoted(s.message_history_table_name),
         )
 
     def of(self, table: JournalTable) -> str:
         """Return the quoted name of ``table``."""
         return self.messages if table is JournalTable.MESSAGES else self.bindings
+
+
+HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, reason"
+"""What is written to the history; the database adds when."""
+
+
+def history_of(names: TableNames, reason: str) -> str:
+    """Return the SELECT of history rows from messages ``m`` that are about to be deleted.
+
+    Each has the payload, which for a message of several queues is the body's. A WHERE follows.
+    """
+    return (
+        "SELECT m.seq, m.id, m.queue_id, m.epoch, m.written_at,"
+        f" COALESCE(b.record, m.record), {reason}"
+        f" FROM {names.messages} AS m"
+        f" LEFT JOIN {names.messages} AS b ON b.seq = m.id AND m.id <> m.seq"
+    )
 
 
 class BatchStore(ABC):

@@ -8,6 +8,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     SmallInteger,
+    String,
     Table,
 )
 from sqlalchemy.dialects.mysql import LONGBLOB
@@ -35,6 +36,24 @@ def messages_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
 def bindings_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     """Declare BINDINGS under the configured ``name``, which is folded as ``dialect`` does."""
     return _journal_table(metadata, name, dialect)
+
+
+def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare the history under the configured ``name``: messages that left their queue."""
+    return Table(
+        fold_table_name(dialect, name),
+        metadata,
+        Column("seq", _SEQ, primary_key=True, autoincrement=False),
+        Column("id", BigInteger, nullable=False),
+        Column("queue_id", BigInteger, nullable=False),
+        Column("epoch", BigInteger, nullable=False),
+        Column("written_at", UtcTimestamp(), nullable=False),
+        Column("removed_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        Column("reason", String(16), nullable=False),
+        Column("record", _RECORD, nullable=False),
+        Index(fold_table_name(dialect, f"{name}_REMOVED"), "removed_at"),
+        mysql_engine="InnoDB",
+    )
 
 
 def _journal_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:

@@ -18,7 +18,7 @@ from journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
-from journal.records import UserRecordType
+from journal.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]
 Binding = QueueBinding | AddressBinding | PreparedTransaction
@@ -51,11 +51,13 @@ class Row(NamedTuple):
 class Unit:
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
-    __slots__ = ("bindings", "deletes", "done", "messages", "unbound")
+    __slots__ = ("bindings", "deletes", "done", "messages", "reasons", "unbound")
 
     def __init__(self, done: Done | None = None) -> None:
         self.messages: list[tuple[Sequence[int], bytes]] = []
         self.deletes: list[MessageLocation] = []
+        self.reasons: dict[int, RemovalReason] = {}
+        """By seq, of deletes that are no acknowledgements."""
         self.bindings: list[Binding] = []
         self.unbound: list[int] = []
         self.done = done
@@ -66,9 +68,13 @@ class Unit:
             raise ValueError("a message is stored for at least one queue")
         self.messages.append((queue_ids, payload))
 
-    def delete(self, location: MessageLocation) -> None:
+    def delete(
+        self, location: MessageLocation, reason: RemovalReason = RemovalReason.ACKNOWLEDGED
+    ) -> None:
         """Delete a queue's message, and its body if this was the last reference."""
         self.deletes.append(location)
+        if reason is not RemovalReason.ACKNOWLEDGED:
+            self.reasons[location.seq] = reason
 
     def add_binding(self, binding: Binding) -> None:
         """Store a queue or an address under its id, which came from ``next_id``."""
@@ -99,6 +105,7 @@ class AppendedUnit:
         "id_limit",
         "last_seq",
         "payload_bytes",
+        "reasons",
         "rows",
         "unbound",
     )
@@ -106,6 +113,8 @@ class AppendedUnit:
     def __init__(self, done: Done | None, last_seq: int) -> None:
         self.rows: list[Row] = []
         self.deletes: list[int] = []
+        self.reasons: dict[int, RemovalReason] = {}
+        """By seq, of deletes that are no acknowledgements."""
         self.bodies: list[Body] = []
         self.binding_rows: list[Row] = []
         self.unbound: list[int] = []
@@ -148,6 +157,7 @@ def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocati
         appended.payload_bytes += len(payload)
         locations += locations_of_message
     appended.add_deletes(unit.deletes)
+    appended.reasons = unit.reasons
     for binding in unit.bindings:
         row = binding_row(binding)
         appended.binding_rows.append(row)

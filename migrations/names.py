@@ -15,6 +15,7 @@ class TableNames:
     failover_log: str
     messages: str
     bindings: str
+    history: str
 
     @classmethod
     def from_settings(cls, s: DatabaseStoreSettings) -> "TableNames":
@@ -26,6 +27,7 @@ class TableNames:
             failover_log=fold_table_name(dialect, s.failover_log_table_name),
             messages=fold_table_name(dialect, s.message_table_name),
             bindings=fold_table_name(dialect, s.bindings_table_name),
+            history=fold_table_name(dialect, s.message_history_table_name),
         )
 
     @property

@@ -33,6 +33,7 @@ from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
 from journal.codec import MessageRecord, QueueBinding, encode_message
 from journal.errors import JournalClosed, RecordTooLarge
+from journal.records import RemovalReason
 from journal.unit import MessageLocation, Unit
 from journal.xa import XaTransactions
 
@@ -436,7 +437,7 @@ class Broker:
                 " (said once for each queue)",
                 queue.name,
             )
-        self._move(queue, reference, queue.settings.expiry_address, "expired")
+        self._move(queue, reference, queue.settings.expiry_address, RemovalReason.EXPIRED)
 
     def bury(self, queue: Queue, reference: MessageReference) -> None:
         """Move a message that was delivered too often to the dead-letter address, or drop it."""
@@ -447,30 +448,42 @@ class Broker:
                 reference.seq,
                 queue.name,
             )
-        self._move(queue, reference, queue.settings.dead_letter_address, "dead-lettered")
+        self._move(
+            queue, reference, queue.settings.dead_letter_address, RemovalReason.DEAD_LETTERED
+        )
 
     def _move(
-        self, queue: Queue, reference: MessageReference, target: str | None, what: str
+        self,
+        queue: Queue,
+        reference: MessageReference,
+        target: str | None,
+        reason: RemovalReason,
     ) -> None:
         if not self._running:
             return  # its row stays, and the next live node decides anew
         try:
-            self._move_to(queue, reference, target)
+            self._move_to(queue, reference, target, reason)
         except BrokerError as error:
             # Its row stays: the next live node delivers it again.
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
                 "message %d of queue %s is %s, and cannot be moved to %s: %s",
                 reference.seq,
                 queue.name,
-                what,
+                reason.value,
                 target,
                 error,
             )
 
-    def _move_to(self, queue: Queue, reference: MessageReference, target: str | None) -> None:
+    def _move_to(
+        self,
+        queue: Queue,
+        reference: MessageReference,
+        target: str | None,
+        reason: RemovalReason,
+    ) -> None:
         unit = Unit()
         if reference.location is not None:
-            unit.delete(reference.location)
+            unit.delete(reference.location, reason)
         messages: list[tuple[list[Queue], MessageRecord]] = []
         if target is not None:
             destination = self._addresses.ensure_queue(target)

@@ -29,7 +29,11 @@ def test_the_committed_reference_is_the_generated_one() -> None:
 @pytest.mark.parametrize(
     ("path", "holder", "elsewhere"),
     [
-        ("core/store/database-store", DatabaseStoreSettings, {"data_source_properties", "locker"}),
+        (
+            "core/store/database-store",
+            DatabaseStoreSettings,
+            {"data_source_properties", "journal_retention", "locker"},
+        ),
         ("core/address-settings/address-setting", AddressSettings, {"match"}),
         ("core/address-settings/address-setting", ResolvedAddressSettings, set()),
         ("core/health", HealthSettings, set()),

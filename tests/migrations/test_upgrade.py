@@ -17,7 +17,7 @@ from sqlalchemy import event, text
 import migrations
 from config.settings import DatabaseStoreSettings
 from database import Database, Dialect, PermanentStoreError, fold_table_name, write_transaction
-from journal.tables import bindings_table, messages_table
+from journal.tables import bindings_table, history_table, messages_table
 from migrations import TableNames
 from nodemanager.tables import failover_log, node_manager_store
 
@@ -34,6 +34,7 @@ def declared(s: DatabaseStoreSettings) -> sa.MetaData:
     failover_log(metadata, s.failover_log_table_name, dialect)
     messages_table(metadata, s.message_table_name, dialect)
     bindings_table(metadata, s.bindings_table_name, dialect)
+    history_table(metadata, s.message_history_table_name, dialect)
     return metadata
 
 
@@ -142,7 +143,7 @@ def test_table_names_come_from_the_configuration(
         migrations.upgrade(database, s)
         assert migrations.current(database, s) == migrations.head()
     names = sa.inspect(database.engine).get_table_names()
-    assert len(names) == 10
+    assert len(names) == 12
     assert fold_table_name(database.dialect, "Second_NODES_VERSION") in names
 
 
