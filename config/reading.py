@@ -141,8 +141,9 @@ class Reader:
             text = node.get(attribute.name)
             if text is not None:
                 with self._noting(node):
-                    given[attribute.name] = self._values.read(attribute.kind.name, text.strip())
-        return RetentionSettings(**given) if "period" in given else None
+                    value = self._values.read(attribute.kind.name, text.strip())
+                    given[snake_case(attribute.name)] = value
+        return RetentionSettings(**given)
 
     def ha_policy(self) -> HaPolicy:
         """Return ``ha-policy``; a problem if it is a kind that Orthia does not have."""

@@ -200,11 +200,27 @@ def _retention(settings: Settings) -> Iterator[Violation]:
     store = settings.store
     if not isinstance(store, DatabaseStoreSettings) or store.journal_retention is None:
         return
-    seconds = store.journal_retention.seconds
-    if not 0 < seconds <= MAXIMUM_RETENTION:
+    element = f"{_STORE}/journal-retention"
+    seconds, limit = store.journal_retention.seconds, store.journal_retention.storage_limit
+    if seconds is None and limit is None:
         yield Violation(
-            f"{_STORE}/journal-retention",
+            element, "keeps messages for ever; expected a period, a storage-limit or both"
+        )
+    if seconds is not None and not 0 < seconds <= MAXIMUM_RETENTION:
+        yield Violation(
+            element,
             f"keeps messages for {seconds} s; expected 1 s to {MAXIMUM_RETENTION // 86_400} days",
+        )
+    if limit is not None and limit < 1:
+        yield Violation(
+            element,
+            f"has a storage-limit of {limit} bytes; expected 1 or more, or no storage-limit",
+        )
+    if not settings.persistence_enabled:
+        yield Violation(
+            element,
+            "keeps messages that left the journal, and persistence-enabled is false: there is no"
+            " journal; expected one of the two",
         )
 
 

@@ -86,15 +86,20 @@ class RetentionUnit(Enum):
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """``journal-retention``: how long a message that left its queue is kept in the history."""
+    """``journal-retention``: how long a message that left its queue is kept in the history.
 
-    period: int
+    At least one of the two bounds is given.
+    """
+
+    period: int | None = None
     unit: RetentionUnit = RetentionUnit.DAYS
+    storage_limit: int | None = None
+    """Bytes the history may take; the oldest go first. None for no limit."""
 
     @property
-    def seconds(self) -> int:
-        """The period in seconds."""
-        return self.period * self.unit.seconds
+    def seconds(self) -> int | None:
+        """The period in seconds; None keeps messages of any age."""
+        return None if self.period is None else self.period * self.unit.seconds
 
 
 @dataclass(frozen=True)

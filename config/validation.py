@@ -138,6 +138,8 @@ class Validation:
             return f"lacks the attribute {attribute[1]!r}"
         if finding == "SCHEMAV_CVC_COMPLEX_TYPE_2_3":
             return "has text between its elements; expected none"
+        if finding == "SCHEMAV_CVC_COMPLEX_TYPE_2_1":
+            return "holds a text or elements; expected attributes only"
         if finding == "SCHEMAV_ELEMENT_CONTENT":
             return self._misplaced(node, element, message)
         if attribute:

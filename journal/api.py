@@ -14,6 +14,7 @@ from typing import NamedTuple
 from config.errors import OrthiaError
 from journal.codec import MessageRecord, decode_message, decode_reference
 from journal.errors import CorruptRecord
+from journal.history import HistoryTotals
 from journal.records import UserRecordType
 from journal.unit import Binding, Body, Done, MessageLocation, Unit
 
@@ -80,6 +81,11 @@ class MessageJournal(ABC):
 
         The highest sensible ``up_to_seq`` of a window: no message is then met twice.
         """
+
+    @property
+    def history_totals(self) -> HistoryTotals | None:
+        """What retention keeps, at its last look; None without retention. Any thread."""
+        return None
 
     @property
     @abstractmethod

@@ -13,6 +13,7 @@ from database import Database
 from journal.api import BatchReport, Count, MessageJournal, Window
 from journal.batch import Batch
 from journal.errors import JournalClosed
+from journal.history import HistoryTotals
 from journal.intake import Intake
 from journal.limits import JournalLimits
 from journal.mysql import MysqlStore
@@ -21,7 +22,7 @@ from journal.reader import Reader, WindowQueries, Windows
 from journal.recovery import Recovered, recover
 from journal.retention import Pruner
 from journal.sqlite import SqliteStore
-from journal.store import BatchStore, TableNames
+from journal.store import BatchStore, TableNames, fenced_engine
 from journal.unit import Done, MessageLocation, Unit
 from journal.writer import Writer
 
@@ -92,7 +93,7 @@ class Journal(MessageJournal):
         Raises Fenced, CorruptRecord, StoreError.
         """
         limits = limits or JournalLimits()
-        engine = _writer_engine(database, s)
+        engine = fenced_engine(database, s, "journal")
         try:
             recovered = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
             store = _batch_store(database, s, engine, token)
@@ -110,7 +111,7 @@ class Journal(MessageJournal):
             limits=limits,
             pruner=None
             if s.journal_retention is None
-            else Pruner(database.engine, s, database.dialect, token=token),
+            else Pruner(database, s, s.journal_retention, token=token),
         )
         journal.start()
         return journal
@@ -124,6 +125,11 @@ class Journal(MessageJournal):
     def is_full(self) -> bool:
         """See ``MessageJournal``."""
         return self._intake.is_full
+
+    @property
+    def history_totals(self) -> HistoryTotals | None:
+        """See ``MessageJournal``."""
+        return None if self._pruner is None else self._pruner.totals
 
     def next_id(self) -> int:
         """See ``MessageJournal``."""
@@ -221,19 +227,6 @@ class Journal(MessageJournal):
             if self._pruner is not None:
                 self._pruner.stop()
             self._on_failure(error)
-
-
-def _writer_engine(database: Database, s: DatabaseStoreSettings) -> Engine:
-    """Return the writer's engine, whose session cannot hold the fence for long.
-
-    A frozen node may have a transaction open; its successor's fence waits for it. A quarter of
-    the lease leaves the successor most of the time in which the frozen node is known to be gone.
-    """
-    return database.dedicated_engine(
-        "journal",
-        query_timeout_ms=s.jdbc_network_timeout,
-        idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
-    )
 
 
 def _batch_store(

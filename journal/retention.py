@@ -1,47 +1,130 @@
-"""Pruning the history: a thread of the live node deletes what is older than the retention."""
+"""Pruning the history: a thread of the live node deletes what retention no longer keeps.
+
+How much is kept is counted when the node becomes live, along an index and off every other path;
+from then on only what is new is counted. Nothing is counted by the writer: keeping a message costs
+it nothing but the row.
+"""
 
 import logging
 import threading
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from sqlalchemy import Engine, MetaData, delete, select
+from sqlalchemy import delete, select
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import StoreError, db_now, write_transaction
+from config.clock import monotonic_seconds
+from config.settings import DatabaseStoreSettings, RetentionSettings
+from database import Database, StoreError, db_now, translate_errors, write_transaction
 from journal.errors import Fenced
+from journal.history import ROW_BYTES, HistoryTotals, HistoryWalk, Kept
 from journal.recovery import prove_fence
-from journal.tables import history_table
+from journal.store import fenced_engine
 
 LOGGER = logging.getLogger("orthia.journal")
 ROWS_IN_STEP = 500
 """Rows of one transaction: short enough that neither the writer nor a successor waits for it."""
+BYTES_IN_STEP = 4 * 1024 * 1024
+"""Records of one transaction, after which it takes no other row."""
 PERIOD_SECONDS = 30.0
 """Between two looks for rows to delete."""
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.02
 """Between two steps, so that the database has time for the journal."""
+SETTLED_AFTER = timedelta(minutes=1)
+"""What was removed so long ago is counted once: no transaction is open for as long, and a clock
+that is set back by less is noticed."""
+RECOUNT_AFTER = timedelta(days=1)
+"""Everything is counted anew so often: a clock that was set back by more is mended then."""
+
+
+class KeptRow(NamedTuple):
+    """A row of the history, as pruning sees it."""
+
+    seq: int
+    removed_at: datetime
+    size: int
+
+
+class Tally:
+    """How much is kept: what is settled was counted once, the rest is counted at each look."""
+
+    def __init__(self, count: Callable[[datetime | None, datetime | None], Kept]) -> None:
+        """``count`` counts what was removed later than the first, not later than the second."""
+        self._count = count
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, so that the next refresh counts everything."""
+        self._settled = self._recent = Kept()
+        self._settled_until: datetime | None = None
+        self._counted_at: datetime | None = None
+
+    @property
+    def kept(self) -> Kept:
+        """What was kept at the last refresh, without what was pruned since."""
+        return self._settled + self._recent
+
+    def refresh(self, now: datetime) -> None:
+        """Count what is new; ``now`` is the database's."""
+        if self._counted_at is None or not timedelta() <= now - self._counted_at < RECOUNT_AFTER:
+            self.reset()
+            self._counted_at = now
+        settled_until = max(now - SETTLED_AFTER, self._settled_until or now - SETTLED_AFTER)
+        self._settled += self._count(self._settled_until, settled_until)
+        self._settled_until = settled_until
+        self._recent = self._count(settled_until, None)
+
+    def pruned(self, rows: Iterable[KeptRow]) -> None:
+        """Count these no more."""
+        for row in rows:
+            if self._settled_until is None or row.removed_at > self._settled_until:
+                self._recent -= Kept(1, row.size)
+            else:
+                self._settled -= Kept(1, row.size)
+
+
+def rows_to_prune(
+    oldest: Sequence[KeptRow], keep_from: datetime | None, excess_bytes: int
+) -> list[KeptRow]:
+    """Choose one step's rows from the ``oldest``: those before ``keep_from``, and the excess."""
+    chosen: list[KeptRow] = []
+    record_bytes = 0
+    for row in oldest:
+        too_old = keep_from is not None and row.removed_at < keep_from
+        if not (too_old or excess_bytes > 0) or record_bytes >= BYTES_IN_STEP:
+            break
+        chosen.append(row)
+        record_bytes += row.size
+        excess_bytes -= row.size + ROW_BYTES
+    return chosen
 
 
 class Pruner:
-    """Deletes the history's old rows in small fenced steps, on a thread of its own."""
+    """Deletes the history's oldest rows in small fenced steps, on a thread of its own."""
 
     def __init__(
         self,
-        engine: Engine,
+        database: Database,
         s: DatabaseStoreSettings,
-        dialect: Dialect,
+        retention: RetentionSettings,
         *,
         token: int,
         period_seconds: float = PERIOD_SECONDS,
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        self._engine = engine
+        self._engine = fenced_engine(database, s, "history")
+        self._database = database
         self._settings = s
-        self._dialect = dialect
+        self._retention = retention
         self._token = token
         self._period_seconds = period_seconds
-        self._history = history_table(MetaData(), s.message_history_table_name, dialect)
+        self._clock = clock
+        self._walk = HistoryWalk(s, database.dialect)
+        self._tally = Tally(self._count)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="journal-pruner", daemon=True)
+        self.totals: HistoryTotals | None = None
+        """What was kept at the last look; None before the first."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -56,29 +139,59 @@ class Pruner:
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
+    def count(self) -> None:
+        """Bring the count of what is kept up to date; raises StoreError."""
+        self._tally.refresh(self._database.server_now())
+        with translate_errors("look at the history"), self._engine.connect() as connection:
+            self.totals = HistoryTotals(self._tally.kept, self._walk.oldest(connection))
+
     def prune(self) -> int:
         """Delete one step's rows and return how many; raises Fenced, StoreError."""
-        retention, table = self._settings.journal_retention, self._history
-        if retention is None:
-            return 0
+        history, limit = self._walk.history, self._retention.storage_limit
+        excess = 0 if limit is None else self._tally.kept.stored_bytes - limit
+        columns = history.c
+        oldest = select(columns.seq, columns.removed_at, columns.size)
+        oldest = oldest.order_by(columns.removed_at).limit(ROWS_IN_STEP)
+        self._database.turnstile.give_way()
         with write_transaction(self._engine, "prune the history") as connection:
-            prove_fence(connection, self._settings, self._dialect, self._token)
+            prove_fence(connection, self._settings, self._database.dialect, self._token)
             now = connection.execute(select(db_now())).scalar_one()
-            old = table.c.removed_at < now - timedelta(seconds=retention.seconds)
-            step = select(table.c.seq).where(old).order_by(table.c.removed_at).limit(ROWS_IN_STEP)
-            seqs = connection.execute(step).scalars().all()
-            if seqs:
-                connection.execute(delete(table).where(table.c.seq.in_(seqs)))
-        return len(seqs)
+            rows = [KeptRow(*row) for row in connection.execute(oldest)]
+            gone = rows_to_prune(rows, self._keep_from(now), excess)
+            if gone:
+                seqs = [row.seq for row in gone]
+                connection.execute(delete(history).where(columns.seq.in_(seqs)))
+        self._tally.pruned(gone)
+        return len(gone)
+
+    def _keep_from(self, now: datetime) -> datetime | None:
+        seconds = self._retention.seconds
+        return None if seconds is None else now - timedelta(seconds=seconds)
+
+    def _count(self, after: datetime | None, up_to: datetime | None) -> Kept:
+        kept, place = Kept(), after
+        while not self._stopped.is_set():
+            with translate_errors("count the history"), self._engine.connect() as connection:
+                found, place = self._walk.step(connection, place, up_to)
+            kept += found
+            if place is None:
+                break
+        return kept
 
     def _run(self) -> None:
         pause = 0.0
+        count_again = self._clock()
         while not self._stopped.wait(pause):
+            pause = self._period_seconds
             try:
-                full = self.prune() == ROWS_IN_STEP
+                if self._clock() >= count_again:
+                    self.count()
+                    count_again = self._clock() + self._period_seconds
+                if self.prune():
+                    pause = PAUSE_SECONDS
             except Fenced:
                 return  # the successor prunes
             except StoreError as error:
                 LOGGER.warning("the history could not be pruned, trying again: %s", error)
-                full = False
-            pause = PAUSE_SECONDS if full else self._period_seconds
+                self._tally.reset()
+                count_again = self._clock()

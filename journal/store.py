@@ -5,9 +5,11 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from sqlalchemy import Engine
+
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
-from database import fold_table_name
+from database import Database, fold_table_name
 from journal.batch import Batch, JournalTable, Marker
 
 
@@ -41,7 +43,7 @@ class TableNames:
         return self.messages if table is JournalTable.MESSAGES else self.bindings
 
 
-HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, reason"
+HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, size, reason"
 """What is written to the history; the database adds when."""
 
 
@@ -52,9 +54,22 @@ def history_of(names: TableNames, reason: str) -> str:
     """
     return (
         "SELECT m.seq, m.id, m.queue_id, m.epoch, m.written_at,"
-        f" COALESCE(b.record, m.record), {reason}"
+        f" COALESCE(b.record, m.record), LENGTH(COALESCE(b.record, m.record)), {reason}"
         f" FROM {names.messages} AS m"
         f" LEFT JOIN {names.messages} AS b ON b.seq = m.id AND m.id <> m.seq"
+    )
+
+
+def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str) -> Engine:
+    """Return an engine of one connection, whose session cannot hold the fence for long.
+
+    A frozen node may have a transaction open; its successor's fence waits for it. A quarter of
+    the lease leaves the successor most of the time in which the frozen node is known to be gone.
+    """
+    return database.dedicated_engine(
+        purpose,
+        query_timeout_ms=s.jdbc_network_timeout,
+        idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
     )
 
 

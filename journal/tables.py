@@ -38,6 +38,11 @@ def bindings_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     return _journal_table(metadata, name, dialect)
 
 
+def history_index_name(table_name: str, dialect: Dialect) -> str:
+    """Return the name of the index a history is pruned and counted by, given its table's name."""
+    return fold_table_name(dialect, f"{table_name}_TIME")
+
+
 def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     """Declare the history under the configured ``name``: messages that left their queue."""
     return Table(
@@ -50,8 +55,10 @@ def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
         Column("written_at", UtcTimestamp(), nullable=False),
         Column("removed_at", UtcTimestamp(), nullable=False, server_default=db_now()),
         Column("reason", String(16), nullable=False),
+        Column("size", BigInteger, nullable=False),
         Column("record", _RECORD, nullable=False),
-        Index(fold_table_name(dialect, f"{name}_REMOVED"), "removed_at"),
+        # With the size in it, what is kept is counted without a look at any message.
+        Index(history_index_name(name, dialect), "removed_at", "size"),
         mysql_engine="InnoDB",
     )
 

@@ -19,7 +19,7 @@ _RECORD = sa.LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 def upgrade() -> None:
     """Create what is absent: a node may have been killed between the table and its index."""
     names: TableNames = context.config.attributes["names"]
-    index = names.suffixed(names.history, "REMOVED")
+    index = names.suffixed(names.history, "TIME")
     table = sa.Table(
         names.history,
         sa.MetaData(),
@@ -30,8 +30,9 @@ def upgrade() -> None:
         sa.Column("written_at", UtcTimestamp(), nullable=False),
         sa.Column("removed_at", UtcTimestamp(), nullable=False, server_default=db_now()),
         sa.Column("reason", sa.String(16), nullable=False),
+        sa.Column("size", sa.BigInteger, nullable=False),
         sa.Column("record", _RECORD, nullable=False),
-        sa.Index(index, "removed_at"),
+        sa.Index(index, "removed_at", "size"),
         mysql_engine="InnoDB",
         mysql_default_charset="utf8mb4",
     )

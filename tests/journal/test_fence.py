@@ -10,7 +10,8 @@ from config.dialects import Dialect
 from database import SQLITE_BEGIN
 from journal import Fenced, MessageLocation, Unit
 from journal.batch import Batch
-from journal.journal import Journal, _writer_engine
+from journal.journal import Journal
+from journal.store import fenced_engine
 from journal.unit import AppendedMessage, AppendedUnit
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
@@ -112,7 +113,7 @@ def test_the_fence_waits_for_a_batch_in_flight(sql_store: SqlJournalStore) -> No
 @pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
 def test_a_frozen_nodes_transaction_does_not_hold_the_fence(sql_store: SqlJournalStore) -> None:
     """A transaction that stands still is ended by the server long before the lease is."""
-    engine = _writer_engine(sql_store.database, sql_store.settings)
+    engine = fenced_engine(sql_store.database, sql_store.settings, "journal")
     with engine.connect() as frozen:
         frozen.execute(select(sql_store.fence).with_for_update(read=True))
         sql_store.advance_fence(2)

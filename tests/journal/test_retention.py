@@ -2,30 +2,45 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
 
 import pytest
-from sqlalchemy import MetaData, select, update
+from sqlalchemy import Engine, MetaData, select, update
 
 from config.settings import DatabaseStoreSettings, RetentionSettings
 from journal import Fenced, MessageJournal, MessageLocation, Unit
 from journal.batch import Batch
-from journal.journal import _batch_store, _writer_engine
+from journal.history import ROW_BYTES, Kept, history_totals
+from journal.journal import _batch_store
 from journal.records import RemovalReason
-from journal.retention import ROWS_IN_STEP, Pruner
+from journal.retention import (
+    BYTES_IN_STEP,
+    ROWS_IN_STEP,
+    KeptRow,
+    Pruner,
+    Tally,
+    rows_to_prune,
+)
+from journal.store import fenced_engine
 from journal.tables import history_table
-from journal.unit import AppendedMessage, AppendedUnit
+from journal.unit import AppendedMessage, AppendedUnit, expand
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
 
 _A, _E, _D = RemovalReason.ACKNOWLEDGED, RemovalReason.EXPIRED, RemovalReason.DEAD_LETTERED
 
 
+_NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+_WEEK = RetentionSettings(7)
+
+
 class KeepingStore(SqlJournalStore):
     """A database whose journal has retention."""
 
-    def __init__(self, s: DatabaseStoreSettings) -> None:
-        super().__init__(replace(s, journal_retention=RetentionSettings(7)))
+    def __init__(self, s: DatabaseStoreSettings, retention: RetentionSettings = _WEEK) -> None:
+        super().__init__(replace(s, journal_retention=retention))
+        self._retention = retention
         name = self.settings.message_history_table_name
         self.history = history_table(MetaData(), name, self.database.dialect)
 
@@ -35,6 +50,12 @@ class KeepingStore(SqlJournalStore):
         with self.database.engine.connect() as connection:
             found = connection.execute(select(c.seq, c.queue_id, c.reason, c.record))
             return {seq: (queue, reason, bytes(body)) for seq, queue, reason, body in found}
+
+    def removed(self) -> dict[int, datetime]:
+        """Return when each message left its queue, by seq."""
+        ask = select(self.history.c.seq, self.history.c.removed_at)
+        with self.database.engine.connect() as connection:
+            return {row.seq: row.removed_at for row in connection.execute(ask)}
 
     def age(self, days: int) -> None:
         """Make all that is kept older."""
@@ -46,14 +67,22 @@ class KeepingStore(SqlJournalStore):
 
     def pruner(self, token: int = 1) -> Pruner:
         """Return a pruner that is not started."""
-        return Pruner(self.database.engine, self.settings, self.database.dialect, token=token)
+        return Pruner(self.database, self.settings, self._retention, token=token)
+
+    def keep(self, *payloads: bytes, first: int = 1) -> None:
+        """Store messages and acknowledge them, all at one instant."""
+        seqs = range(first, first + len(payloads))
+        gone = AppendedUnit(None, seqs[-1])
+        gone.add_deletes([MessageLocation(seq) for seq in seqs])
+        stored = (AppendedMessage(*one, None) for one in zip(seqs, repeat(QUEUE), payloads))
+        self.store_batch(*stored, gone)
 
     def store_batch(self, *items: AppendedMessage | AppendedUnit, times: int = 1) -> None:
         """Store a batch as a writer does that does not know what became of it."""
         batch = Batch()
         for item in items:
             batch.add(item)
-        engine = _writer_engine(self.database, self.settings)
+        engine = fenced_engine(self.database, self.settings, "journal")
         store = _batch_store(self.database, self.settings, engine, 1)
         store.connect()
         try:
@@ -68,6 +97,15 @@ class KeepingStore(SqlJournalStore):
 def keeping(store_settings: DatabaseStoreSettings) -> Iterator[KeepingStore]:
     """Give a database with retention, on every DBMS."""
     opened = KeepingStore(store_settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def limited(store_settings: DatabaseStoreSettings) -> Iterator[KeepingStore]:
+    """Give a database that keeps a bit more than two messages of 1,000 bytes."""
+    limit = RetentionSettings(storage_limit=2 * (1_000 + ROW_BYTES) + 500)
+    opened = KeepingStore(store_settings, limit)
     yield opened
     opened.close()
 
@@ -149,26 +187,143 @@ def test_a_fenced_node_keeps_and_prunes_nothing(keeping: KeepingStore) -> None:
 
 def test_old_messages_are_pruned_in_steps(keeping: KeepingStore) -> None:
     """What is older than the period goes, a bounded number at a time; what is younger stays."""
-    seqs = range(1, ROWS_IN_STEP + 3)
-    gone = AppendedUnit(None, seqs[-1])
-    gone.add_deletes([MessageLocation(seq) for seq in seqs])
-    keeping.store_batch(*(AppendedMessage(seq, QUEUE, b"x", None) for seq in seqs), gone)
+    keeping.keep(*repeat(b"x", ROWS_IN_STEP + 2))
     keeping.age(days=6)
     assert keeping.pruner().prune() == 0
     keeping.age(days=2)
-    keep = AppendedUnit(None, 9_000)
-    keep.add_deletes([MessageLocation(9_000)])
-    keeping.store_batch(AppendedMessage(9_000, QUEUE, b"x", None), keep)
+    keeping.keep(b"x", first=9_000)
     pruner = keeping.pruner()
     assert [pruner.prune() for _ in range(3)] == [ROWS_IN_STEP, 2, 0]
     assert list(keeping.kept()) == [9_000]
 
 
-def test_the_live_node_prunes_by_itself(keeping: KeepingStore) -> None:
-    """An open journal deletes old history without being asked."""
+def test_above_the_storage_limit_the_oldest_go(limited: KeepingStore) -> None:
+    """The messages that left their queue first go, until what is left is within the limit."""
+    for first in range(1, 6):
+        limited.keep(bytes(1_000), first=first)
+    pruner = limited.pruner()
+    pruner.count()
+    assert pruner.totals is not None
+    assert pruner.totals.kept == Kept(5, 5_000)
+    assert [pruner.prune() for _ in range(2)] == [3, 0]
+    assert list(limited.kept()) == [4, 5]
+    limited.keep(bytes(1_500), first=6)
+    pruner.count()
+    assert [pruner.prune() for _ in range(2)] == [1, 0]
+    assert list(limited.kept()) == [5, 6]
+
+
+def test_the_count_of_a_long_history_is_exact(
+    keeping: KeepingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting in steps counts each message once, also where many left at one instant."""
+    monkeypatch.setattr("journal.history.COUNT_STEP_ROWS", 3)
+    for first, messages in ((1, 2), (10, 7), (20, 1), (30, 3)):
+        keeping.keep(*repeat(b"four", messages), first=first)
+    totals = history_totals(keeping.database, keeping.settings)
+    assert totals.kept == Kept(13, 52)
+    assert totals.oldest_removed_at == min(keeping.removed().values())
+
+
+def test_the_row_size_that_is_counted_is_that_of_the_body(keeping: KeepingStore) -> None:
+    """Each queue's copy of a message of several queues counts with its body."""
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    appended, places = expand(unit, 5)
+    gone = AppendedUnit(None, appended.last_seq)
+    gone.add_deletes(places)
+    keeping.store_batch(appended, gone)
+    assert history_totals(keeping.database, keeping.settings).kept == Kept(
+        2, 2 * len(payload("both"))
+    )
+
+
+def _ledger(*ages_seconds: int) -> tuple[Tally, list[datetime], list[int]]:
+    """Return a tally of messages of one byte each, when they were removed, and what it looked at.
+
+    The last counts how many messages were looked at, a look at a time.
+    """
+    removed = [_NOON - timedelta(seconds=age) for age in ages_seconds]
+    looked_at: list[int] = []
+
+    def count(after: datetime | None, up_to: datetime | None) -> Kept:
+        found = [
+            one
+            for one in removed
+            if (after is None or one > after) and (up_to is None or one <= up_to)
+        ]
+        looked_at.append(len(found))
+        return Kept(len(found), len(found))
+
+    return Tally(count), removed, looked_at
+
+
+def test_what_was_counted_once_is_not_looked_at_again() -> None:
+    """A look costs what is new, however much is kept."""
+    tally, removed, looked_at = _ledger(7200, 3600, 300, 30, 10)
+    tally.refresh(_NOON)
+    assert tally.kept.rows == 5
+    removed.append(_NOON + timedelta(seconds=20))
+    looked_at.clear()
+    tally.refresh(_NOON + timedelta(seconds=30))
+    assert tally.kept.rows == 6
+    assert sum(looked_at) == 3
+    tally.pruned([KeptRow(1, removed.pop(0), 1), KeptRow(6, removed.pop(), 1)])
+    assert tally.kept == Kept(4, 4)
+
+
+@pytest.mark.parametrize("later", [timedelta(seconds=-10), timedelta(days=1)])
+def test_everything_is_counted_anew_once_a_day_and_when_the_clock_goes_back(
+    later: timedelta,
+) -> None:
+    """Messages that a clock that was set back puts among the counted ones are found again."""
+    tally, removed, _ = _ledger(7200, 300)
+    tally.refresh(_NOON)
+    removed.append(_NOON - timedelta(minutes=30))
+    tally.refresh(_NOON + timedelta(seconds=30))
+    assert tally.kept.rows == 2
+    tally.refresh(_NOON + later)
+    assert tally.kept.rows == 3
+
+
+def test_a_step_takes_few_large_messages() -> None:
+    """A step's messages are bounded by their bytes too, one large message excepted."""
+    large = [KeptRow(seq, _NOON, BYTES_IN_STEP // 2) for seq in range(1, 6)]
+    assert rows_to_prune(large, None, 2**40) == large[:2]
+    (huge,) = [KeptRow(1, _NOON, 9 * BYTES_IN_STEP)]
+    assert rows_to_prune([huge, huge], _NOON + timedelta(1), 0) == [huge]
+
+
+def test_a_message_is_removed_when_its_batch_is_stored(keeping: KeepingStore) -> None:
+    """The time is the database's, of the removal, and not when the message was written."""
+    keeping.store_batch(AppendedMessage(5, QUEUE, b"x", None))
+    before = keeping.database.server_now()
     gone = AppendedUnit(None, 5)
     gone.add_deletes([MessageLocation(5)])
-    keeping.store_batch(AppendedMessage(5, QUEUE, b"x", None), gone)
+    keeping.store_batch(gone)
+    assert before <= keeping.removed()[5] <= keeping.database.server_now()
+
+
+def test_a_fenced_step_of_pruning_ends_within_the_lease(
+    keeping: KeepingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pruning takes its session where the writer does: none that may hold the fence for long."""
+    taken: list[str] = []
+    dedicated = keeping.database.dedicated_engine
+
+    def take(purpose: str, **limits: int) -> Engine:
+        assert limits["idle_in_transaction_ms"] < keeping.settings.jdbc_lock_expiration
+        taken.append(purpose)
+        return dedicated(purpose, **limits)
+
+    monkeypatch.setattr(keeping.database, "dedicated_engine", take)
+    keeping.open()
+    assert taken == ["journal", "history"]
+
+
+def test_the_live_node_prunes_by_itself(keeping: KeepingStore) -> None:
+    """An open journal deletes old history without being asked."""
+    keeping.keep(b"x")
     keeping.age(days=8)
     keeping.open()
     wait_until(lambda: keeping.kept() == {}, what="an empty history")

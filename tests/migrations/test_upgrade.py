@@ -15,6 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import event, text
 
 import migrations
+from config.names import MAXIMUM_TABLE_NAME_LENGTH
 from config.settings import DatabaseStoreSettings
 from database import Database, Dialect, PermanentStoreError, fold_table_name, write_transaction
 from journal.tables import bindings_table, history_table, messages_table
@@ -137,7 +138,7 @@ def test_table_names_come_from_the_configuration(
             store_settings,
             node_manager_store_table_name=f"{prefix}_NODES",
             failover_log_table_name=f"{prefix}_EVENTS",
-            message_table_name=f"{prefix}_JOURNAL",
+            message_table_name=f"{prefix}_JOURNAL".ljust(MAXIMUM_TABLE_NAME_LENGTH, "X"),
             bindings_table_name=f"{prefix}_BINDINGS",
         )
         migrations.upgrade(database, s)
