@@ -25,9 +25,13 @@ def store(
     files: bool = False,
     keep_alive_ms: int = KEEP_ALIVE_MS,
     lease_ms: int = EXPIRATION_MS,
+    more: str = "",
     **properties: str,
 ) -> str:
-    """Return the ``store`` of a broker.xml: messages in the database or in files."""
+    """Return the ``store`` of a broker.xml: messages in the database or in files.
+
+    ``more`` is put into a ``database-store``.
+    """
     interval_ms = lease_ms if locker == "lease" else POLL_MS
     given = {
         "lockKeepAlivePeriod": str(keep_alive_ms),
@@ -54,5 +58,6 @@ def store(
     return (
         f"<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{login}"
         f"<jdbc-lock-expiration>{EXPIRATION_MS}</jdbc-lock-expiration>"
-        f"<jdbc-network-timeout>2000</jdbc-network-timeout>{element}</database-store></store>"
+        f"<jdbc-network-timeout>2000</jdbc-network-timeout>{more}{element}"
+        "</database-store></store>"
     )
