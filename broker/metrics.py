@@ -4,7 +4,7 @@ Labelled children are made once and kept: ``labels()`` costs three times what co
 Values that somebody else knows (queue depths, the lease) are read when the metrics are asked for.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -17,6 +17,8 @@ from prometheus_client import (
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from journal.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
@@ -98,9 +100,11 @@ class NodeMetrics:
         lease_seconds_remaining: Callable[[], float | None],
         queue_depths: Callable[[], Mapping[str, int]],
         connections: Callable[[], int],
+        history: Callable[[], HistoryTotals | None],
     ) -> None:
         """Have these read whenever the metrics are asked for, on the thread that asks."""
-        self.registry.register(_Watched(lease_seconds_remaining, queue_depths, connections))
+        watched = _Watched(lease_seconds_remaining, queue_depths, connections, history)
+        self.registry.register(watched)
 
 
 class _Watched(Collector):
@@ -111,7 +115,9 @@ class _Watched(Collector):
         lease_seconds_remaining: Callable[[], float | None],
         queue_depths: Callable[[], Mapping[str, int]],
         connections: Callable[[], int],
+        history: Callable[[], HistoryTotals | None],
     ) -> None:
+        self._history = history
         self._lease_seconds_remaining = lease_seconds_remaining
         self._queue_depths = queue_depths
         self._connections = connections
@@ -137,4 +143,21 @@ class _Watched(Collector):
         yield depths
         yield GaugeMetricFamily(
             "orthia_connections", "Clients connected", value=self._connections()
+        )
+        found = self._history()
+        if found is not None:
+            yield from _history(found)
+
+
+def _history(found: HistoryTotals) -> Iterator[Metric]:
+    kept, oldest = found.kept, found.oldest_removed_at
+    yield GaugeMetricFamily("orthia_history_messages", "Messages retention keeps", value=kept.rows)
+    yield GaugeMetricFamily(
+        "orthia_history_bytes", "Bytes they take, as storage-limit counts", value=kept.stored_bytes
+    )
+    if oldest is not None:
+        yield GaugeMetricFamily(
+            "orthia_history_oldest_timestamp_seconds",
+            "When the oldest of them left its queue",
+            value=oldest.timestamp(),
         )

@@ -164,6 +164,7 @@ class BrokerNode:
             lease_seconds_remaining=self._lease_seconds_remaining,
             queue_depths=lambda: self._broker.depths() if self._broker else {},
             connections=lambda: self._server.connections if self._server else 0,
+            history=lambda: self._journal.history_totals if self._journal else None,
         )
         health = HealthServer(self._settings.health, self) if self._settings.health else None
         if health is not None:

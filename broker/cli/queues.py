@@ -6,6 +6,8 @@ from broker.cli.group import example
 from broker.cli.opening import opened
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
+from config.settings import RetentionSettings
+from journal.history import history_totals
 from journal.inspect import QueueTotals, list_queues
 
 
@@ -36,6 +38,42 @@ def list_(store: StoreOptions, *, as_json: bool) -> None:
         (_row(one) for one in found),
         right=(3, 4),
     )
+
+
+@queue.command(epilog=example("orthia queue history --config broker.xml"))
+@store_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def history(store: StoreOptions, *, as_json: bool) -> None:
+    """Show how much journal-retention keeps of what left the queues, and since when.
+
+    Bytes are counted as storage-limit counts them.
+    """
+    settings = store.resolve(instead="a file journal has no retention")
+    with opened(settings) as database:
+        found = history_totals(database, settings)
+    retention = settings.journal_retention
+    oldest = found.oldest_removed_at
+    if as_json:
+        print_json(
+            {
+                "messages": found.kept.rows,
+                "bytes": found.kept.stored_bytes,
+                "oldest_removed_at": oldest and oldest.isoformat(),
+                "period_seconds": retention and retention.seconds,
+                "storage_limit": retention and retention.storage_limit,
+            }
+        )
+        return
+    click.echo(f"messages  {found.kept.rows:,}")
+    click.echo(f"bytes     {found.kept.stored_bytes:,}{_limit(retention)}")
+    click.echo(f"oldest    {f'{oldest:%Y-%m-%d %H:%M:%S} UTC' if oldest else 'none'}")
+    if retention is None and store.config_file is not None:
+        click.echo("journal-retention is not configured: nothing is added, and nothing deleted")
+
+
+def _limit(retention: RetentionSettings | None) -> str:
+    limit = None if retention is None else retention.storage_limit
+    return "" if limit is None else f" of {limit:,}"
 
 
 def as_dict(one: QueueTotals) -> dict[str, object]:

@@ -237,7 +237,8 @@ _HINTS: Final = get_type_hints(DatabaseStoreSettings)
 _STORE_FIELDS: Final = {
     one.name: one
     for one in fields(DatabaseStoreSettings)
-    if one.name not in ("jdbc_connection_url", "locker")  # --url; of a locker only broker.xml tells
+    # --url is the first; of the others, which have attributes, only broker.xml tells.
+    if one.name not in ("jdbc_connection_url", "locker", "journal_retention")
 }
 _POLICY_FIELDS: Final = {
     one.name: one for one in fields(HaPolicy) if get_type_hints(HaPolicy)[one.name] is bool

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,6 +13,7 @@ from broker.health import HealthServer, Verdict
 from broker.metrics import NodeMetrics
 from config.errors import OrthiaError
 from config.settings import HealthSettings
+from journal.history import HistoryTotals, Kept
 
 
 class Node:
@@ -124,6 +126,7 @@ def test_metrics_show_what_the_node_measured() -> None:
         lease_seconds_remaining=lambda: 12.5,
         queue_depths=lambda: {"orders": 42},
         connections=lambda: 3,
+        history=lambda: HistoryTotals(Kept(2, 700), datetime(2026, 1, 1, tzinfo=UTC)),
     )
     lines = get("/metrics", node)[2].decode().splitlines()
     for line in (
@@ -138,6 +141,9 @@ def test_metrics_show_what_the_node_measured() -> None:
         "orthia_journal_commit_retries_total 1.0",
         'orthia_queue_messages{queue="orders"} 42.0',
         "orthia_connections 3.0",
+        "orthia_history_messages 2.0",
+        "orthia_history_bytes 1000.0",
+        "orthia_history_oldest_timestamp_seconds 1.7672256e+09",
     ):
         assert line in lines
 
@@ -146,11 +152,15 @@ def test_a_node_without_a_lease_shows_no_remaining_time() -> None:
     """A backup's lease metric is absent rather than a misleading zero."""
     node = Node()
     node.metrics.watch(
-        lease_seconds_remaining=lambda: None, queue_depths=dict, connections=lambda: 0
+        lease_seconds_remaining=lambda: None,
+        queue_depths=dict,
+        connections=lambda: 0,
+        history=lambda: None,
     )
     body = get("/metrics", node)[2]
     assert b"\north" in body
     assert b"\northia_lease_seconds_remaining " not in body
+    assert b"orthia_history" not in body
 
 
 def test_head_has_no_body() -> None:

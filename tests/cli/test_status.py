@@ -101,7 +101,9 @@ def test_an_expiry_in_words(seconds: float | None, text: str) -> None:
     assert LockStatus(Lock.LIVE, "x", 1, seconds).is_held is bool(seconds and seconds > 0)
 
 
-@pytest.mark.parametrize("command", [["status"], ["queue", "list"], ["failover-log"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["queue", "list"], ["queue", "history"], ["failover-log"]]
+)
 def test_a_missing_database_file_is_not_created(
     run: Run, tmp_path: Path, command: list[str]
 ) -> None:
@@ -112,7 +114,9 @@ def test_a_missing_database_file_is_not_created(
     assert not (tmp_path / "none.db").exists()
 
 
-@pytest.mark.parametrize("command", [["status"], ["queue", "list"], ["failover-log"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["queue", "list"], ["queue", "history"], ["failover-log"]]
+)
 def test_a_database_without_schema(run: Run, tmp_path: Path, command: list[str]) -> None:
     """A database without tables is named, with the command that makes them."""
     (tmp_path / "empty.db").touch()
@@ -122,7 +126,9 @@ def test_a_database_without_schema(run: Run, tmp_path: Path, command: list[str])
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [["status"], ["queue", "list"], ["failover-log"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["queue", "list"], ["queue", "history"], ["failover-log"]]
+)
 def test_an_unreachable_database(run: Run, command: list[str]) -> None:
     """A server that does not answer is one line and EX_UNAVAILABLE, without the password."""
     url = "postgresql://orthia:hunter2@127.0.0.1:1/orthia"

@@ -1,10 +1,13 @@
 """What leaves the queues of a real node is in the history: all of it, once, and why and when."""
 
+import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import MetaData, select
@@ -13,6 +16,7 @@ from broker.client import BrokerAddress, Connection, ServerFrame
 from config.settings import DatabaseStoreSettings, Role
 from database import Database
 from journal.codec import decode_message
+from journal.history import ROW_BYTES
 from journal.tables import history_table, messages_table
 from tests.process.clients import QUEUE, Consumer, Producer
 from tests.process.file_nodes import FileCluster, file_cluster
@@ -151,12 +155,25 @@ def history(store_settings: DatabaseStoreSettings, database: Database) -> Histor
     return History(database, store_settings)
 
 
+def told(*command: object) -> dict[str, Any]:
+    """Return what a command of the CLI prints as JSON."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "broker.cli", *map(str, command), "--json"],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    printed: dict[str, Any] = json.loads(ran.stdout)
+    return printed
+
+
 def test_each_message_that_left_is_kept_once_with_its_reason(
     nodes: FileCluster, history: History
 ) -> None:
     """Acknowledged, expired, rejected too often, in transactions, of two subscriptions."""
     started_ms = time.time_ns() // 1_000_000
-    client = Client(nodes.node(Role.LIVE, "live", policy=HANDS_OVER).start().wait_serving())
+    live = nodes.node(Role.LIVE, "live", policy=HANDS_OVER)
+    client = Client(live.start().wait_serving())
     client.send("/queue/orders", "taken", "aborted", "committed", "waits")
     client.send("/queue/offers", "late", expires=started_ms + 1)
     client.send("/queue/jobs", "poison")
@@ -199,6 +216,9 @@ def test_each_message_that_left_is_kept_once_with_its_reason(
     assert history.in_both() == []
     assert history.times_are_of(started_ms)
     client.close()
+    shown = told("queue", "history", "--config", live.config_path)
+    assert (shown["messages"], shown["period_seconds"]) == (len(expected), 3_600)
+    assert shown["bytes"] > len(expected) * ROW_BYTES
 
 
 def test_a_takeover_in_the_middle_keeps_each_message_once(
