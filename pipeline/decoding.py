@@ -20,7 +20,7 @@ from pipeline.schemas import BINDINGS, arrow_schema
 
 STORED: Final = frozenset(
     {"seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch"}
-    | {"written_at", "record", "size"}
+    | {"written_at", "record", "size", "removed_at", "reason"}
 )
 """Columns the database gives as they are."""
 

@@ -35,7 +35,17 @@ _TYPES: Final = {
     "epoch": pa.int64(),
     "written_at": TIME,
     "record": pa.binary(),
+    "removed_at": TIME,
+    "reason": pa.string(),
 }
+_OF_HISTORY: Final = {
+    "size": Column("size", pa.int64(), "m.size"),
+    "user_record_type": Column(
+        "user_record_type", pa.int16(), f"{int(UserRecordType.ADD_MESSAGE)}"
+    ),
+    "body_record": Column("body_record", pa.binary(), "NULL"),
+}
+"""What the history's rows are to those who read messages: each is one, with its body."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +108,19 @@ def select_rows(
     seqs: SeqRange,
     conditions: Sequence[Condition] = (),
     queue_ids: dict[str, list[int]] | None = None,
+    *,
+    history: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of MESSAGES; raises StoreError."""
+    """Read columns of MESSAGES, which ``history`` says is one; raises StoreError."""
     table = source.table(settings.message_table_name)
-    columns = [body_column(table) if name == "body_record" else column(name) for name in names]
+    columns = [
+        _OF_HISTORY[name]
+        if history and name in _OF_HISTORY
+        else body_column(table)
+        if name == "body_record"
+        else column(name)
+        for name in names
+    ]
     tests = [f"m.seq >= {seqs.first:d}", f"m.seq < {seqs.end:d}"]
     tests += [condition.sql(source, queue_ids or {}) for condition in conditions]
     return source.batches(columns, f"FROM {table} m WHERE {' AND '.join(tests)}")

@@ -1,10 +1,11 @@
 """``orthia.journal``: MESSAGES and BINDINGS as DataFrames.
 
-Options: ``url`` or ``config`` say where the store is, ``table`` is ``messages`` (default) or
-``bindings``, ``columns`` names what is wanted (nothing is decoded that is not), ``numPartitions``
-how many tasks read. What the database leaves out by itself is said by options too: ``minSeq`` and
-``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since`` (included) and ``until`` (not
-included) by the time a row was written, ``queue``: a name, or a JSON list of names.
+Options: ``url`` or ``config`` say where the store is, ``table`` is ``messages`` (default),
+``history`` (what journal-retention keeps) or ``bindings``, ``columns`` names what is wanted
+(nothing is decoded that is not), ``numPartitions`` how many tasks read. What the database leaves
+out by itself is said by options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each
+included), ``since`` (included) and ``until`` (not included) by the time a row was written,
+``queue``: a name, or a JSON list of names.
 
 A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
 ``maxRowsPerBatch`` bounds a micro-batch.
@@ -17,6 +18,7 @@ filters itself, to what the options let through.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -41,7 +43,7 @@ from pipeline.journal_rows import (
     queue_names,
     select_rows,
 )
-from pipeline.schemas import BINDINGS, JOURNAL, arrow_schema, subset
+from pipeline.schemas import BINDINGS, HISTORY, JOURNAL, arrow_schema, subset
 from pipeline.store import OPTIONS, StoreReference
 
 _OWN_OPTIONS: Final = frozenset({"table", "columns", "numpartitions", "maxrowsperbatch"})
@@ -55,10 +57,10 @@ class JournalSource(DataSource):
         """Check the options; raises BadOption."""
         self._store = StoreReference.from_options(options)
         self._table = options.get("table", "messages").lower()
-        if self._table not in ("messages", "bindings"):
+        if self._table not in ("messages", "history", "bindings"):
             raise BadOption(
-                f"option table: {self._table!r} is no table of a journal; expected messages or"
-                " bindings"
+                f"option table: {self._table!r} is no table of a journal; expected messages,"
+                " history or bindings"
             )
         self._columns = options.get("columns")
         self._partitions = positive(options, "numpartitions")
@@ -75,18 +77,24 @@ class JournalSource(DataSource):
         """Return the wanted columns."""
         if self._table == "bindings":
             return BINDINGS
-        return subset(JOURNAL, self._columns)
+        return subset(HISTORY if self._table == "history" else JOURNAL, self._columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
         if self._table == "bindings":
             return BindingsReader(self._store)
-        return JournalReader(self._store, schema.fieldNames(), self._partitions, self._conditions)
+        return JournalReader(
+            self._store,
+            schema.fieldNames(),
+            self._partitions,
+            self._conditions,
+            history=self._table == "history",
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a stream of messages."""
-        if self._table == "bindings":
-            raise BadOption("a stream reads messages: the option table must not be bindings")
+        if self._table != "messages":
+            raise BadOption(f"a stream reads messages: the option table must not be {self._table}")
         # Not above: a stream's reader is made of this module's parts.
         from pipeline.streams import JournalStreamReader
 
@@ -107,7 +115,7 @@ class RangePartition(InputPartition):
 
 
 class JournalReader(DataSourceReader):
-    """Reads MESSAGES in ranges of seq; holds no connection, so it can be pickled."""
+    """Reads MESSAGES, or the history, in ranges of seq; it can be pickled: it is not connected."""
 
     def __init__(
         self,
@@ -115,15 +123,18 @@ class JournalReader(DataSourceReader):
         columns: Sequence[str],
         partitions: int | None = None,
         conditions: Sequence[Condition] = (),
+        *,
+        history: bool = False,
     ) -> None:
         self._store = store
+        self._history = history
         self._columns = list(columns)
         self._wanted_partitions = partitions
         self._conditions = list(conditions)
 
     def partitions(self) -> list[InputPartition]:
         """Cut the rows there are now."""
-        settings = self._store.settings()
+        settings = self._settings()
         with open_source(settings) as source:
             ranges = plan_ranges(source, settings, self._wanted_partitions, self._conditions)
         # Spark asks for at least one; this one is empty.
@@ -133,9 +144,22 @@ class JournalReader(DataSourceReader):
         """Yield the rows of a range."""
         if not isinstance(partition, RangePartition):
             raise TypeError(f"{partition!r} is no range of this reader")
-        settings = self._store.settings()
+        settings = self._settings()
         with open_source(settings) as source:
-            yield from read_range(source, settings, self._columns, partition.seqs, self._conditions)
+            yield from read_range(
+                source,
+                settings,
+                self._columns,
+                partition.seqs,
+                self._conditions,
+                history=self._history,
+            )
+
+    def _settings(self) -> DatabaseStoreSettings:
+        found = self._store.settings()
+        if not self._history:
+            return found
+        return replace(found, message_table_name=found.message_history_table_name)
 
 
 class BindingsReader(DataSourceReader):
@@ -160,6 +184,8 @@ def read_range(
     columns: Sequence[str],
     seqs: SeqRange,
     conditions: Sequence[Condition] = (),
+    *,
+    history: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted columns of a range, decoded as far as they need to be."""
     by_name = any(condition.column == "queue" for condition in conditions)
@@ -167,8 +193,10 @@ def read_range(
     ids: dict[str, list[int]] = {}
     for queue_id, name in queues.items():
         ids.setdefault(name, []).append(queue_id)
-    decoder = Decoder(arrow_schema(subset(JOURNAL, ",".join(columns))), queues)
-    for batch in select_rows(source, settings, needed(columns), seqs, conditions, ids):
+    table = HISTORY if history else JOURNAL
+    decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues)
+    names = needed(columns)
+    for batch in select_rows(source, settings, names, seqs, conditions, ids, history=history):
         yield decoder.decode(batch)
 
 

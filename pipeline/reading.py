@@ -3,15 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
 from pipeline.errors import PipelineError
-from pipeline.schemas import BINDINGS, FAILOVER_LOG, JOURNAL, NODE_MANAGER
+from pipeline.schemas import BINDINGS, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
 from pipeline.store import StoreReference
 
 EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
 """MESSAGES as an export keeps them: with the day they were written, in UTC."""
+
+EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateType())])
+"""The history as an export keeps it: with the day messages left their queue, in UTC."""
 
 
 class Inputs(Protocol):
@@ -21,6 +25,12 @@ class Inputs(Protocol):
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
         """Return MESSAGES, or some columns of it; ``conditions`` are ``orthia.journal``'s."""
+        ...
+
+    def history(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Return what journal-retention keeps, or some columns of it."""
         ...
 
     def bindings(self) -> DataFrame:
@@ -50,8 +60,13 @@ class StoreInputs:
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
         """See ``Inputs``."""
-        chosen = {} if columns is None else {"columns": ",".join(columns)}
-        return self._read("orthia.journal", **self._partitions, **chosen, **(conditions or {}))
+        return self._journal("messages", columns, conditions)
+
+    def history(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """See ``Inputs``."""
+        return self._journal("history", columns, conditions)
 
     def bindings(self) -> DataFrame:
         """See ``Inputs``."""
@@ -64,6 +79,13 @@ class StoreInputs:
     def node_manager(self) -> DataFrame:
         """See ``Inputs``."""
         return self._read("orthia.node_manager")
+
+    def _journal(
+        self, table: str, columns: Sequence[str] | None, conditions: Mapping[str, str] | None
+    ) -> DataFrame:
+        chosen = {} if columns is None else {"columns": ",".join(columns)}
+        options = {**self._partitions, **chosen, **(conditions or {})}
+        return self._read("orthia.journal", table=table, **options)
 
     def _read(self, source: str, **options: str) -> DataFrame:
         return self._spark.read.format(source).options(**self._options, **options).load()
@@ -80,9 +102,21 @@ class ExportInputs:
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
         """See ``Inputs``; Spark pushes filters into Parquet by itself."""
-        if conditions:
-            raise PipelineError("conditions are for stores: filter the DataFrame of an export")
+        _refuse(conditions)
         found = self._read("messages", EXPORTED)
+        return found if columns is None else found.select(*columns)
+
+    def history(
+        self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """See ``Inputs``; raises PipelineError if the export was made without it."""
+        _refuse(conditions)
+        try:
+            found = self._read("history", EXPORTED_HISTORY)
+        except AnalysisException as error:
+            raise PipelineError(
+                f"{self._directory} has no history: export with --history"
+            ) from error
         return found if columns is None else found.select(*columns)
 
     def bindings(self) -> DataFrame:
@@ -100,3 +134,8 @@ class ExportInputs:
     def _read(self, name: str, schema: StructType) -> DataFrame:
         # With the schema said, a queue that is called 007 keeps its name.
         return self._spark.read.schema(schema).parquet(f"{self._directory}/{name}")
+
+
+def _refuse(conditions: Mapping[str, str] | None) -> None:
+    if conditions:
+        raise PipelineError("conditions are for stores: filter the DataFrame of an export")

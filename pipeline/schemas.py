@@ -50,6 +50,19 @@ JOURNAL: Final = StructType(
 share of a body) or ``other``; ``size`` is that of the stored record; ``corrupt`` says why a record
 cannot be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
 
+_OF_THE_TABLE: Final = ("record_type", "user_record_type", "tx_id")
+HISTORY: Final = StructType(
+    [
+        *(field for field in JOURNAL.fields if field.name not in _OF_THE_TABLE),
+        StructField("removed_at", TimestampType()),
+        StructField("reason", StringType()),
+    ]
+)
+"""What journal-retention keeps: as MESSAGES, but each row is a message of one queue, body included
+(``kind`` is ``message``). ``removed_at`` says when it left its queue, ``reason`` why:
+``acknowledged``, ``expired`` or ``dead-lettered``. ``id`` is the same for all queues' shares of a
+message."""
+
 BINDINGS: Final = StructType(
     [
         StructField("seq", LongType()),
@@ -119,6 +132,11 @@ RAW: Final = (
     "record",
 )
 """The columns of the table MESSAGES itself: reading these decodes nothing."""
+
+HISTORY_RAW: Final = (
+    *("seq", "id", "queue_id", "epoch", "written_at", "removed_at", "reason", "size", "record"),
+)
+"""The columns of the history itself."""
 
 
 def subset(schema: StructType, columns: str | None) -> StructType:

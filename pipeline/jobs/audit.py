@@ -11,6 +11,8 @@ The rules, each of which a sound Orthia keeps:
 4. No ``seq`` is above the ids that were reserved.
 5. A transaction that has rows has a row that ends it.
 6. Every queue that has messages is bound, and every record can be read.
+7. A message that left its queue is in the history, or is not: it does not wait there any more, and
+   it is kept once.
 
 Gaps are no faults: an acknowledged message's row is deleted, ids are spent on queues and on what is
 not persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them.
@@ -28,6 +30,9 @@ COLUMNS: Final = (
 )
 """What an audit reads of MESSAGES; with ``corrupt``, which decodes, records are checked too."""
 
+HISTORY_COLUMNS: Final = ("seq", "id", "queue_id", "epoch", "written_at", "removed_at")
+"""What an audit reads of the history."""
+
 FAULTS: Final = {
     "orphaned-reference": "a reference whose body is missing",
     "orphaned-body": "a body without a reference",
@@ -41,7 +46,14 @@ FAULTS: Final = {
     "corrupt-record": "a message that cannot be read",
     "corrupt-binding": "a queue or address that cannot be read",
 }
-"""Every fault by its name, and what it means."""
+"""Every fault of a journal by its name, and what it means."""
+
+HISTORY_FAULTS: Final = {
+    "kept-and-waiting": "a message of the history that is still in its queue",
+    "kept-twice": "a message that left one queue twice, as the history has it",
+    "kept-before-written": "a message that left its queue before it was written",
+}
+"""The same of a history."""
 
 _IN_TRANSACTION: Final = (13, 14, 15, 17)
 _END_OF_TRANSACTION: Final = (18, 19)
@@ -66,6 +78,32 @@ def faults(
         _duplicates(messages),
         _unfinished(messages),
         _fault(corrupt_bindings, "corrupt-binding", F.col("corrupt")),
+    )
+    return reduce(DataFrame.unionByName, found)
+
+
+def history_faults(history: DataFrame, messages: DataFrame) -> DataFrame:
+    """Return every fault of the history, in the columns of ``faults``.
+
+    ``history`` has HISTORY_COLUMNS and must have been read before ``messages`` was: a message that
+    leaves its queue in between is then in neither.
+    """
+    waiting = messages.where("kind IN ('message', 'reference')").select("seq")
+    both = history.join(waiting, "seq", "left_semi")
+    repeated = (
+        history.groupBy("id", "queue_id")
+        .agg(F.count("*").alias("rows"), F.max("seq").alias("seq"), F.max("epoch").alias("epoch"))
+        .where("rows > 1")
+    )
+    left = F.col("removed_at").cast("string")
+    found = (
+        _fault(both, "kept-and-waiting", F.format_string("it left at %s", left)),
+        _fault(repeated, "kept-twice", F.format_string("%d rows have it", "rows")),
+        _fault(
+            history.where("removed_at < written_at"),
+            "kept-before-written",
+            F.format_string("it left at %s", left),
+        ),
     )
     return reduce(DataFrame.unionByName, found)
 

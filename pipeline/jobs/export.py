@@ -10,9 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 PARTITIONED_BY: Final = ("day", "queue")
 
 
-def exported(messages: DataFrame) -> DataFrame:
-    """Return decoded messages with ``day``, by which, with the queue, the output is partitioned."""
-    return messages.withColumn("day", F.to_date("written_at"))
+def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
+    """Return decoded messages with ``day``, by which, with the queue, the output is partitioned.
+
+    ``day_of`` is ``removed_at`` for a history.
+    """
+    return messages.withColumn("day", F.to_date(day_of))
 
 
 def for_format(messages: DataFrame, name: str) -> DataFrame:

@@ -1,8 +1,8 @@
 """Copying a stopped pair's store into another database, and proving that everything arrived.
 
-MESSAGES goes through Spark, in ranges; the small tables are copied by the driver. Counts and
-checksums of every table are compared at the end. The node manager's rows, tokens included, come
-last: tokens must go on growing, or an old node's could be taken for a new one's.
+MESSAGES and the history go through Spark, in ranges; the small tables are copied by the driver.
+Counts and checksums of every table are compared at the end. The node manager's rows, tokens
+included, come last: tokens must go on growing, or an old node's could be taken for a new one's.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,13 +30,13 @@ import migrations
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
 from database import Database, DuplicateKey, translate_errors, write_transaction
-from journal.tables import bindings_table, messages_table
+from journal.tables import bindings_table, history_table, messages_table
 from nodemanager.lease import NodeManagerStatus
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import failover_log, node_manager_store
 from pipeline.errors import MigrationFailed, MigrationRefused
 from pipeline.reading import StoreInputs
-from pipeline.schemas import RAW
+from pipeline.schemas import HISTORY_RAW, RAW
 from pipeline.store import StoreReference
 
 _INSERT_ROWS: Final = 1_000
@@ -61,10 +61,41 @@ class End:
     reference: StoreReference
 
 
-def checksum(messages: DataFrame) -> DataFrame:
-    """Return one row with the number of rows of MESSAGES and a sum that depends on every bit."""
-    row = F.xxhash64(*RAW)
-    return messages.agg(
+_Declare = Callable[[MetaData, str, Dialect], Table]
+
+
+@dataclass(frozen=True)
+class Large:
+    """A table that goes through Spark."""
+
+    name: str
+    source_table: str
+    """What ``orthia.journal`` calls it."""
+    columns: tuple[str, ...]
+    declare: _Declare
+    setting: str
+
+    def read(self, spark: SparkSession, store: StoreReference, partitions: int | None) -> DataFrame:
+        """Return its rows in a store."""
+        inputs = StoreInputs(spark, store, partitions)
+        read = inputs.history if self.source_table == "history" else inputs.messages
+        return read(self.columns)
+
+    def table(self, settings: DatabaseStoreSettings, dialect: Dialect) -> Table:
+        """Declare it."""
+        return self.declare(MetaData(), getattr(settings, self.setting), dialect)
+
+
+MESSAGES: Final = Large("MESSAGES", "messages", RAW, messages_table, "message_table_name")
+HISTORY: Final = Large(
+    "MESSAGES_HISTORY", "history", HISTORY_RAW, history_table, "message_history_table_name"
+)
+
+
+def checksum(rows: DataFrame) -> DataFrame:
+    """Return one row with the number of ``rows`` and a sum that depends on every bit of them."""
+    row = F.xxhash64(*rows.columns)
+    return rows.agg(
         F.count("*").alias("rows"),
         # Whatever order rows come in, and without running over.
         F.sum(row.cast("decimal(38,0)")).alias("sum"),
@@ -72,26 +103,27 @@ def checksum(messages: DataFrame) -> DataFrame:
     )
 
 
-def inserted(messages: DataFrame, target: StoreReference) -> DataFrame:
-    """Insert rows of MESSAGES into ``target``; return how many each task inserted.
+def inserted(rows: DataFrame, target: StoreReference, large: Large = MESSAGES) -> DataFrame:
+    """Insert rows of a table into ``target``; return how many each task inserted.
 
     The one function here that does something; a task that is repeated replaces its own rows.
     """
-    return messages.select(*RAW).mapInArrow(_Inserter(target), "inserted long")
+    return rows.select(*large.columns).mapInArrow(_Inserter(target, large), "inserted long")
 
 
 class _Inserter:
     """Inserts what a task gets; pickled to the workers, so it has no connection."""
 
-    def __init__(self, target: StoreReference) -> None:
+    def __init__(self, target: StoreReference, large: Large) -> None:
         self._target = target
+        self._large = large
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settings = self._target.settings()
         database = Database.from_settings(settings)
         try:
             engine = database.dedicated_engine("migrate", query_timeout_ms=_INSERT_TIMEOUT_MS)
-            table = messages_table(MetaData(), settings.message_table_name, database.dialect)
+            table = self._large.table(settings, database.dialect)
             count = 0
             for batch in batches:
                 for start in range(0, batch.num_rows, _INSERT_ROWS):
@@ -130,16 +162,23 @@ def migrate(
     """
     with _Store(source.settings) as old, _Store(target.settings) as new:
         before = _prepare(old, new)
-        messages = StoreInputs(spark, source.reference, partitions).messages(RAW)
-        say("copying messages")
-        copies = inserted(_for_target(messages, new.database.dialect), target.reference)
-        copies.agg(F.sum("inserted")).collect()
+        for large in (MESSAGES, HISTORY):
+            say(f"copying {large.name.lower()}")
+            rows = large.read(spark, source.reference, partitions)
+            rows = _for_target(rows, new.database.dialect)
+            inserted(rows, target.reference, large).agg(F.sum("inserted")).collect()
         say("copying bindings and failover log")
         for table in _SMALL:
             old.copy(new, table)
         say("comparing both stores")
-        arrived = StoreInputs(spark, target.reference, partitions).messages(RAW)
-        checked = [_compare_messages(messages, arrived)]
+        checked = [
+            _compare(
+                large.name,
+                large.read(spark, source.reference, partitions),
+                large.read(spark, target.reference, partitions),
+            )
+            for large in (MESSAGES, HISTORY)
+        ]
         checked += [old.compare(new, table) for table in _SMALL]
         if not _is_untouched(before, old.status()):
             raise MigrationFailed(
@@ -178,17 +217,14 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
     return before
 
 
-def _compare_messages(sent: DataFrame, arrived: DataFrame) -> Checked:
+def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> Checked:
     (old,), (new,) = checksum(sent).collect(), checksum(arrived).collect()
     if old != new:
         raise MigrationFailed(
-            f"MESSAGES differs: {old['rows']} rows with checksum {old['sum']} were sent,"
+            f"{name} differs: {old['rows']} rows with checksum {old['sum']} were sent,"
             f" {new['rows']} with {new['sum']} arrived; empty the new database and begin again"
         )
-    return Checked("MESSAGES", old["rows"], f"{(old['xor'] or 0) & (2**64 - 1):016x}")
-
-
-_Declare = Callable[[MetaData, str, Dialect], Table]
+    return Checked(name, old["rows"], f"{(old['xor'] or 0) & (2**64 - 1):016x}")
 
 
 @dataclass(frozen=True)
@@ -236,7 +272,7 @@ class _Store:
         """Return how many rows each table has."""
         dialect = self.database.dialect
         tables = {small.name: self.table(small) for small in _SMALL}
-        tables["MESSAGES"] = messages_table(MetaData(), self.settings.message_table_name, dialect)
+        tables |= {one.name: one.table(self.settings, dialect) for one in (MESSAGES, HISTORY)}
         with translate_errors("count rows"), self.database.engine.connect() as connection:
             return {
                 name: connection.execute(select(func.count()).select_from(table)).scalar_one()

@@ -11,6 +11,9 @@ COLUMNS: Final = (
 )
 """What a replay reads of MESSAGES."""
 
+HISTORY_COLUMNS: Final = (*COLUMNS, "removed_at", "reason")
+"""What a replay reads of the history."""
+
 _ORIGINAL_ADDRESS: Final = "_AMQ_ORIG_ADDRESS"
 _NOT_SENT: Final = ("expires", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE")
 """Headers of the first sending that would be wrong in the second."""
@@ -39,6 +42,11 @@ def selected(messages: DataFrame, *conditions: Column, to_origin: bool = False) 
         .withColumn("headers", F.map_concat(kept, source))
         .withColumnRenamed("id", "place")
     )
+
+
+def first_sent(history: DataFrame) -> DataFrame:
+    """Return the messages that no replay sent: its own would come again with the next one."""
+    return history.where(F.element_at("headers", _REPLAYED_FROM).isNull() | F.isnull("headers"))
 
 
 def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> DataFrame:

@@ -1,7 +1,8 @@
 """How much goes through the queues, how long it stays, and what could not be delivered.
 
-A journal has the messages that wait; acknowledged ones are gone from it. So what is told is the
-traffic of which something is left, its age, and the backlog as it built up.
+A journal has the messages that wait; acknowledged ones are gone from it. So what is told of it is
+the traffic of which something is left, its age, and the backlog as it built up. What left its queue
+is told of the history that journal-retention keeps.
 """
 
 from typing import Final
@@ -11,6 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 
 COLUMNS: Final = ("seq", "kind", "queue", "written_at", "body", "headers")
 """What these jobs read of MESSAGES."""
+
+HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "size")
+"""What ``left`` reads of the history."""
 
 _ORIGIN: Final = "_AMQ_ORIG_QUEUE"
 """The header of a message that was dead-lettered or expired, as in Artemis."""
@@ -72,4 +76,25 @@ def dead_letters(rows: DataFrame) -> DataFrame:
             F.max("written_at").alias("newest"),
         )
         .orderBy("origin", "queue")
+    )
+
+
+def left(history: DataFrame) -> DataFrame:
+    """Return for each queue and reason what left it, how fast, and how long it had been there."""
+    stayed = F.unix_micros("removed_at") - F.unix_micros("written_at")
+    span = F.unix_micros(F.max("removed_at")) - F.unix_micros(F.min("removed_at"))
+    return (
+        history.withColumn("seconds", stayed.cast("double") / 1_000_000)
+        .groupBy(F.coalesce("queue", F.lit("(not bound)")).alias("queue"), "reason")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum("size").alias("bytes"),
+            F.try_divide(F.count("*") * 1_000_000, span).alias("per_second"),
+            F.expr("percentile(seconds, 0.5)").alias("median_seconds_in_queue"),
+            F.expr("percentile(seconds, 0.95)").alias("p95_seconds_in_queue"),
+            F.max("seconds").alias("longest_seconds_in_queue"),
+            F.min("removed_at").alias("first"),
+            F.max("removed_at").alias("last"),
+        )
+        .orderBy("queue", "reason")
     )

@@ -26,9 +26,14 @@ _LISTED: Final = 1_000
     show_default=True,
     help="Read and check every record, too; without, only their places and epochs.",
 )
+@click.option(
+    "--history", "with_history", is_flag=True, help="Also check what journal-retention keeps."
+)
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def audit(source: Source, spark_on: SparkOptions, *, records: bool, as_json: bool) -> None:
+def audit(
+    source: Source, spark_on: SparkOptions, *, records: bool, with_history: bool, as_json: bool
+) -> None:
     """Check a journal: orphans, duplicates, two writers, unfinished transactions, and more.
 
     Exit code 1 if anything is wrong. It may be run on a pair that serves: a message and its
@@ -39,6 +44,12 @@ def audit(source: Source, spark_on: SparkOptions, *, records: bool, as_json: boo
 
         from pipeline.jobs import audit as job
 
+        history = None
+        if with_history:
+            # Read whole before the journal is: see the job.
+            history = inputs.history(job.HISTORY_COLUMNS).persist(StorageLevel.DISK_ONLY)
+            spark_on.say("reading the history")
+            history.count()
         columns = [*job.COLUMNS, *(["corrupt"] if records else [])]
         # On disk: read once, and no larger in memory for a larger journal.
         messages = inputs.messages(columns).persist(StorageLevel.DISK_ONLY)
@@ -46,13 +57,18 @@ def audit(source: Source, spark_on: SparkOptions, *, records: bool, as_json: boo
         spark_on.say("reading the journal")
         epochs = collected(job.epochs(messages))
         spark_on.say(f"checking {sum(epoch['rows'] for epoch in epochs):,} rows")
-        faults = job.faults(messages, bindings, inputs.node_manager()).cache()
+        faults = job.faults(messages, bindings, inputs.node_manager())
+        if history is not None:
+            faults = faults.unionByName(job.history_faults(history, messages))
+        faults = faults.cache()
         counts = {row["fault"]: row["count"] for row in faults.groupBy("fault").count().collect()}
         listed = collected(faults.orderBy("fault", "seq").limit(_LISTED))
         queues = collected(job.live_set(messages, bindings))
         messages.unpersist()
         bindings.unpersist()
         faults.unpersist()
+        if history is not None:
+            history.unpersist()
     if as_json:
         print_json(
             {
@@ -64,7 +80,7 @@ def audit(source: Source, spark_on: SparkOptions, *, records: bool, as_json: boo
             }
         )
     else:
-        _print(job.FAULTS, counts, listed, queues, epochs)
+        _print(job.FAULTS | job.HISTORY_FAULTS, counts, listed, queues, epochs)
     if counts:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 

@@ -26,6 +26,7 @@ _FORMATS = ("parquet", "json", "csv")
     "--format", "format_", type=click.Choice(_FORMATS), default="parquet", show_default=True
 )
 @click.option("--queue", "queues", multiple=True, help="Only this queue; repeatable.")
+@click.option("--history", "with_history", is_flag=True, help="Also what journal-retention keeps.")
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def export(
@@ -35,6 +36,7 @@ def export(
     queues: tuple[str, ...],
     spark_on: SparkOptions,
     *,
+    with_history: bool,
     as_json: bool,
 ) -> None:
     """Write messages, bindings, failover log and locks to files, messages by day and queue.
@@ -46,9 +48,15 @@ def export(
     reference, passwords = reachable(store.resolve())
     with session(spark_on, passwords) as spark:
         from pipeline.jobs import export as job
-        from pipeline.reading import EXPORTED, StoreInputs
+        from pipeline.reading import ExportInputs, StoreInputs
 
         inputs = StoreInputs(spark, reference, spark_on.partitions)
+        if with_history:
+            # First: a message that leaves its queue meanwhile is then in neither, never in both.
+            spark_on.say("writing the history")
+            kept = job.exported(inputs.history(conditions=job.of_queues(queues)), "removed_at")
+            partitioned = job.writer(kept, format_).partitionBy(*job.PARTITIONED_BY)
+            partitioned.save(f"{target}/history")
         spark_on.say("writing messages")
         messages = job.exported(inputs.messages(conditions=job.of_queues(queues)))
         partitioned = job.writer(messages, format_).partitionBy(*job.PARTITIONED_BY)
@@ -61,13 +69,18 @@ def export(
         }
         for name, frame in small.items():
             job.writer(frame, format_).save(f"{target}/{name}")
-        rows = []
+        rows, left = [], []
         if format_ == "parquet":
-            written = spark.read.schema(EXPORTED).parquet(f"{target}/messages")
-            rows = collected(job.summary(written))
+            written = ExportInputs(spark, target)
+            rows = collected(job.summary(written.messages()))
+            left = collected(job.summary(written.history())) if with_history else []
     if as_json:
-        print_json({"directory": target, "format": format_, "messages": rows})
+        history = {"history": left} if with_history else {}
+        print_json({"directory": target, "format": format_, "messages": rows, **history})
     elif format_ == "parquet":
-        show(f"Written to {target}", rows, ("day", "queue", "messages", "body_bytes"))
+        columns = ("day", "queue", "messages", "body_bytes")
+        show(f"Written to {target}", rows, columns)
+        if with_history:
+            show("Of the history", left, columns)
     else:
         click.echo(f"written to {target}")

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,8 @@ from broker.cli.messages import broker_options, link_to
 from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
 from broker.cli.pipeline.output import Rows, collected, show
 from broker.cli.rendering import print_json
-from broker.replay import Replay, ReplayMessage, ReplayReport
+from broker.replay import MARKERS, Replay, ReplayMessage, ReplayReport
+from journal.records import RemovalReason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,9 +31,25 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
         "orthia pipeline replay --from exported --queue DLQ --to-origin",
         "orthia pipeline replay --from exported --queue DLQ --to-origin --send \\",
         "    --name incident-42 --broker node-a:61613 --broker node-b:61613 --rate 200",
+        "orthia pipeline replay --config broker.xml --history --queue orders \\",
+        "    --where \"removed_at >= '2026-01-31T12:00:00Z'\" --to /queue/again",
     )
 )
 @input_options
+@click.option(
+    "--history",
+    "from_history",
+    is_flag=True,
+    help="Messages that left their queue, as journal-retention keeps them, and not those that"
+    " wait.",
+)
+@click.option(
+    "--reason",
+    "reasons",
+    type=click.Choice([one.value for one in RemovalReason]),
+    multiple=True,
+    help="Left their queue for this reason; repeatable. With --history.",
+)
 @click.option("--queue", "queues", multiple=True, help="Messages of this queue; repeatable.")
 @click.option("--address", "addresses", multiple=True, help="Sent to this address; repeatable.")
 @click.option("--id", "ids", type=int, multiple=True, help="The message of this id; repeatable.")
@@ -60,6 +77,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def replay(
     source: Source,
+    reasons: tuple[str, ...],
     queues: tuple[str, ...],
     addresses: tuple[str, ...],
     ids: tuple[int, ...],
@@ -72,6 +90,7 @@ def replay(
     chunk: int,
     spark_on: SparkOptions,
     *,
+    from_history: bool,
     to_origin: bool,
     send: bool,
     as_json: bool,
@@ -82,18 +101,28 @@ def replay(
     A dry run unless --send is given. How far it is, is kept in a queue of the broker itself,
     orthia.replay.NAME, in the same transactions as the messages: after a crash of the sender or a
     takeover the same command goes on, and nothing is sent twice.
+
+    Of the history, what was itself sent by a replay is left out.
     """
     if send and (name is None or not _NAME.fullmatch(name)):
         raise click.UsageError("--send needs --name, of letters, digits, '.', '_' and '-'.")
     if destination is not None and to_origin:
         raise click.UsageError("Give --to or --to-origin, not both.")
+    if reasons and not from_history:
+        raise click.UsageError("--reason needs --history: what waits has not left its queue.")
     with source.opened(spark_on) as inputs:
         from pyspark import StorageLevel
 
         from pipeline.jobs import replay as job
 
-        conditions = list(_conditions(queues, addresses, ids, since, until, where))
-        rows = job.selected(inputs.messages(job.COLUMNS), *conditions, to_origin=to_origin)
+        listed = {"queue": queues, "address": addresses, "id": ids, "reason": reasons}
+        conditions = list(_conditions(listed, since, until, where))
+        messages = (
+            job.first_sent(inputs.history(job.HISTORY_COLUMNS))
+            if from_history
+            else inputs.messages(job.COLUMNS)
+        )
+        rows = job.selected(messages, *conditions, to_origin=to_origin)
         # On disk: a journal that is sent into must not grow under the replay's eyes.
         found = job.addressed(rows, inputs.bindings(), destination).persist(StorageLevel.DISK_ONLY)
         spark_on.say("selecting messages")
@@ -116,16 +145,15 @@ def replay(
 
 
 def _conditions(
-    queues: tuple[str, ...],
-    addresses: tuple[str, ...],
-    ids: tuple[int, ...],
+    listed: Mapping[str, tuple[object, ...]],
     since: datetime | None,
     until: datetime | None,
     where: str | None,
 ) -> Iterator["Column"]:
     from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-    for name, values in (("queue", queues), ("address", addresses), ("id", ids)):
+    yield ~F.col("address").startswith(f"{MARKERS}.")
+    for name, values in listed.items():
         if values:
             yield F.col(name).isin(*values)
     if since is not None:

@@ -17,12 +17,19 @@ from broker.cli.rendering import print_json
     )
 )
 @input_options
+@click.option(
+    "--history",
+    "with_history",
+    is_flag=True,
+    help="Also what left the queues, how fast and after how long, as journal-retention keeps it.",
+)
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def traffic(source: Source, spark_on: SparkOptions, *, as_json: bool) -> None:
+def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_json: bool) -> None:
     """Show rates, sizes, time in queue, backlog by hour and dead letters.
 
-    Of the messages that are in the journal: one that was acknowledged is gone from it.
+    Of the messages that are in the journal: one that was acknowledged is gone from it, and is told
+    of with --history only.
     """
     with source.opened(spark_on) as inputs:
         from pyspark import StorageLevel
@@ -36,8 +43,13 @@ def traffic(source: Source, spark_on: SparkOptions, *, as_json: bool) -> None:
         hours = collected(job.by_hour(rows))
         letters = collected(job.dead_letters(rows))
         rows.unpersist()
+        left = None
+        if with_history:
+            spark_on.say("reading the history")
+            left = collected(job.left(inputs.history(job.HISTORY_COLUMNS)))
     if as_json:
-        print_json({"queues": queues, "hours": hours, "dead_letters": letters})
+        history = {} if left is None else {"left": left}
+        print_json({"queues": queues, "hours": hours, "dead_letters": letters, **history})
         return
     show(
         "Queues",
@@ -49,3 +61,12 @@ def traffic(source: Source, spark_on: SparkOptions, *, as_json: bool) -> None:
     )
     show("Hours", hours, ("queue", "hour", "messages", "bytes", "backlog"))
     show("Dead letters", letters, ("origin", "queue", "messages", "oldest", "newest"))
+    if left is not None:
+        show(
+            "Left their queue",
+            left,
+            (
+                *("queue", "reason", "messages", "bytes", "per_second"),
+                *("median_seconds_in_queue", "p95_seconds_in_queue", "longest_seconds_in_queue"),
+            ),
+        )
