@@ -68,6 +68,12 @@ class ServerLock:
         self._held: set[Lock] = set()
         with _unavailable(self._path):
             self._state = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+            # Its name too outlives a power failure: it says whether the pair is paused.
+            of_directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(of_directory)
+            finally:
+                os.close(of_directory)
         self._is_closed = False
 
     def close(self) -> None:

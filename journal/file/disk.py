@@ -34,8 +34,10 @@ def make_directory(directory: Path, *, create: bool, element: str) -> None:
             f" set {element} to true"
         )
     with io_errors(f"create the directory {directory}"):
+        missing = [one for one in (directory, *directory.parents) if not one.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        sync_directory(directory.parent)
+        for one in missing:
+            sync_directory(one.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -399,6 +399,8 @@ class JournalFiles:
         path = control_path(self.directory, self.kind, self._generation, newest)
         control = Control(path, self._generation, new_ids, old_ids)
         with io_errors(f"compact {self.directory}"):
+            # What the control file names must have its name before that one has.
+            disk.sync_directory(self.directory)
             self._fence.check()
             write_control(control.path, control)
             self._fence.check()

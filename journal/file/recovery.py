@@ -161,10 +161,19 @@ def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
     """Carry out what the writer of the ``complete`` generation had published; raises OSError.
 
     A control file of an earlier writer was published after its successor had begun: it is void.
+    Raises JournalDamaged if what was compacted is gone: what it replaces is kept.
     """
     for path in sorted(directory.glob(f"{kind.prefix}-*{CONTROL}")):
         control = read_control(path)
         if control.generation == complete:
+            for file_id in control.new:
+                compacted = directory / kind.file_name(file_id)
+                if not compacted.exists() and not control.unfinished(compacted).exists():
+                    raise JournalDamaged(
+                        f"{path} says that {compacted.name} replaces other files, and there is no"
+                        f" {compacted.name}; restore it, or remove {path.name}, and what is left of"
+                        " the others counts"
+                    )
             publish_outputs(directory, kind, control)
             retire_replaced(directory, kind, control)
 

@@ -13,7 +13,7 @@ from journal.file import disk
 from journal.file.format import Kind, Record
 from journal.file.inspect import inspect
 from journal.file.instance import JournalFiles
-from journal.file.recovery import scan
+from journal.file.recovery import Control, control_path, scan, write_control
 from journal.records import RecordType
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, FileJournalStore, payload
@@ -254,3 +254,16 @@ def test_without_syncs_what_was_confirmed_survives_the_process(tmp_path: Path) -
     seqs = [seq for _ in range(20) for seq in journal.add(*[BODY] * 3)]
     journal.abandon()
     assert stored(s) == seqs
+
+
+def test_a_compaction_whose_result_is_gone_is_refused(tmp_path: Path) -> None:
+    """What a lost file replaces is not removed for it; the error says what to do."""
+    journal = DirectJournal(file_settings(tmp_path))
+    journal.add(*[BODY] * 14)
+    journal.close()
+    s = journal.settings
+    control = control_path(s.journal_directory, Kind.MESSAGES, 1, 9)
+    write_control(control, Control(control, 1, [9], [1]))
+    with pytest.raises(JournalDamaged, match=r"there is no activemq-data-9\.amq; restore it"):
+        DirectJournal(s, token=2)
+    assert (s.journal_directory / "activemq-data-1.amq").exists()

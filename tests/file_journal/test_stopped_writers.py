@@ -18,7 +18,8 @@ from tests.file_journal.support import Client, DirectJournal, file_settings, rol
 
 PATIENCE_SECONDS = 30
 NEVER = 10**9
-SOME = 5
+SYNCS = {"fsync", "fdatasync"}
+SOME = 8
 """Of the many moments at which both have the same file in hand one in so many is tried."""
 
 Calls = list[tuple[str, ...]]
@@ -95,7 +96,7 @@ class Actors:
         for actor in self._actors:
             if actor.is_here():
                 actor.step(name, arguments)
-        return None if name in {"fsync", "fdatasync"} else real(*arguments)
+        return None if name in SYNCS else real(*arguments)
 
 
 class Life:
@@ -166,22 +167,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     logging.disable(logging.NOTSET)
 
 
-def test_a_writer_that_wakes_up_after_the_successors_work_harms_nothing(run: Run) -> None:
-    """Stopped before any call, in the filling of a file too, it spoils no file of its successor."""
+def test_a_writer_that_wakes_up_harms_nothing(run: Run) -> None:
+    """Stopped before any step, in the filling of a file too, it spoils nothing confirmed."""
     alone, _ = run(NEVER)
-    for number in range(1, len(alone) + 1):
-        run(number)
     assert {name for name, *_ in alone} == {*CALLS} - {"mkdir"}
-
-
-def test_a_writer_that_wakes_up_amid_the_successors_work_harms_nothing(run: Run) -> None:
-    """Both have the same file in hand, at any step of either: what was confirmed is there."""
-    alone, _ = run(NEVER)
     meetings = []
-    for number, (_, *about) in enumerate(alone, 1):
-        if FENCE_FILE not in about:
+    for number, (name, *about) in enumerate(alone, 1):
+        if name not in SYNCS:  # which do nothing here
             _, calls = run(number)
-            meetings += [(number, at + 1) for at, one in enumerate(calls, 1) if {*about} & {*one}]
-    assert len(meetings) > 100
+            if FENCE_FILE not in about:
+                same = [at for at, one in enumerate(calls, 1) if {*about} & {*one}]
+                meetings += [(number, at + 1) for at in same]
+    assert len(meetings) > 50
     for old_stops, new_stops in meetings[::SOME]:
         run(old_stops, new_stops)
