@@ -12,6 +12,7 @@ from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
 from broker.cli.settings_options import DATABASE_FILE, URL, split_password
 from config import Role, load, mask
 from config.errors import ConfigurationError
+from config.settings import JournalType
 from config.urls import DatabaseUrl
 
 _PRIVATE_FILE: Final = 0o600
@@ -31,6 +32,27 @@ _PERMISSIONS: Final = (
 
 
 @dataclass(frozen=True)
+class _Files:
+    """A file journal, and where it is."""
+
+    journal_type: JournalType
+    directory: Path
+
+    def option(self) -> str:
+        """Return what asks for such a journal."""
+        (option,) = (one for one, kind in _JOURNAL_TYPES.items() if kind is self.journal_type)
+        return option
+
+
+_JOURNAL_TYPES: Final = {
+    "--aio": JournalType.ASYNCIO,
+    "--nio": JournalType.NIO,
+    "--mapped": JournalType.MAPPED,
+}
+"""Artemis' options of ``create``."""
+
+
+@dataclass(frozen=True)
 class _Instance:
     """What the broker.xml of a new instance says."""
 
@@ -38,7 +60,7 @@ class _Instance:
     name: str
     host: str
     port: int
-    url: DatabaseUrl
+    store: DatabaseUrl | _Files
     user: str | None
     password: str | None
 
@@ -47,10 +69,38 @@ class _Instance:
     epilog=example(
         "orthia create /srv/orthia --url postgresql://orthia:PASSWORD@db.example/orthia",
         "orthia create /srv/orthia --url postgresql://orthia:PASSWORD@db.example/orthia --backup",
+        "orthia create /srv/orthia --aio",
     )
 )
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--url", type=URL, help="The database of the pair.  [default: SQLite in DIRECTORY]")
+@click.option(
+    "--aio",
+    "journal_type",
+    flag_value=JournalType.ASYNCIO,
+    type=JournalType,
+    help="Messages in files, written with Linux' asynchronous IO, or NIO where there is none.",
+)
+@click.option(
+    "--nio",
+    "journal_type",
+    flag_value=JournalType.NIO,
+    type=JournalType,
+    help="Messages in files, written with pwrite and fdatasync.",
+)
+@click.option(
+    "--mapped",
+    "journal_type",
+    flag_value=JournalType.MAPPED,
+    type=JournalType,
+    help="Messages in files, written through memory maps.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the files of messages and locks are; a pair shares it."
+    "  [default: data in DIRECTORY]",
+)
 @click.option("--backup", is_flag=True, help="A backup node instead of a live one.")
 @click.option("--name", help="Name of the node.  [default: its role]")
 @click.option("--host", default=DEFAULT_HOST, show_default=True, help="Address to listen on.")
@@ -71,6 +121,8 @@ class _Instance:
 def create(
     directory: Path,
     url: DatabaseUrl | None,
+    journal_type: JournalType | None,
+    data: Path | None,
     name: str | None,
     host: str,
     port: int | None,
@@ -90,6 +142,10 @@ def create(
             f"Anybody who reaches {host} could send and consume: give --user NAME, or"
             " --allow-anonymous if that is meant."
         )
+    if url is not None and journal_type is not None:
+        raise click.UsageError("Messages are in a database (--url) or in files: not in both.")
+    if data is not None and journal_type is None:
+        raise click.UsageError("--data is for messages in files: add --aio, --nio or --mapped.")
     directory = directory.absolute()
     target = directory / "etc" / "broker.xml"
     if target.exists() and not force:
@@ -97,17 +153,19 @@ def create(
     if user is not None and password is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     role = Role.BACKUP if backup else Role.LIVE
-    data = directory / "data"
+    own_data = directory / "data"
     instance = _Instance(
         role=role,
         name=name or role.value,
         host=host,
         port=port or DEFAULT_PORTS[role],
-        url=url or DatabaseUrl.parse(f"jdbc:sqlite:{data / DATABASE_FILE}"),
+        store=_Files(journal_type, (data or own_data).absolute())
+        if journal_type is not None
+        else url or DatabaseUrl.parse(f"jdbc:sqlite:{own_data / DATABASE_FILE}"),
         user=user,
         password=password,
     )
-    _write(target, data, _document(instance))
+    _write(target, own_data, _document(instance))
     load(target)  # a file this command wrote and `run` refuses would be a poor start
     _tell_what_next(instance, target)
 
@@ -133,7 +191,7 @@ def _document(instance: _Instance) -> str:
 <configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">
     <name>{escape(instance.name)}</name>
-{_store(instance.url)}
+{_store(instance.store)}
     <ha-policy>
       <shared-store>
         <{role}>
@@ -151,8 +209,22 @@ def _document(instance: _Instance) -> str:
 """
 
 
-def _store(url: DatabaseUrl) -> str:
-    """Return the store's element, the URL's password in an element of its own, masked."""
+def _store(store: DatabaseUrl | _Files) -> str:
+    """Return the store's elements."""
+    return _file_store(store) if isinstance(store, _Files) else _database_store(store)
+
+
+def _file_store(files: _Files) -> str:
+    return f"""    <store>
+      <file-store/>
+    </store>
+    <journal-type>{files.journal_type.value}</journal-type>
+    <journal-directory>{escape(str(files.directory / "journal"))}</journal-directory>
+    <bindings-directory>{escape(str(files.directory / "bindings"))}</bindings-directory>"""
+
+
+def _database_store(url: DatabaseUrl) -> str:
+    """Return the element, the URL's password in an element of its own, masked."""
     bare, password = split_password(url)
     lines = [f"<jdbc-connection-url>{escape(bare)}</jdbc-connection-url>"]
     if password is not None:
@@ -187,6 +259,11 @@ def _tell_what_next(instance: _Instance, target: Path) -> None:
     click.echo(f"  orthia run --config {target}")
     if instance.role is Role.LIVE:
         other = f"{target.parents[1]}-backup"
-        click.echo(f"  orthia create {other} --backup --url '{instance.url}'")
+        store = instance.store
+        if isinstance(store, _Files):
+            same = f"{store.option()} --data {store.directory}"
+        else:
+            same = f"--url '{store}'"
+        click.echo(f"  orthia create {other} --backup {same}")
     else:
         click.echo(f"  orthia status --config {target}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from config import Role, load
+from config.settings import FileStoreSettings, JournalType
 from tests.cli.conftest import Run
 
 
@@ -31,6 +32,40 @@ def test_a_backup_instance(run: Run, tmp_path: Path) -> None:
     settings = load(tmp_path / "two" / "etc" / "broker.xml")
     assert (settings.ha_policy.role, settings.name) == (Role.BACKUP, "<b&>")
     assert settings.acceptors[0].port == 7_001
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [("--aio", JournalType.ASYNCIO), ("--nio", JournalType.NIO), ("--mapped", JournalType.MAPPED)],
+)
+def test_an_instance_with_a_file_journal(
+    run: Run, tmp_path: Path, option: str, kind: JournalType
+) -> None:
+    """Artemis' options put messages in files; the backup that is proposed shares them."""
+    result = run("create", "one", option)
+    assert result.exit_code == 0, result.output
+    store = load(tmp_path / "one" / "etc" / "broker.xml").store
+    assert isinstance(store, FileStoreSettings)
+    data = tmp_path / "one" / "data"
+    assert (store.journal_type, store.journal_directory) == (kind, data / "journal")
+    assert store.bindings_directory == data / "bindings"
+    proposed = next(line for line in result.output.splitlines() if "--backup" in line)
+    assert run(*proposed.split()[1:]).exit_code == 0
+    backup = load(tmp_path / "one-backup" / "etc" / "broker.xml")
+    assert (backup.store, backup.ha_policy.role) == (store, Role.BACKUP)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [(("--nio", "--url", "sqlite:///a.db"), "not in both"), (("--data", "d"), "--aio, --nio or")],
+)
+def test_a_store_is_a_database_or_files(
+    run: Run, tmp_path: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    """What cannot be meant is refused, and nothing is written."""
+    result = run("create", "one", *options)
+    assert (result.exit_code, complaint in result.stderr) == (64, True), result.output
+    assert not (tmp_path / "one").exists()
 
 
 def test_passwords_are_masked_and_the_file_is_private(run: Run, tmp_path: Path) -> None:
