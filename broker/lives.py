@@ -35,6 +35,11 @@ class Life:
     began_seconds: float = 0.0
 
     @property
+    def is_later(self) -> bool:
+        """Whether the process had a life before this one, on the same store."""
+        return self.as_backup or self.former is not None
+
+    @property
     def pause_seconds(self) -> float:
         """How long to wait before anything is done: a node that fails at once must not spin."""
         if self.short_lives < 2:
@@ -44,7 +49,7 @@ class Life:
     def settings(self, given: Settings) -> Settings:
         """Return the settings of this life; a later one finds its own lock held, or waits."""
         locker = given.store.locker
-        if locker is not None and (self.as_backup or self.former is not None):
+        if locker is not None and self.is_later:
             waiting = replace(locker, fail_if_locked=False)
             given = replace(given, store=replace(given.store, locker=waiting))
         if not self.as_backup:

@@ -227,7 +227,7 @@ class BrokerNode:
 
     def _live_on(self) -> None:
         """The life of a node, in order; a backup that handed over begins it again."""
-        store = self._store = node_store(self._settings)
+        store = self._store = node_store(self._settings, is_known=self._life.is_later)
         if self._stop_requested.wait(self._life.pause_seconds):
             raise Interrupted("stopped while pausing after one failure upon another")
         former = self._life.former
@@ -245,6 +245,8 @@ class BrokerNode:
             if former is not None:
                 callback = manager.resume_live_node(former, period_ms)
                 former = None
+                # Should it fail to open, it is still a node that served: the next life resumes.
+                self._served_as = (manager.holder_id, manager.fencing_token)
             else:
                 callback = self._wait_for_activation(manager)
             journal = self._open(store, manager, callback)

@@ -6,6 +6,7 @@ Node manager and journal do not know each other; what they have to know of each 
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -62,8 +63,11 @@ class NodeStore(Protocol):
         """Close what was opened."""
 
 
-def node_store(settings: Settings) -> NodeStore:
-    """Return the store that ``settings`` ask for."""
+def node_store(settings: Settings, *, is_known: bool = False) -> NodeStore:
+    """Return the store that ``settings`` ask for.
+
+    One that ``is_known`` to be there already is waited for, and never made anew.
+    """
     directory = settings.failover_log_directory
     log_path = directory / log_file_name(settings.name) if directory else None
     role = settings.ha_policy.role
@@ -71,7 +75,7 @@ def node_store(settings: Settings) -> NodeStore:
         return _NoStore(settings.name, log_path)
     if isinstance(settings.store, DatabaseStoreSettings):
         return _DatabaseStore(settings.store, settings.name, role, log_path)
-    return _FileStore(settings.store, settings.name, role, log_path)
+    return _FileStore(settings.store, settings.name, role, log_path, is_known=is_known)
 
 
 def failback_poll_seconds(s: DatabaseStoreSettings) -> float:
@@ -99,6 +103,15 @@ def _migrate(
                 raise Interrupted("stopped while the database was away") from None
         else:
             return
+
+
+def _await_directory(directory: Path, stopped: threading.Event, retry_seconds: float) -> None:
+    if directory.is_dir():
+        return
+    LOGGER.warning("there is no directory %s any more, waiting for it", directory)
+    while not directory.is_dir():
+        if stopped.wait(retry_seconds):
+            raise Interrupted(f"stopped while {directory} was away")
 
 
 class _DatabaseStore:
@@ -152,8 +165,20 @@ class _DatabaseStore:
 class _FileStore:
     failback_poll_seconds = _FILE_FAILBACK_SECONDS
 
-    def __init__(self, s: FileStoreSettings, name: str, role: Role, log_path: Path | None) -> None:
+    def __init__(
+        self,
+        s: FileStoreSettings,
+        name: str,
+        role: Role,
+        log_path: Path | None,
+        *,
+        is_known: bool,
+    ) -> None:
+        if is_known:
+            # An empty directory in the place of one that is not mounted would be an empty store.
+            s = replace(s, create_journal_dir=False, create_bindings_dir=False)
         self._settings = s
+        self._is_known = is_known
         self._name = name
         self._role = role
         self._log_path = log_path
@@ -168,6 +193,9 @@ class _FileStore:
         The journal makes its directories itself, when it is opened.
         """
         s = self._settings
+        if self._is_known:
+            for directory in (s.journal_directory, s.bindings_directory):
+                _await_directory(directory, stopped, retry_seconds)
         if self._locks_in is not None:
             self._database = Database.from_settings(self._locks_in)
             _migrate(self._database, self._locks_in, stopped, retry_seconds)

@@ -103,22 +103,26 @@ class AsyncioFile(OpenFile):
     def _write(self, offset: int, data: bytes) -> None:
         parts = _parts(data, self._buffer_size)
         operation = self._aio.Operation
+        at = offset
         while True:
             operations = []
             for part in parts:
-                operations.append((operation.write(part, self._descriptor, offset), len(part)))
-                offset += len(part)
+                operations.append((operation.write(part, self._descriptor, at), len(part)))
+                at += len(part)
                 if len(operations) == self._max_io:
                     break
             if not operations:
                 return
-            self._run(operations)
+            if not self._run(operations):
+                # Cut short, as by a disk that is full: plain writes say why.
+                disk.write_all(self._descriptor, data, offset)
+                return
 
     def _sync(self) -> None:
         self._run([(self._aio.Operation.fdsync(self._descriptor), 0)])
 
-    def _run(self, operations: list[tuple[Any, int]]) -> None:
-        """Submit operations, wait for all of them, and check how each ended."""
+    def _run(self, operations: list[tuple[Any, int]]) -> bool:
+        """Submit operations, wait for all of them, and return whether each did all it was to."""
         results: list[tuple[int, int]] = []
         for one, expected in operations:
             one.set_callback(lambda result, expected=expected: results.append((result, expected)))
@@ -128,11 +132,10 @@ class AsyncioFile(OpenFile):
             _unless_interrupted(self._context.process_events, self._max_io, 0, 0)
         while len(results) < len(operations):
             _unless_interrupted(self._context.process_events, self._max_io, 1, 1)
-        for result, expected in results:
+        for result, _ in results:
             if result < 0:
                 raise OSError(-result, os.strerror(-result))
-            if result != expected:
-                raise OSError(0, f"{result} of {expected} bytes were written")
+        return all(result == expected for result, expected in results)
 
 
 def _unless_interrupted(call: Callable[..., int], *arguments: Any) -> int:

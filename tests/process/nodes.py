@@ -96,6 +96,13 @@ class NodeProcess:
             limit = pages * resource.getpagesize() + bytes_more
         resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
+    def limit_files(self, size: int | None) -> None:
+        """Let no file of the process grow beyond ``size`` bytes, as a full disk; None: any."""
+        limit = resource.RLIM_INFINITY if size is None else size
+        resource.prlimit(
+            self._running().pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)
+        )
+
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal."""
         os.kill(self._running().pid, number)
