@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from config.reading import Reader
 from config.rules import violations
 from config.secrets import codec_key
 from config.settings import (
+    CustomLockerSettings,
     DatabaseStoreSettings,
     FileStoreSettings,
     InDatabaseLockerSettings,
@@ -35,10 +36,16 @@ _FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings)) - 
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
 
-def load(path: str | Path, *, system_properties: Mapping[str, str] | None = None) -> Settings:
+def load(
+    path: str | Path,
+    *,
+    system_properties: Mapping[str, str] | None = None,
+    installed_lockers: Collection[str] | None = None,
+) -> Settings:
     """Return the settings in the ``broker.xml`` at ``path``.
 
-    ``system_properties`` are those of ``-D``; with the environment they fill in ``${...}``.
+    ``system_properties`` are those of ``-D``; with the environment they fill in ``${...}``. With
+    ``installed_lockers`` a ``custom-locker`` must be one of them; tools need not have it.
     Raises ConfigurationError with every problem, each on a line ``FILE:LINE: <element>: ...``.
     """
     source = Path(path)
@@ -51,11 +58,26 @@ def load(path: str | Path, *, system_properties: Mapping[str, str] | None = None
     if settings is not None:
         for violation in violations(settings):
             problems.add(reader.locate(violation.element), violation.name, violation.message)
+        if installed_lockers is not None:
+            _refuse_unknown_locker(settings.store.locker, installed_lockers, reader, problems)
     problems.raise_if_any()
     if settings is None:
         raise ConfigurationError(f"{source}: names no store that can be used")
     ignored = _ignored_warning(source, [*validation.ignored, *reader.ignored])
     return replace(settings, warnings=(*ignored, *settings.warnings))
+
+
+def _refuse_unknown_locker(
+    locker: LockerSettings | None, installed: Collection[str], reader: Reader, problems: Problems
+) -> None:
+    if isinstance(locker, CustomLockerSettings) and locker.name not in installed:
+        known = ", ".join(sorted(installed)) or "none is"
+        problems.add(
+            reader.locate("core/store/database-store/locker/custom-locker"),
+            "custom-locker",
+            f"no package that is installed here has a locker {locker.name!r} among its entry points"
+            f" of orthia.lockers; expected one that is installed: {known}",
+        )
 
 
 def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:

@@ -79,6 +79,11 @@ class LockerContext:
 LockerFactory = Callable[[LockerContext], ExclusiveLock]
 
 
+def installed_lockers() -> set[str]:
+    """Return the names that a ``custom-locker`` may have here."""
+    return {one.name for one in entry_points(group=ENTRY_POINT_GROUP)}
+
+
 def third_party_locker(name: str) -> LockerFactory:
     """Return the locker of this entry point; raises ConfigurationError."""
     found = {one.name: one for one in entry_points(group=ENTRY_POINT_GROUP)}

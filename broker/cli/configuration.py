@@ -13,6 +13,7 @@ from broker.cli.settings_options import properties_option
 from broker.exit_codes import ExitCode
 from config.errors import ConfigurationError
 from config.secrets import KEY_VARIABLE, codec_key
+from nodemanager.exclusive import installed_lockers
 
 
 @click.command(epilog=example("orthia check broker.xml -D db.host=db1"))
@@ -25,7 +26,9 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
     Exit code 78, and one line a problem, when a node could not use it. Nothing is connected to.
     """
     try:
-        settings = config.load(file, system_properties=dict(properties))
+        settings = config.load(
+            file, system_properties=dict(properties), installed_lockers=installed_lockers()
+        )
     except ConfigurationError as error:
         if not as_json:
             raise

@@ -161,3 +161,21 @@ def test_properties_fill_in_the_file(run: Run, tmp_path: Path, name: str) -> Non
         assert "VALUE" in result.stdout
     else:
         assert result.exit_code == 64
+
+
+def test_check_refuses_a_locker_that_is_not_installed(run: Run, tmp_path: Path) -> None:
+    """It says where the file asks for it, and which lockers there are."""
+    run("create", "one")
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    locker = '<locker xmlns="urn:orthia">\n<custom-locker name="absent"/></locker>'
+    file.write_text(file.read_text().replace("</database-store>", f"{locker}</database-store>"))
+    line = (
+        file.read_text()
+        .splitlines()
+        .index('<custom-locker name="absent"/></locker></database-store>')
+    )
+    result = run("check", file)
+    assert result.exit_code == 78
+    assert f"{file}:{line + 1}: <custom-locker>: no package" in result.stderr
+    assert "orthia.lockers; expected one that is installed: " in result.stderr
+    assert load(file).name == "live", "tools elsewhere need not have it"
