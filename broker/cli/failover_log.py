@@ -54,7 +54,8 @@ def failover_log(
     if store.is_given or not files:
         settings = store.resolve(
             instead="name the files that nodes wrote into their failover-log-directory:"
-            " `orthia failover-log FILE...`"
+            " `orthia failover-log FILE...`",
+            of_locks=True,
         )
     with ExitStack() as stack:
         database = stack.enter_context(opened(settings)) if settings is not None else None

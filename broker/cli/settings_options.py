@@ -15,6 +15,7 @@ import click
 
 import config
 from config.errors import ConfigurationError
+from config.lockers import lock_database
 from config.secrets import Secret, codec_key, unmask
 from config.settings import DatabaseStoreSettings, FileStoreSettings, HaPolicy, Role, Settings
 from config.urls import DatabaseUrl
@@ -81,16 +82,20 @@ class StoreOptions:
             )
         return settings.store
 
-    def resolve(self, *, instead: str = "") -> DatabaseStoreSettings:
+    def resolve(self, *, instead: str = "", of_locks: bool = False) -> DatabaseStoreSettings:
         """Return the database of ``--config`` and ``--url``.
 
-        Without a database raises click.UsageError, or ConfigurationError that ends with
-        ``instead``: where else to look.
+        With ``of_locks`` that may be one that has only the locks, and the failover log. Without a
+        database raises click.UsageError, or ConfigurationError that ends with ``instead``: where
+        else to look.
         """
         settings = self.load()
         if settings is None or self.url is not None:
             base = settings.store if settings is not None else None
             return self.apply(base if isinstance(base, DatabaseStoreSettings) else None)
+        locks = lock_database(settings.store) if of_locks and settings.persistence_enabled else None
+        if locks is not None:
+            return self.apply(locks)
         try:
             return self.apply(settings.database_store)
         except ConfigurationError as error:

@@ -4,6 +4,7 @@ import contextlib
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,7 +16,9 @@ from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import settings_options
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
+from config.lockers import lock_database, lock_directory
 from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
+from database import Database
 from journal import inspect as tables
 from journal.api import MessageJournal
 from journal.codec import PreparedTransaction, Xid
@@ -144,41 +147,27 @@ def _resolve(
 def _on_tables(
     store: DatabaseStoreSettings, post: Post, failed: OnFailure
 ) -> Iterator[MessageJournal]:
-    with opened(store) as database:
-        locks = SqlNodeManagerStore(database, store, database.engine)
-        holder = new_holder_id(_HOLDER, crash_detection=False)
-        asked = monotonic_seconds()
-        acquired = locks.try_acquire(Lock.LIVE, holder, _LEASE_MS)
-        if acquired is None:
+    with opened(store) as database, _leased(store, database) as lease:
+        if not lease.store.advance_fence(lease.holder, lease.token):
             raise JournalInUse(_BUSY)
-        until = deadline(asked, _LEASE_MS)
+        journal = Journal.open(
+            database,
+            store,
+            token=lease.token,
+            still_valid=lambda: monotonic_seconds() < lease.until_seconds,
+            post=post,
+            on_failure=failed,
+        )
         try:
-            if not locks.advance_fence(holder, acquired.token):
-                raise JournalInUse(_BUSY)
-            journal = Journal.open(
-                database,
-                store,
-                token=acquired.token,
-                still_valid=lambda: monotonic_seconds() < until,
-                post=post,
-                on_failure=failed,
-            )
-            try:
-                yield journal
-            finally:
-                journal.close(drain=True)
+            yield journal
         finally:
-            locks.release(Lock.LIVE, holder, acquired.token)
+            journal.close(drain=True)
 
 
 @contextmanager
 def _on_files(store: FileStoreSettings, post: Post, failed: OnFailure) -> Iterator[MessageJournal]:
     check_started(store)
-    with contextlib.closing(ServerLock(store.journal_directory)) as lock:
-        holder = new_holder_id(_HOLDER, crash_detection=False)
-        if not lock.try_acquire(Lock.LIVE, holder):
-            raise JournalInUse(_BUSY)
-        token = lock.next_token(holder, files.read_fence(store).token)
+    with _locked(store) as token:
         journal = open_file_journal(
             store, token=token, still_valid=lambda: True, post=post, on_failure=failed
         )
@@ -186,3 +175,43 @@ def _on_files(store: FileStoreSettings, post: Post, failed: OnFailure) -> Iterat
             yield journal
         finally:
             journal.close(drain=True)
+
+
+@contextmanager
+def _locked(store: FileStoreSettings) -> Iterator[int]:
+    """Hold the live lock, wherever it is, and give a token that the journal accepts."""
+    newest = files.read_fence(store).token
+    locks = lock_database(store)
+    if locks is not None:
+        with opened(locks) as database, _leased(locks, database) as lease:
+            yield max(lease.token, newest + 1)
+        return
+    with contextlib.closing(ServerLock(lock_directory(store))) as lock:
+        holder = new_holder_id(_HOLDER, crash_detection=False)
+        if not lock.try_acquire(Lock.LIVE, holder):
+            raise JournalInUse(_BUSY)
+        yield lock.next_token(holder, newest)
+
+
+@dataclass(frozen=True)
+class _Leased:
+    """The lease of the live lock, while this command has it."""
+
+    store: SqlNodeManagerStore
+    holder: str
+    token: int
+    until_seconds: float
+
+
+@contextmanager
+def _leased(settings: DatabaseStoreSettings, database: Database) -> Iterator[_Leased]:
+    locks = SqlNodeManagerStore(database, settings, database.engine)
+    holder = new_holder_id(_HOLDER, crash_detection=False)
+    asked = monotonic_seconds()
+    acquired = locks.try_acquire(Lock.LIVE, holder, _LEASE_MS)
+    if acquired is None:
+        raise JournalInUse(_BUSY)
+    try:
+        yield _Leased(locks, holder, acquired.token, deadline(asked, _LEASE_MS))
+    finally:
+        locks.release(Lock.LIVE, holder, acquired.token)

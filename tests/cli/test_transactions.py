@@ -1,5 +1,6 @@
 """``orthia data transactions``: an operator decides what a transaction manager left open."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -141,3 +142,46 @@ def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml:
     if isinstance(store, FileJournalStore):
         lock.close()
     assert listed(run, broker_xml) == ["1:0a:0b"]
+
+
+@pytest.mark.parametrize("kind", ["file"], indirect=True)
+@pytest.mark.parametrize("where", ["database", "directory"])
+def test_locks_are_looked_for_where_they_are(
+    where: str, run: Run, store: JournalStore, broker_xml: Path, tmp_path: Path
+) -> None:
+    """A live node of a file journal is found by its lock in a database or in another directory."""
+    assert isinstance(store, FileJournalStore)
+    url = f"jdbc:sqlite:{tmp_path / 'locks.db'}"
+    (tmp_path / "locks").mkdir()
+    locker = {
+        "database": f'<lease-database-locker lockKeepAlivePeriod="2000" jdbcConnectionUrl="{url}"'
+        "/>",
+        "directory": f'<shared-file-locker directory="{tmp_path / "locks"}"/>',
+    }[where]
+    broker_xml.write_text(
+        broker_xml.read_text().replace(
+            "</core>",
+            f'<store><file-store><locker xmlns="urn:orthia">{locker}</locker></file-store></store>'
+            "</core>",
+        )
+    )
+    commit = ("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
+    with contextlib.ExitStack() as stack:
+        if where == "database":
+            settings = DatabaseStoreSettings(DatabaseUrl.parse(url))
+            database = Database.from_settings(settings)
+            stack.callback(database.dispose)
+            upgrade(database, settings)
+            locks = SqlNodeManagerStore(database, settings, database.engine)
+            acquired = locks.try_acquire(Lock.LIVE, "node", 600_000)
+            assert acquired is not None
+            assert run(*commit).exit_code == 75
+            locks.release(Lock.LIVE, "node", acquired.token)
+            assert run("failover-log", "--config", broker_xml).exit_code == 0
+        else:
+            with contextlib.closing(ServerLock(tmp_path / "locks")) as lock:
+                assert lock.try_acquire(Lock.LIVE, "node")
+                assert run(*commit).exit_code == 75
+    assert run(*commit).exit_code == 0
+    assert listed(run, broker_xml) == []
+    assert bodies(store) == ["prepared"]

@@ -135,7 +135,7 @@ def _stores(
     """Return every store to read, by the name of its pair, and the passwords by variable."""
     named: list[tuple[str | None, DatabaseStoreSettings]] = []
     if store.is_given:
-        named.append((None, store.resolve()))
+        named.append((None, store.resolve(of_locks=True)))
     named += [(name, _settings(text)) for name, text in pairs]
     stores: list[tuple[str | None, StoreReference]] = []
     passwords: dict[str, str] = {}
