@@ -172,6 +172,7 @@ def encode_record(record: Record, file_id: int, sync: int, flags: int) -> bytes:
 
 def encode_messages(
     messages: Sequence[tuple[int, int, bytes, object]],
+    sizes: Sequence[int],
     file_id: int,
     sync: int,
     epoch: int,
@@ -180,19 +181,19 @@ def encode_messages(
 ) -> list[bytes]:
     """Return the records that add messages of one queue each: the hot path.
 
-    A message is seq, queue id and payload. ``is_end`` flags the last as the last of its sync.
+    A message is seq, queue id and payload, of one of the ``sizes``. ``is_end`` flags the last as
+    the last of its sync.
     """
     parts: list[bytes] = []
     pack_head, pack_tail, crc = _HEAD.pack, _TAIL.pack, zlib.crc32
     kind, user_kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
     last = messages[-1][0] if is_end else None
-    for seq, queue_id, payload, _ in messages:
-        flags = LAST_OF_SYNC if seq == last else 0
+    for (seq, queue_id, payload, _), size in zip(messages, sizes, strict=True):
         tail = pack_tail(
-            len(payload),
+            size,
             kind,
             user_kind,
-            flags,
+            LAST_OF_SYNC if seq == last else 0,
             sync,
             seq,
             seq,

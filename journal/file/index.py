@@ -274,27 +274,30 @@ class MessageIndex(RecordIndex):
             queue.seqs.append(seq)
 
     def add_messages(
-        self, file_id: int, messages: Sequence[AppendedMessage], offsets: Sequence[int]
+        self,
+        file_id: int,
+        messages: Sequence[AppendedMessage],
+        sizes: Sequence[int],
+        offsets: Sequence[int],
     ) -> None:
         """Take note of messages of one queue each, in the order of their seqs: the hot path."""
         first = messages[0]
-        self.add(
-            file_id,
-            Added(first[0], first[0], _MESSAGE, first[1], offsets[0], len(first[2])),
-        )
+        self.add(file_id, Added(first[0], first[0], _MESSAGE, first[1], offsets[0], sizes[0]))
         if len(messages) == 1:
             return
-        seqs, queue_ids, payloads, _ = zip(*messages[1:], strict=True)
-        sizes = array("Q", map(len, payloads))
+        seqs, queue_ids, _, _ = zip(*messages[1:], strict=True)
         segment = self._segments[-1]
         segment.seqs.extend(seqs)
         segment.queues.extend(queue_ids)
         segment.offsets.extend(offsets[1:])
-        segment.sizes.extend(sizes)
+        segment.sizes.extend(sizes[1:])
         segment.bodies.frombytes(bytes(8 * len(seqs)))
         self.highest_seq = seqs[-1]
         self._live[file_id] += len(seqs)
-        self._live_bytes[file_id] += RECORD_BYTES * len(seqs) + sum(sizes)
+        self._live_bytes[file_id] += RECORD_BYTES * len(seqs) + sum(sizes) - sizes[0]
+        if queue_ids.count(first[1]) == len(queue_ids):
+            self._queues[first[1]].seqs.extend(seqs)
+            return
         for queue_id, of_queue in groupby(zip(queue_ids, seqs, strict=True), key=itemgetter(0)):
             queue = self._queues.get(queue_id)
             if queue is None:

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -188,15 +189,17 @@ class JournalFiles:
         return offsets
 
     def write_messages(
-        self, messages: Sequence[AppendedMessage], epoch: int, *, sync: bool
+        self,
+        messages: Sequence[AppendedMessage],
+        sizes: Sequence[int],
+        epoch: int,
+        *,
+        sync: bool,
     ) -> list[int]:
-        """As ``write``, for messages of one queue each."""
-        at, offsets = self._offset, []
-        for message in messages:
-            offsets.append(at)
-            at += RECORD_BYTES + len(message[2])
-        parts = encode_messages(messages, self.file_id, self._sync, epoch, is_end=sync)
-        self._write(parts, at, sync=sync)
+        """As ``write``, for messages of one queue each, whose payloads have these ``sizes``."""
+        offsets = list(accumulate([RECORD_BYTES + size for size in sizes], initial=self._offset))
+        parts = encode_messages(messages, sizes, self.file_id, self._sync, epoch, is_end=sync)
+        self._write(parts, offsets.pop(), sync=sync)
         return offsets
 
     def _write(self, parts: list[bytes], end: int, *, sync: bool) -> None:

@@ -7,6 +7,7 @@ bindings; whoever opens the journal in between asks the messages how it ended.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
 from journal.batch import Batch, JournalTable, Marker
@@ -130,30 +131,29 @@ class FileStore(BatchStore):
         """
         files = self._opened.messages
         left = batch.messages
+        left_sizes = [len(message[2]) for message in left]
         while left:
-            count = self._fitting(left)
+            count = self._fitting(left_sizes)
             if count:
                 now, left = left[:count], left[count:]
-                offsets = files.write_messages(now, self._token, sync=sync)
+                sizes, left_sizes = left_sizes[:count], left_sizes[count:]
+                offsets = files.write_messages(now, sizes, self._token, sync=sync)
                 with files.lock:
-                    self._opened.contents.messages.add_messages(files.file_id, now, offsets)
+                    self._opened.contents.messages.add_messages(files.file_id, now, sizes, offsets)
             if left:
-                files.roll(RECORD_BYTES + len(left[0].payload))
+                files.roll(RECORD_BYTES + left_sizes[0])
                 self._rolled()
         if batch.deletes:
             change = _Change([delete_record(batch.deletes, self._token)], effective=True)
             self._write(files, [change], sync=sync)
 
-    def _fitting(self, messages: Sequence[AppendedMessage]) -> int:
-        """Return how many of the first messages fit into the file that is written."""
+    def _fitting(self, sizes: Sequence[int]) -> int:
+        """Return how many messages, of payloads of ``sizes``, fit into the file that is written."""
         room = self._opened.messages.room
-        if len(messages) * RECORD_BYTES + sum(len(m.payload) for m in messages) <= room:
-            return len(messages)
-        for count, message in enumerate(messages):
-            room -= RECORD_BYTES + len(message.payload)
-            if room < 0:
-                return count
-        return len(messages)
+        if len(sizes) * RECORD_BYTES + sum(sizes) <= room:
+            return len(sizes)
+        ends = accumulate(RECORD_BYTES + size for size in sizes)
+        return sum(1 for _ in takewhile(lambda end: end <= room, ends))
 
     def _count_unresolved(self, count: int) -> None:
         for files in (self._opened.messages, self._opened.bindings):
