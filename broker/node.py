@@ -34,7 +34,7 @@ from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.settings import Role, Settings
 from database import StoreUnavailable, TransientStoreError
-from journal.api import MessageJournal
+from journal.api import BatchReport, MessageJournal
 from journal.errors import Fenced, JournalIOError, LeaseExpired
 from nodemanager import Interrupted, Lock, LockLost
 from nodemanager.events import (
@@ -275,11 +275,7 @@ class BrokerNode:
             lambda callback: _post(loop, partial(self._confirm, callback)),
             self._journal_failed,
         )
-        journal.register_batch_listener(
-            lambda report: self._metrics.batch_committed(
-                report.rows + report.deletes, report.commit_seconds, report.attempts
-            )
-        )
+        journal.register_batch_listener(self._committed)
         loaded = monotonic_seconds()
         self._on_loop(self._open_service(manager, journal))
         opened = monotonic_seconds()
@@ -503,6 +499,15 @@ class BrokerNode:
         """Have every line from now on say which role the node plays."""
         manager.log.role = role.value
         set_role(role.value)
+
+    def _committed(self, report: BatchReport) -> None:
+        """Count a batch, after its answers to clients: those leave in the loop's next turn."""
+        self._running_loop().call_soon(
+            self._metrics.batch_committed,
+            report.rows + report.deletes,
+            report.commit_seconds,
+            report.attempts,
+        )
 
     def _renewed(self, lock: Lock, seconds: float) -> None:
         metrics = self._metrics

@@ -152,8 +152,10 @@ class Connection(asyncio.Protocol):
             return
         self._received += len(data)
         self._session.receive(data)
-        self._count()
-        self._server.has_sent(self, self._session.sent_bytes)
+        if not self._flushing:  # else it is counted when that is written, in the loop's next turn
+            self._count()
+        if self._server.memory.is_full:
+            self._server.has_sent_when_full(self, self._session.sent_bytes)
         self.update_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
@@ -471,17 +473,16 @@ class StompServer:
             self._waiting_room.leave(connection)
             self._waiting_room.enter(connection)
 
-    def has_sent(self, connection: Connection, sent_bytes: int) -> None:
-        """End a client that sent more than its share while there is no memory."""
+    def has_sent_when_full(self, connection: Connection, sent_bytes: int) -> None:
+        """End a client that sent more while there is no memory, if it holds more than its share."""
         memory = self.memory
-        if memory.is_full:
-            self._was_full = True
-            if sent_bytes > memory.share:
-                self._end_for_memory(
-                    connection,
-                    f"all clients together hold max-client-bytes {memory.limit} in the broker, and"
-                    " this one went on sending",
-                )
+        self._was_full = True
+        if sent_bytes > memory.share:
+            self._end_for_memory(
+                connection,
+                f"all clients together hold max-client-bytes {memory.limit} in the broker, and"
+                " this one went on sending",
+            )
 
     def _end_for_memory(self, connection: Connection, reason: str) -> None:
         LOGGER.warning(

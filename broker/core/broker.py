@@ -203,7 +203,8 @@ class Broker:
         self._refuse_if_stopped()
         address, queues, topic = self._addresses.route(principal, destination)
         record = self._record(address, message)
-        self._refuse_if_full(queues, record)
+        if not self._persistent:
+            self._refuse_if_full(queues, record)
         done = self._publishing(topic, record, on_stored) if topic else on_stored
         if not queues:
             if done is not None:
@@ -251,7 +252,8 @@ class Broker:
         published: list[tuple[list[TopicSubscription], MessageRecord, int]] = []
         for address, queues, topic, message in routed:
             record = self._record(address, message)
-            self._refuse_if_full(queues, record)
+            if not self._persistent:
+                self._refuse_if_full(queues, record)
             if queues:
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 stored.append((queues, record))
@@ -336,8 +338,6 @@ class Broker:
 
     def _refuse_if_full(self, queues: Iterable[Queue], record: MessageRecord) -> None:
         """Without persistence memory is all there is: raise LimitExceeded when it is full."""
-        if self._persistent:
-            return
         size = size_in_memory(record)
         for queue in queues:
             if not queue.takes_in_memory(size):

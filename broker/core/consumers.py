@@ -78,7 +78,7 @@ class QueueSubscription:
         """Take those of ``references`` that are still delivered here; that is credit again."""
         delivered = self._delivered
         taken = [one for one in references if delivered.pop(one.seq, None) is not None]
-        self._release(sum(one.size for one in taken))
+        self._release(sum([one.size for one in taken]))
         self._turns.join(self)
         return taken
 

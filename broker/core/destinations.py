@@ -1,5 +1,6 @@
 """What a client's ``destination`` names."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from broker.api import DestinationRefused
@@ -18,6 +19,7 @@ class Destination(NamedTuple):
 _PREFIXES = {"/queue/": RoutingType.ANYCAST, "/topic/": RoutingType.MULTICAST}
 
 
+@lru_cache(maxsize=1024)  # asked for every SEND
 def parse(text: str) -> Destination:
     """Read ``/queue/NAME``, ``/topic/NAME`` or a plain name; raises DestinationRefused."""
     for prefix, routing_type in _PREFIXES.items():

@@ -52,7 +52,7 @@ class MemoryBudget:
         self._claimed += size
 
     def unclaim(self, size: int) -> None:
-        """Count a message that is out of the consumers' hands for good."""
+        """Count messages of so many bytes that are out of the consumers' hands for good."""
         before = self._claimed
         self._claimed = before - size
         if self._claimed < self.limit <= before:

@@ -337,9 +337,10 @@ class Queue:
         """Forget delivered messages; their rows are deleted by the caller."""
         self._delivered -= len(references)
         self.counters.acknowledged += len(references)
-        for reference in references:
-            self._let_go(reference)
-            self._budget.unclaim(reference.size)
+        size = sum([reference.size for reference in references])
+        self.bytes_in_memory -= size
+        self._budget.used -= size
+        self._budget.unclaim(size)
 
     def give_back(self, references: Sequence[MessageReference], *, failed: bool) -> None:
         """Take delivered messages back in their place; ``failed`` counts as an attempt."""

@@ -90,7 +90,7 @@ def block_for(version: Version, block: bytes) -> bytes:
 def server_frame(
     command: str, headers: Iterable[tuple[str, str]], body: bytes, version: Version
 ) -> bytes:
-    """Return a frame; only MESSAGE, which is made for every delivery, is written otherwise."""
+    """Return a frame; those made for every message, RECEIPT and MESSAGE, are written otherwise."""
     plain = command == "CONNECTED"
     lines = [command.encode()]
     for key, value in headers:
@@ -100,6 +100,11 @@ def server_frame(
             raw_value = escape(raw_value, version)
         lines.append(raw_key + b":" + raw_value)
     return b"\n".join(lines) + b"\n\n" + body + b"\0"
+
+
+def receipt_frame(receipt: str, version: Version) -> bytes:
+    """Return the RECEIPT that answers ``receipt``."""
+    return b"RECEIPT\nreceipt-id:%b\n\n\0" % escape(receipt.encode(), version)
 
 
 def error_frame(

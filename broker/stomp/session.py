@@ -22,7 +22,7 @@ from importlib import metadata
 from itertools import chain
 
 from broker.api import BrokerCore, BrokerError, OutgoingMessage, Principal, TransactionWork
-from broker.stomp.frames import ProtocolError, Version, error_frame, server_frame
+from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import Frame, FrameParser
 from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
@@ -483,7 +483,7 @@ class StompSession:
             self._finish_disconnect()
 
     def _write_receipt(self, receipt: str) -> None:
-        self._write(server_frame("RECEIPT", [("receipt-id", receipt)], b"", self._version))
+        self._write(receipt_frame(receipt, self._version))
 
     def _disconnect(self, frame: Frame) -> None:
         self._disconnect_receipt = frame.get(b"receipt")
