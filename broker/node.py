@@ -8,6 +8,7 @@ coroutine there and waits, ``_stop_requested`` and ``_failure`` are read here.
 import asyncio
 import contextlib
 import enum
+import gc
 import logging
 import os
 import signal
@@ -69,6 +70,9 @@ _IO_ERROR_GRACE_SECONDS = 3.0
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
 would be a large part of a commit."""
+_GARBAGE_THRESHOLDS = (5_000, 10, 10)
+"""When the collector looks for cycles. Messages that wait are many objects and no cycles: with
+CPython's 700, looking through them again and again took as long as all the rest of a SEND."""
 
 
 class Phase(enum.Enum):
@@ -115,6 +119,8 @@ class BrokerNode:
     def run(self) -> int:
         """Run the node in the main thread and return its exit code."""
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        gc.freeze()  # what was imported stays
+        gc.set_threshold(*_GARBAGE_THRESHOLDS)
         raise_limit(self._settings.stomp_limits.max_connections)
         for warning in self._settings.warnings:
             LOGGER.warning("%s", warning)
