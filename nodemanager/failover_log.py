@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import UnionType
+from types import NoneType
 from typing import Any, Final
 
 from sqlalchemy import Engine, MetaData, Table, insert
@@ -100,13 +100,11 @@ class Entry:
         if not isinstance(data, dict):
             raise ValueError("a failover log line is a JSON object")  # noqa: TRY004 - a bad value
         fields: dict[str, Any] = {}
-        for name, kind in _FIELDS.items():
+        for name, kinds in _FIELDS.items():
             value = data.get(name)
-            # A boolean is an int to isinstance.
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise ValueError(  # noqa: TRY004 - a bad value
-                    f"not a failover log line: {name} is missing or not of its type"
-                )
+            # Its very type: a boolean is an int to isinstance, which takes twice as long, too.
+            if type(value) not in kinds:
+                raise ValueError(f"not a failover log line: {name} is missing or not of its type")
             fields[name] = value
         try:
             fields["db_time"] = _time(fields["db_time"]) if fields["db_time"] else None
@@ -116,22 +114,22 @@ class Entry:
         return cls(**fields)
 
 
-_FIELDS: Final[Mapping[str, type | UnionType]] = {
-    "db_time": str | None,
-    "node_time": str,
-    "node_id": str | None,
-    "node_name": str,
-    "holder_id": str,
-    "role": str,
-    "code": str,
-    "level": str,
-    "event": str,
-    "lock": str | None,
-    "token": int | None,
-    "event_seq": int,
-    "message": str,
-    "details": dict,
-}  # fmt: skip
+_FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "db_time": (str, NoneType),
+    "node_time": (str,),
+    "node_id": (str, NoneType),
+    "node_name": (str,),
+    "holder_id": (str,),
+    "role": (str,),
+    "code": (str,),
+    "level": (str,),
+    "event": (str,),
+    "lock": (str, NoneType),
+    "token": (int, NoneType),
+    "event_seq": (int,),
+    "message": (str,),
+    "details": (dict,),
+}
 """What a line has, as JSON writes it."""
 
 

@@ -8,6 +8,8 @@ be a directory, a pattern such as ``logs/*.jsonl``, or several of these with com
 import glob
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -172,22 +174,23 @@ def table_entries(
 def in_batches(entries: Iterable[Entry], pair: str | None) -> Iterator[pa.RecordBatch]:
     """Yield entries as batches of ``orthia.failover_log``."""
     schema = arrow_schema(FAILOVER_LOG)
-    rows: list[dict[str, Any]] = []
-    for entry in entries:
-        rows.append(_row(entry, pair))
-        if len(rows) >= BATCH_ROWS:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-            rows.clear()
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+    rows = (_row(entry, pair) for entry in entries)
+    while some := list(islice(rows, BATCH_ROWS)):
+        columns = zip(*some, strict=True)
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _row(entry: Entry, pair: str | None) -> dict[str, Any]:
-    return {
-        **vars(entry),
-        "pair": pair or entry.node_id,
-        "details": json.dumps(entry.details, ensure_ascii=False),
-    }
+_OF_AN_ENTRY: Final = FAILOVER_LOG.fieldNames()[1:-1]
+"""All columns but the first and the last are attributes of an entry."""
+_attributes: Final = attrgetter(*_OF_AN_ENTRY)
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _row(entry: Entry, pair: str | None) -> tuple[Any, ...]:
+    return (pair or entry.node_id, *_attributes(entry), _encode(entry.details))
 
 
 def find_files(paths: str) -> list[Path]:

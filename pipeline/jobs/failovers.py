@@ -8,6 +8,7 @@ that is killed says nothing any more; when it stopped serving is then inferred, 
 3. When its lease ran out: the lock was free so many milliseconds before it was taken.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -25,6 +26,11 @@ _ENDS: Final = {
     _STOPPED: "stopped",
 }
 """Events by which a holder itself says that it holds a lock no more, and what they are called."""
+_OF_LIVE: Final = (*_ACTIVE, events.FencedWriteRefused.__name__)
+"""Events that name a token, and mean that of the live lock."""
+_CRASH: Final = events.CrashDetected.__name__
+_TIMINGS: Final = events.TakeoverTimings.__name__
+_PHASES: Final = ("detection_ms", "fence_ms", "load_ms", "open_ms")
 
 _LATE: Final = {
     events.RenewalSlow.__name__: "duration_ms",
@@ -41,16 +47,37 @@ def timeline(log: DataFrame) -> DataFrame:
     """Return the events of all nodes, each once, with ``at`` and the pair they belong to.
 
     ``at`` is the database's time; an event from before a node knew that is placed by its own
-    clock, but never after the events that followed it on that node.
+    clock, but never after the events that followed it on that node. Of the details there is what
+    the functions below read, in milliseconds. Cache it: it is read several times.
     """
     of_holder = Window.partitionBy("holder_id")
+    in_order = of_holder.orderBy("event_seq", F.col("db_time").asc_nulls_last())
     following = of_holder.orderBy("event_seq").rowsBetween(0, Window.unboundedFollowing)
+    # Only what is needed is shuffled, once, and sorted once for all three windows.
     return (
-        log.dropDuplicates(["holder_id", "event_seq"])
+        log.select(
+            *("pair", "node_name", "holder_id", "event_seq", "event", "lock", "token"),
+            *("db_time", "node_time"),
+            _of_events(_LATE).alias("late_ms"),
+            _of_events({_CRASH: "watched_ms"}).alias("watched_ms"),
+            *(_of_events({_TIMINGS: name}).alias(name) for name in _PHASES),
+        )
+        .withColumn("before", F.lag("event_seq").over(in_order))
+        .where("before IS NULL OR before <> event_seq")
+        .drop("before")
         .withColumn("at", F.min(F.coalesce("db_time", "node_time")).over(following))
         # A node's first event may be from before it knew its pair.
         .withColumn("pair", F.coalesce(F.max("pair").over(of_holder), F.lit("unknown")))
     )
+
+
+def _of_events(details: Mapping[str, str]) -> Column:
+    """Return the detail that is told for each of these events; NULL for the others."""
+    found = F.lit(None).cast("double")
+    for event, name in details.items():
+        detail = F.get_json_object("details", f"$.{name}").cast("double")
+        found = F.when(F.col("event") == event, detail).otherwise(found)
+    return found
 
 
 def tenures(events_: DataFrame) -> DataFrame:
@@ -60,47 +87,38 @@ def tenures(events_: DataFrame) -> DataFrame:
     ``until`` is when the lock was certainly no longer its own, NULL while it still is.
     ``serving_at`` is when a live node opened its acceptors.
     """
-    starts = events_.where(F.col("event").isin(*OBTAINED)).select(
-        "pair", "lock", "token", "holder_id", "node_name", F.col("at").alias("since")
+    event = F.col("event")
+    following = (
+        Window.partitionBy("holder_id")
+        .orderBy("event_seq")
+        .rowsBetween(0, Window.unboundedFollowing)
     )
-    ends = (
-        events_.where(F.col("event").isin(*_ENDS))
-        .withColumn("end", _ends_called(F.col("event")))
-        .select(
-            F.col("holder_id").alias("end_holder"),
-            F.when(F.col("end") == "fenced", "live").otherwise(F.col("lock")).alias("end_lock"),
-            F.col("token").alias("end_token"),
-            F.col("at").alias("end_at"),
+    # What stops a node ends all that it holds; every other end names the lock.
+    stopped_at = F.min(F.when(event == _STOPPED, F.col("at"))).over(following)
+    end = _ends_called(event)
+    held = (
+        events_.where(event.isin(*OBTAINED, *_ACTIVE, *_ENDS))
+        .withColumn("stopped_at", stopped_at)
+        .withColumn("lock", F.when(event.isin(*_OF_LIVE), "live").otherwise(F.col("lock")))
+        .groupBy("pair", "lock", "token", "node_name", "holder_id")
+        .agg(
+            F.min(_at_if(event.isin(*OBTAINED))).alias("since"),
+            F.min(_at_if(event.isin(*_ACTIVE))).alias("serving_at"),
+            F.min(F.when(end.isNotNull(), F.struct("at", end.alias("end")))).alias("own_end"),
+            F.min(F.when(event.isin(*OBTAINED), F.col("stopped_at"))).alias("stopped_at"),
+        )
+        .where("since IS NOT NULL")
+        .withColumn("ended_at", F.least("own_end.at", "stopped_at"))
+        .withColumn(
             "end",
+            F.when(F.col("own_end.at") <= F.col("ended_at"), F.col("own_end.end")).when(
+                F.col("ended_at").isNotNull(), _ENDS[_STOPPED]
+            ),
         )
-    )
-    of_this = (
-        (F.col("holder_id") == F.col("end_holder"))
-        & (F.col("end_at") >= F.col("since"))
-        & (
-            (F.col("end") == "stopped")
-            | ((F.col("lock") == F.col("end_lock")) & (F.col("token") == F.col("end_token")))
-        )
-    )
-    first_end = F.min(F.struct("end_at", "end"))
-    ended = (
-        starts.join(ends, of_this, "left")
-        .groupBy(*starts.columns)
-        .agg(first_end.alias("first_end"))
-        .withColumn("ended_at", F.col("first_end.end_at"))
-        .withColumn("end", F.col("first_end.end"))
-        .drop("first_end")
-    )
-    serving = (
-        events_.where(F.col("event").isin(*_ACTIVE))
-        .groupBy("holder_id", "token")
-        .agg(F.min("at").alias("serving_at"))
-        .withColumn("lock", F.lit("live"))
     )
     next_one = Window.partitionBy("pair", "lock").orderBy("token")
     return (
-        ended.join(serving, ["holder_id", "token", "lock"], "left")
-        .withColumn("next_since", F.lead("since").over(next_one))
+        held.withColumn("next_since", F.lead("since").over(next_one))
         .withColumn("next_holder", F.lead("holder_id").over(next_one))
         .withColumn("until", F.least("ended_at", "next_since"))
         .withColumn("end", F.coalesce("end", F.when(F.col("next_since").isNotNull(), "silent")))
@@ -109,6 +127,10 @@ def tenures(events_: DataFrame) -> DataFrame:
             *("until", "ended_at", "end", "next_since", "next_holder"),
         )
     )
+
+
+def _at_if(condition: Column) -> Column:
+    return F.when(condition, F.col("at"))
 
 
 def _ends_called(event: Column) -> Column:
@@ -140,11 +162,7 @@ def takeovers(events_: DataFrame, held: DataFrame) -> DataFrame:
     the acceptors being open; NULL for the first start of a pair and for one that never opened.
     """
     live = _with_predecessor(held)
-    timings = events_.where(F.col("event") == events.TakeoverTimings.__name__).select(
-        "holder_id",
-        "token",
-        *(_detail(name) for name in ("detection_ms", "fence_ms", "load_ms", "open_ms")),
-    )
+    timings = events_.where(F.col("event") == _TIMINGS).select("holder_id", "token", *_PHASES)
     known = (
         live.join(timings, ["holder_id", "token"], "left")
         .join(_crashes(events_, live), ["holder_id", "token"], "left")
@@ -170,8 +188,7 @@ def takeovers(events_: DataFrame, held: DataFrame) -> DataFrame:
         .withColumn("outage_ms", _milliseconds("out_since", "serving_at"))
         .select(
             *("pair", "token", "node_name", "holder_id", "from_holder", "cause"),
-            *("out_since", "since", "serving_at", "outage_ms"),
-            *("detection_ms", "fence_ms", "load_ms", "open_ms"),
+            *("out_since", "since", "serving_at", "outage_ms", *_PHASES),
         )
         .orderBy("pair", "token")
     )
@@ -190,8 +207,8 @@ def _with_predecessor(held: DataFrame) -> DataFrame:
 
 def _crashes(events_: DataFrame, live: DataFrame) -> DataFrame:
     """Return when the node that took over saw its predecessor for the last time, if it did."""
-    seen = events_.where(F.col("event") == events.CrashDetected.__name__).select(
-        F.col("holder_id").alias("by"), F.col("at").alias("crash_at"), _detail("watched_ms")
+    seen = events_.where(F.col("event") == _CRASH).select(
+        F.col("holder_id").alias("by"), F.col("at").alias("crash_at"), "watched_ms"
     )
     of_this = (
         (F.col("holder_id") == F.col("by"))
@@ -272,20 +289,21 @@ def availability(
 
 def late_renewals(events_: DataFrame) -> DataFrame:
     """Return for each node and kind how many renewals were late, and by how many milliseconds."""
-    kinds = [F.lit(text) for pair in _LATE.items() for text in pair]
-    field = F.create_map(*kinds)[F.col("event")]
-    late_ms = F.element_at(F.from_json("details", "map<string,string>"), field).cast("double")
     return (
         events_.where(F.col("event").isin(*_LATE))
-        .withColumn("ms", late_ms)
         .groupBy("pair", "node_name", "lock", "event")
         .agg(
             F.count("*").alias("count"),
+            F.expr("percentile(late_ms, array(0.5, 0.95, 0.99))").alias("shares"),
+            F.max("late_ms").alias("max_ms"),
+        )
+        .select(
+            *("pair", "node_name", "lock", "event", "count"),
             *(
-                F.expr(f"percentile(ms, {share})").alias(f"{name}_ms")
-                for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+                F.col("shares")[n].alias(name)
+                for n, name in enumerate(("p50_ms", "p95_ms", "p99_ms"))
             ),
-            F.max("ms").alias("max_ms"),
+            "max_ms",
         )
         .orderBy("pair", "node_name", "lock", "event")
     )
@@ -306,10 +324,6 @@ def clock_drift(events_: DataFrame) -> DataFrame:
         )
         .orderBy("pair", "node_name")
     )
-
-
-def _detail(name: str) -> Column:
-    return F.get_json_object("details", f"$.{name}").cast("double").alias(name)
 
 
 def _milliseconds(begin: str, end: str) -> Column:

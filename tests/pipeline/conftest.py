@@ -8,17 +8,20 @@ from pyspark.sql import SparkSession
 
 from config.settings import DatabaseStoreSettings
 from pipeline.session import build_session
+from pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
 from pipeline.store import StoreReference
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import PASSWORD
 
-_QUICK_START = {
+QUICK_START = {
     "spark.sql.shuffle.partitions": "2",
     # A test's data is small: compiling what to do with it takes longer than doing it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For the environment variable JDK_JAVA_OPTIONS."""
 PASSWORD_VARIABLE = "ORTHIA_TEST_PASSWORD"
 
 
@@ -26,11 +29,13 @@ PASSWORD_VARIABLE = "ORTHIA_TEST_PASSWORD"
 def spark() -> Iterator[SparkSession]:
     """Give the one local session of all tests."""
     options = os.environ.get("JDK_JAVA_OPTIONS")
-    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ["JDK_JAVA_OPTIONS"] = QUICK_JAVA
     try:
-        session = build_session(
-            "local[2]", settings=_QUICK_START, passwords={PASSWORD_VARIABLE: PASSWORD}
+        # All that any test wants: with another environment Spark starts other Python workers.
+        passwords = dict.fromkeys(
+            (PASSWORD_VARIABLE, ORTHIAS_VARIABLE, f"{ORTHIAS_VARIABLE}_0"), PASSWORD
         )
+        session = build_session("local[2]", settings=QUICK_START, passwords=passwords)
     finally:
         os.environ.pop("JDK_JAVA_OPTIONS")
         if options is not None:

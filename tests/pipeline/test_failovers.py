@@ -1,6 +1,7 @@
 """The history of pairs, from logs as nodes write them."""
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from nodemanager.lease import Lock
 from pipeline.failover_source import in_batches
 from pipeline.jobs import failovers
 from pipeline.schemas import FAILOVER_LOG
+from tests.pipeline import plain_failovers
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -194,3 +196,63 @@ def test_an_event_from_before_the_database_answered_keeps_its_place(spark: Spark
     first = failovers.timeline(log_of(spark, node)).orderBy("event_seq").first()
     assert first is not None
     assert (first["pair"], first["at"].astimezone(UTC)) == ("pair", at(1))
+
+
+def random_lives(chance: random.Random, pair: str, lives: int) -> Iterator[Node]:
+    """Yield the lives of a pair's nodes, with every way of beginning and ending they have."""
+    seconds = 0.0
+    for token in range(1, lives + 1):
+        node = Node(f"{pair}-{token}", pair)
+        if chance.random() < 0.4:
+            node.says(seconds, events.BackupLockObtained(Lock.BACKUP, token))
+        if chance.random() < 0.5:
+            seconds += chance.uniform(0, 9)
+            node.says(seconds, events.CrashDetected("x@host", chance.uniform(0, 9_000), 1.0))
+        seconds += chance.uniform(0, 2)
+        if chance.random() < 0.8:
+            node.becomes_live(seconds, token, detection_ms=chance.uniform(0, 900))
+        else:
+            node.says(seconds, events.LiveLockObtained(Lock.LIVE, token))
+        seconds += chance.uniform(1, 60)
+        node.says(seconds, events.RenewalSlow(Lock.LIVE, token, 2_100.0, 2_000))
+        # Later, perhaps, than the next one's lock: a node that was paused.
+        last = seconds + chance.choice((0, 30))
+        for end in (
+            events.LockReleased(Lock.LIVE, token),
+            events.LeaseLost(Lock.LIVE, token, "paused"),
+            events.FencedWriteRefused(token, "fenced"),
+            events.LockReleased(Lock.BACKUP, token),
+            events.NodeStopped(0, "stopped"),
+        ):
+            if chance.random() < 0.3:
+                last += chance.uniform(0, 2)
+                node.says(last, end)
+        yield node
+
+
+def test_whatever_happened_is_told_as_a_plain_reading_of_the_log_tells_it(
+    spark: SparkSession,
+) -> None:
+    """Tenures and takeovers of random lives, read from a log in any order and in part twice."""
+    chance = random.Random(5)
+    nodes = [node for number in range(5) for node in random_lives(chance, f"pair-{number}", 25)]
+    log = [entry for node in nodes for entry in node.entries]
+    frame = log_of(spark, *chance.sample(nodes, len(nodes)))
+    history = failovers.timeline(frame.union(frame.where("event_seq % 2 = 0"))).cache()
+    held = failovers.tenures(history).cache()
+    expected: tuple[list[dict[str, Any]], DataFrame]
+    for expected in (
+        (plain_failovers.tenures(log), held),
+        (plain_failovers.takeovers(log), failovers.takeovers(history, held)),
+    ):
+        plain, shown = expected
+        columns = sorted(plain[0])
+        wanted = [tuple(_in_utc(row[name]) for name in columns) for row in plain]
+        found = [tuple(_in_utc(one) for one in row) for row in shown.select(*columns).collect()]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr)
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return round(value, 3) if isinstance(value, float) else value

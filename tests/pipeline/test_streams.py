@@ -26,6 +26,7 @@ from pipeline.store import StoreReference
 from pipeline.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
 from tests.journal.support import SqlJournalStore
+from tests.pipeline.conftest import QUICK_JAVA, QUICK_START
 from tests.process.clients import Producer
 from tests.process.nodes import cluster
 from tests.support.waiting import wait_until
@@ -232,7 +233,9 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
                     *(sys.executable, "-m", "broker.cli", "pipeline", "stream", "--url", url),
                     *("--to", str(output), "--checkpoint", str(checkpoint)),
                     *("--every", "0.2", "--master", "local[1]"),
+                    *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
                 ],
+                env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JAVA},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
