@@ -1,10 +1,13 @@
-"""The file journal beside its floor, and beside SQLite: the same messages in the same batches.
+"""The file journal beside its floor and the databases: the same messages in the same batches.
 
     python -m benchmarks.file_journal [--seconds 2] [--rounds 3] [--directory DIRECTORY]
+        [--dbms postgresql mariadb sqlite]
 
 The floor is a loop that writes the same bytes with pwrite and fdatasync to a file that is filled
 already: no fence, no ids, no index, no callers to complete and no second thread. It and the
-journals take turns, so that a noisy machine disturbs all; read the ratios.
+journals take turns, so that a noisy machine disturbs all; read the ratios. Its batches of one are the device's own rate of syncs. The load of
+the machine is printed before and after: a floor waits for the disk, a journal for a processor
+too. The servers keep their data in the directory for temporary files.
 """
 
 import argparse
@@ -14,13 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import MetaData, update
 
 import migrations
-from benchmarks.floors import PAYLOAD, QUEUE
+from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, started
 from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
 from config.settings import FileStoreSettings, JournalType
 from database import Database
@@ -35,7 +39,7 @@ from journal.file.tools import compact
 from journal.journal import Journal
 from journal.unit import AppendedMessage
 from nodemanager.tables import node_manager_store
-from tests.support.servers import SqliteServer
+from tests.support.servers import StoreServer
 
 _FILE_BYTES = 10 * 1024 * 1024
 _BACKLOG = 100_000
@@ -135,9 +139,8 @@ def file_store(directory: Path, kind: JournalType) -> tuple[FileStoreSettings, J
     return s, JournalUnderTest(opened)
 
 
-def sqlite_store(directory: Path) -> tuple[Database, JournalUnderTest]:
-    """Open a journal on SQLite."""
-    server = SqliteServer(directory)
+def sql_store(server: StoreServer) -> tuple[Database, JournalUnderTest]:
+    """Open a journal on a database."""
     settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
     database = Database.from_settings(settings)
     migrations.upgrade(database, settings)
@@ -185,23 +188,27 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="On the disk to be measured.")
+    parser.add_argument("--dbms", nargs="*", choices=EVERY_DBMS, default=EVERY_DBMS)
     arguments = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)  # as a node does
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
+    print_load("before")
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as name, ExitStack() as stack:
         directory = Path(name)
         stores = {kind.value: file_store(directory / kind.value, kind)[1] for kind in JournalType}
-        (directory / "sqlite").mkdir()
-        database, stores["SQLite"] = sqlite_store(directory / "sqlite")
+        for dbms in arguments.dbms:
+            database, stores[dbms] = sql_store(stack.enter_context(started(dbms)))
+            stack.callback(database.dispose)
         floor = Floor(directory)
         figures, floor_sync = measure(stores, floor, arguments.seconds, arguments.rounds)
-        print(f"{'':10}{'work':20}{'journal/s':>11}{'floor/s':>11}{'ratio':>7}{'batch':>8}")
         bare = statistics.median(floor_sync)
+        print(f"the device: {bare:,.0f} writes of a message with fdatasync a second")
+        print(f"{'':12}{'work':20}{'journal/s':>11}{'floor/s':>11}{'ratio':>7}{'batch':>8}")
         for store, one in figures.items():
             ours = statistics.median(one.sync)
-            print(f"{store:10}{'one at a time':20}{ours:11,.0f}{bare:11,.0f}{ours / bare:7.2f}")
+            print(f"{store:12}{'one at a time':20}{ours:11,.0f}{bare:11,.0f}{ours / bare:7.2f}")
             ours, bulk = statistics.median(one.bulk), statistics.median(one.floor_bulk)
             work = f"{OUTSTANDING} outstanding"
-            print(f"{'':10}{work:20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}{one.batch:8,.0f}")
+            print(f"{'':12}{work:20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}{one.batch:8,.0f}")
         for under_test in stores.values():
             under_test.journal.close(drain=True)
         alone, bulk_rates = [], []
@@ -213,12 +220,18 @@ def main() -> None:
             bulk_rates.append(floor.messages_a_second(arguments.seconds, _BATCH))
         ours, bulk = statistics.median(alone), statistics.median(bulk_rates)
         print(
-            f"{'NIO':10}{'the writer alone':20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}"
+            f"{'NIO':12}{'the writer alone':20}{ours:11,.0f}{bulk:11,.0f}{ours / bulk:7.2f}"
             f"{_BATCH:8,.0f}"
         )
         floor.close()
-        database.dispose()
         backlog(directory / "backlog")
+    print_load("after")
+
+
+def print_load(when: str) -> None:
+    """Print how busy the machine is."""
+    load, _, _ = os.getloadavg()
+    print(f"load {when}: {load:.1f} on {os.cpu_count()} processors")
 
 
 if __name__ == "__main__":

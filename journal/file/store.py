@@ -146,6 +146,8 @@ class FileStore(BatchStore):
         if batch.deletes:
             change = _Change([delete_record(batch.deletes, self._token)], effective=True)
             self._write(files, [change], sync=sync)
+        elif not batch.messages:
+            self._opened.fence.check()  # a batch of nothing is refused as any other
 
     def _fitting(self, sizes: Sequence[int]) -> int:
         """Return how many messages, of payloads of ``sizes``, fit into the file that is written."""
