@@ -5,9 +5,10 @@
 
 The floor is a loop that writes the same bytes with pwrite and fdatasync to a file that is filled
 already: no fence, no ids, no index, no callers to complete and no second thread. It and the
-journals take turns, so that a noisy machine disturbs all; read the ratios. Its batches of one are the device's own rate of syncs. The load of
-the machine is printed before and after: a floor waits for the disk, a journal for a processor
-too. The servers keep their data in the directory for temporary files.
+journals take turns, so that a noisy machine disturbs all; read the ratios. Its batches of one are
+the device's own rate of syncs. The load of the machine is printed before and after: a floor waits
+for the disk, a journal for a processor too. The servers keep their data in the directory for
+temporary files.
 """
 
 import argparse
