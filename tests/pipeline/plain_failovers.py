@@ -41,14 +41,21 @@ def _tenure(obtained: Entry, later: Sequence[Entry]) -> Row:
     ends = [
         (entry.db_time, _ENDS[entry.event])
         for entry in later
-        if entry.event == "NodeStopped"
-        or (entry.event in _ENDS and (_lock(entry), entry.token) == (obtained.lock, obtained.token))
+        if entry.db_time is not None
+        and (
+            entry.event == "NodeStopped"
+            or (
+                entry.event in _ENDS
+                and (_lock(entry), entry.token) == (obtained.lock, obtained.token)
+            )
+        )
     ]
-    ended_at, end = min(ends, default=(None, None))
+    ended_at, end = min(ends) if ends else (None, None)
     serving = [
         entry.db_time
         for entry in later
-        if entry.event in ("LiveActive", "BackupActive")
+        if entry.db_time is not None
+        and entry.event in ("LiveActive", "BackupActive")
         and ("live", entry.token) == (obtained.lock, obtained.token)
     ]
     return {
