@@ -79,8 +79,9 @@ BINDINGS: Final = StructType(
         StructField("corrupt", StringType()),
     ]
 )
-"""BINDINGS. ``type`` is ``queue``, ``address``, ``other``, or ``counter``: the row whose ``id`` is
-the highest id that may have been given out. ``seq`` is the id of the queue or address."""
+"""BINDINGS. ``type`` is ``queue``, ``address``, ``transaction`` (prepared and in doubt; ``name`` is
+its xid), ``other``, or ``counter``: the row whose ``id`` is the highest id that may have been given
+out. ``seq`` is the id of the queue, address or transaction."""
 
 FAILOVER_LOG: Final = StructType(
     [

@@ -14,6 +14,9 @@ The rules, each of which a sound Orthia keeps:
 7. A message that left its queue is in the history, or is not: it does not wait there any more, and
    it is kept once.
 
+A transaction in doubt, which is prepared and waits for its manager's word, is no fault: it is a row
+of BINDINGS with all it would do, and has no rows of MESSAGES. ``in_doubt`` lists them.
+
 Gaps are no faults: an acknowledged message's row is deleted, ids are spent on queues and on what is
 not persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them.
 """
@@ -130,8 +133,20 @@ def _orphaned_bodies(messages: DataFrame) -> DataFrame:
 
 def _duplicates(messages: DataFrame) -> DataFrame:
     # A body and its references share an id; the queue tells them apart.
+    rows = messages.where("kind <> 'other'").withColumn("bucket", F.bitmap_bucket_number("id"))
+    # Grouping every id would move every row. A bitmap of 4 KiB for 32,768 ids tells where it is
+    # worth it: where there are more rows than ids.
+    crowded = (
+        rows.groupBy("bucket")
+        .agg(
+            F.count("*").alias("rows"),
+            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("id"))).alias("ids"),
+        )
+        .where("rows > ids")
+        .select("bucket")
+    )
     repeated = (
-        messages.where("kind <> 'other'")
+        rows.join(F.broadcast(crowded), "bucket", "left_semi")
         .groupBy("id", "queue_id")
         .agg(F.count("*").alias("rows"), F.max("seq").alias("seq"), F.max("epoch").alias("epoch"))
         .where("rows > 1")
@@ -145,6 +160,15 @@ def _unfinished(messages: DataFrame) -> DataFrame:
     begun = rows.where(F.col("record_type").isin(*_IN_TRANSACTION))
     open_ones = begun.join(ended, "tx_id", "left_anti")
     return _fault(open_ones, "unfinished-transaction", F.format_string("transaction %d", "tx_id"))
+
+
+def in_doubt(bindings: DataFrame) -> DataFrame:
+    """Return the prepared transactions, the oldest first: ``xid, id, epoch, prepared_at``."""
+    return (
+        bindings.where("type = 'transaction'")
+        .select(F.col("name").alias("xid"), "id", "epoch", F.col("written_at").alias("prepared_at"))
+        .orderBy("id")
+    )
 
 
 def _of_one_row(
@@ -168,8 +192,12 @@ def _of_one_row(
         for name, wrong, detail in _checks()
     ]
     faulty = F.filter(F.array(*checks), lambda one: one.isNotNull())
-    return rows.withColumn("fault", F.explode(faulty)).select(
-        "fault.fault", "seq", "id", "queue_id", "epoch", "fault.detail"
+    # Few rows have a fault, and to look for one is cheaper than to tell which.
+    wrong_somehow = " OR ".join(f"({wrong})" for _, wrong, _ in _checks())
+    return (
+        rows.where(wrong_somehow)
+        .withColumn("fault", F.explode(faulty))
+        .select("fault.fault", "seq", "id", "queue_id", "epoch", "fault.detail")
     )
 
 

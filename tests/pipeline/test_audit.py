@@ -83,6 +83,18 @@ def test_a_sound_journal_has_no_faults(spark: SparkSession, node_manager: DataFr
     assert found == []
 
 
+def test_a_transaction_in_doubt_is_listed_and_no_fault(
+    spark: SparkSession, node_manager: DataFrame
+) -> None:
+    """It waits for its manager: nothing is damaged."""
+    prepared = {"seq": 30, "id": 30, "type": "transaction", "name": "1:ab:cd", "epoch": 2}
+    bindings = spark.createDataFrame([*bound(), prepared], BINDINGS)
+    assert [(one["xid"], one["epoch"]) for one in audit.in_doubt(bindings).collect()] == [
+        ("1:ab:cd", 2)
+    ]
+    assert audit.faults(messages(spark, sound()), bindings, node_manager).count() == 0
+
+
 def test_every_injected_fault_is_found(spark: SparkSession, node_manager: DataFrame) -> None:
     """Each fault is told at the row it was injected at, and nowhere else."""
     rows = sound() + ENDED + [one for injected in INJECTED.values() for one in injected]

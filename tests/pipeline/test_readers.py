@@ -11,7 +11,9 @@ from pyspark.sql.datasource import DataSourceReader
 
 from config.settings import RoutingType
 from journal import JournalLimits, QueueBinding
+from journal.codec import Xid
 from journal.unit import Unit
+from journal.xa import XaTransactions
 from pipeline.errors import BadOption
 from pipeline.failover_source import FailoverLogReader, FailoverLogSource
 from pipeline.journal_source import BindingsReader, JournalReader, JournalSource, conditions_of
@@ -150,6 +152,21 @@ def test_bindings_are_decoded(store: SqlJournalStore, reference: StoreReference)
     assert rows[QUEUE]["name"] == "orders"
     assert rows[QUEUE]["routing_types"] == ["MULTICAST"]
     assert (rows[0]["type"], rows[0]["id"]) == ("counter", 1_000_000)
+
+
+def test_a_prepared_transaction_is_a_binding_and_no_message(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """What is in doubt has its xid in BINDINGS, and nothing of it is in MESSAGES."""
+    journal = store.open()
+    xid = Xid(1, b"global", b"branch")
+    unit = Unit()
+    unit.add_message([QUEUE], payload("perhaps"))
+    XaTransactions(journal).prepare(xid, unit)
+    store.settle(journal)
+    found = [row for row in read(BindingsReader(reference)) if row["type"] == "transaction"]
+    assert [row["name"] for row in found] == [str(xid)]
+    assert read(JournalReader(reference, ["seq"])) == []
 
 
 def test_many_rows_come_in_batches(store: SqlJournalStore, reference: StoreReference) -> None:

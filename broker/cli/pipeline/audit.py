@@ -64,6 +64,7 @@ def audit(
         counts = {row["fault"]: row["count"] for row in faults.groupBy("fault").count().collect()}
         listed = collected(faults.orderBy("fault", "seq").limit(_LISTED))
         queues = collected(job.live_set(messages, bindings))
+        in_doubt = collected(job.in_doubt(bindings))
         messages.unpersist()
         bindings.unpersist()
         faults.unpersist()
@@ -77,16 +78,22 @@ def audit(
                 "listed": listed,
                 "queues": queues,
                 "epochs": epochs,
+                "in_doubt": in_doubt,
             }
         )
     else:
-        _print(job.FAULTS | job.HISTORY_FAULTS, counts, listed, queues, epochs)
+        _print(job.FAULTS | job.HISTORY_FAULTS, counts, listed, queues, epochs, in_doubt)
     if counts:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 
 
 def _print(
-    meanings: dict[str, str], counts: dict[str, int], listed: Rows, queues: Rows, epochs: Rows
+    meanings: dict[str, str],
+    counts: dict[str, int],
+    listed: Rows,
+    queues: Rows,
+    epochs: Rows,
+    in_doubt: Rows,
 ) -> None:
     show("Queues", queues, ("queue", "address", "messages", "bytes", "oldest"))
     show(
@@ -94,6 +101,12 @@ def _print(
         epochs,
         ("epoch", "rows", "first_seq", "last_seq", "missing", "gap_before", "first_written_at"),
     )
+    if in_doubt:
+        show(
+            "Transactions in doubt: prepared, and no fault; `orthia data transactions` ends them",
+            in_doubt,
+            ("xid", "id", "epoch", "prepared_at"),
+        )
     if not counts:
         click.echo("The journal is sound.")
         return
