@@ -142,7 +142,7 @@ def test_metrics_show_what_the_node_measured() -> None:
         'orthia_queue_messages{queue="orders"} 42.0',
         "orthia_connections 3.0",
         "orthia_history_messages 2.0",
-        "orthia_history_bytes 1000.0",
+        "orthia_history_bytes 1100.0",
         "orthia_history_oldest_timestamp_seconds 1.7672256e+09",
     ):
         assert line in lines
