@@ -179,6 +179,14 @@ class Pruner:
         return kept
 
     def _run(self) -> None:
+        try:
+            self._prune_until_stopped()
+        except Fenced:
+            pass  # the successor prunes
+        finally:
+            self._engine.dispose()
+
+    def _prune_until_stopped(self) -> None:
         pause = 0.0
         count_again = self._clock()
         while not self._stopped.wait(pause):
@@ -189,8 +197,6 @@ class Pruner:
                     count_again = self._clock() + self._period_seconds
                 if self.prune():
                     pause = PAUSE_SECONDS
-            except Fenced:
-                return  # the successor prunes
             except StoreError as error:
                 LOGGER.warning("the history could not be pruned, trying again: %s", error)
                 self._tally.reset()

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, MetaData, select
 
 from config.settings import DatabaseStoreSettings, RetentionSettings
 from journal import Fenced, MessageJournal, MessageLocation, Unit
+from journal.codec import Xid
 from journal.history import ROW_BYTES, Kept, history_totals
 from journal.records import RemovalReason
 from journal.retention import (
@@ -20,6 +21,7 @@ from journal.retention import (
 )
 from journal.tables import history_table
 from journal.unit import AppendedMessage, AppendedUnit, expand
+from journal.xa import XaTransactions
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
@@ -73,6 +75,27 @@ def test_each_removal_is_kept_with_its_reason(keeping: KeepingStore) -> None:
 def _append(journal: MessageJournal, unit: Unit, done: Callable[[], None]) -> None:
     unit.done = done
     journal.append_unit(unit)
+
+
+def test_what_a_prepared_transaction_acknowledges_leaves_with_its_commit(
+    keeping: KeepingStore,
+) -> None:
+    """In doubt, and rolled back, nothing has left; committed, it has."""
+    journal = keeping.open()
+    seqs = keeping.append(journal, "committed", "rolled back")
+    transactions = XaTransactions(journal)
+    xids = [Xid(1, name, b"") for name in (b"c", b"r")]
+    for xid, seq in zip(xids, seqs, strict=True):
+        unit = Unit()
+        unit.delete(MessageLocation(seq))
+        transactions.prepare(xid, unit)
+    keeping.settle(journal)
+    assert keeping.kept() == {}
+    transactions.commit(xids[0])
+    transactions.rollback(xids[1])
+    keeping.settle(journal)
+    assert keeping.kept() == {seqs[0]: (QUEUE, _A.value, payload("committed"))}
+    assert list(keeping.rows()) == [seqs[1]]
 
 
 def test_a_message_of_several_queues_is_kept_for_each_with_its_body(keeping: KeepingStore) -> None:
