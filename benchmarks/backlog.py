@@ -19,15 +19,15 @@ from typing import cast
 
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import consume, fill
-from benchmarks.takeover import TIMERS, wait_answer
+from benchmarks.takeover import wait_answer
 from benchmarks.throughput import resident_mib
+from benchmarks.timers import timer_options
 from config.settings import Role
 from tests.process.nodes import Cluster, NodeProcess, cluster
 from tests.support.servers import StoreServer, url_with_password
 from tests.support.waiting import wait_until
 
 QUEUE = "backlog"
-_RENEW, _EXPIRATION = TIMERS["500/3000"]
 
 
 @dataclass
@@ -43,9 +43,7 @@ def start_node(nodes: Cluster, role: Role, name: str) -> NodeProcess:
     return nodes.node(
         role,
         name,
-        jdbc_lock_renew_period=_RENEW,
-        jdbc_lock_expiration=_EXPIRATION,
-        jdbc_network_timeout=20_000,
+        **timer_options("500/3000"),
     ).start()
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.takeover import TIMERS, wait_answer
+from benchmarks.takeover import wait_answer
+from benchmarks.timers import TIMERS
 from config.settings import Role
 from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import (

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import fill
-from tests.process.nodes import Cluster, NodeProcess, cluster
+from benchmarks.timers import TIMERS, timer_options
+from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import StoreServer, url_with_password
 
-TIMERS = {"default": (2_000, 20_000), "500/3000": (500, 3_000)}
 ENDS = {"crash": signal.SIGKILL, "graceful": signal.SIGTERM}
 _LOOK_SECONDS = 0.002
 _GIVE_UP_SECONDS = 120
@@ -45,24 +45,11 @@ def wait_answer(node: NodeProcess) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def start_pair(nodes: Cluster, timers: tuple[int, int]) -> tuple[NodeProcess, NodeProcess]:
-    """Start a live node that serves and a backup that waits, handing over on shutdown."""
-    renew, expiration = timers
-    return nodes.pair(
-        failover_on_shutdown=True,
-        jdbc_lock_renew_period=renew,
-        jdbc_lock_expiration=expiration,
-        jdbc_network_timeout=20_000,
-    )
-
-
-def take_over(
-    server: StoreServer, timers: tuple[int, int], how: signal.Signals, messages: int
-) -> float:
+def take_over(server: StoreServer, timers: str, how: signal.Signals, messages: int) -> float:
     """Return the seconds of one takeover with ``messages`` waiting."""
     url = url_with_password(server.settings(server.create_database()))
     with tempfile.TemporaryDirectory() as directory, cluster(url, Path(directory)) as nodes:
-        live, backup = start_pair(nodes, timers)
+        live, backup = nodes.pair(failover_on_shutdown=True, **timer_options(timers))
         fill(live.port, "waiting", messages)
         began = time.monotonic()
         live.signal(how)
@@ -85,7 +72,7 @@ def main() -> None:
             for name in arguments.timers:
                 for end in arguments.ends:
                     times = [
-                        take_over(server, TIMERS[name], ENDS[end], arguments.messages)
+                        take_over(server, name, ENDS[end], arguments.messages)
                         for _ in range(arguments.rounds)
                     ]
                     middle, least, most = statistics.median(times), min(times), max(times)

@@ -22,6 +22,7 @@ from pathlib import Path
 import migrations
 from benchmarks.floors import EVERY_DBMS, Floor, started
 from benchmarks.stomp_load import consume, fill, produce
+from benchmarks.timers import timer_options
 from config.settings import Role
 from database import Database
 from tests.process.nodes import Cluster, NodeProcess, cluster
@@ -33,11 +34,6 @@ from tests.support.servers import (
     url_with_password,
 )
 
-DEFAULT_TIMERS = {
-    "jdbc-lock-renew-period": 2_000,
-    "jdbc-lock-expiration": 20_000,
-    "jdbc-network-timeout": 20_000,
-}
 CONSUMED = 40_000
 
 
@@ -54,7 +50,7 @@ def resident_mib(node: NodeProcess, field: str = "VmRSS") -> float:
 
 def default_node(nodes: Cluster, role: Role, name: str) -> NodeProcess:
     """Make a node with the timers every installation begins with."""
-    return nodes.node(role, name, **{key.replace("-", "_"): v for key, v in DEFAULT_TIMERS.items()})
+    return nodes.node(role, name, **timer_options("default"))
 
 
 class Pgbench:

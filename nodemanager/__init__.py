@@ -12,7 +12,8 @@ from nodemanager.errors import (
 )
 from nodemanager.events import Event
 from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.manager import ActivateCallback, JdbcNodeManager
+from nodemanager.manager import JdbcNodeManager
+from nodemanager.pair import ActivateCallback
 
 __all__ = [
     "ActivateCallback",

@@ -65,8 +65,8 @@ class Locker(ABC):
         """Close what was opened, at the end of the node manager, without waiting for the store."""
 
 
-class LeaseDatabaseLocker(Locker):
-    """A row with an expiry: the locker of the JDBC node manager."""
+class RowLocker(Locker):
+    """A locker that keeps a row of NODE_MANAGER_STORE: who has the lock, under which token."""
 
     def __init__(
         self,
@@ -88,6 +88,54 @@ class LeaseDatabaseLocker(Locker):
         self._on_database_time = on_database_time
         self._above = above
 
+    def renew(self, lease: Lease) -> Lease:
+        """Set the row's expiry anew."""
+        asked = self._clock()
+        self._prove()
+        now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
+        if now is None:
+            raise LockLost(
+                f"the {lease.lock.name.lower()} lock is not held by {lease.holder_id} under token"
+                f" {lease.token} any more: another node took it"
+            )
+        self._on_database_time(now, asked, self._clock())
+        return lease.renewed(asked, self._expiration_ms)
+
+    def _prove(self) -> None:
+        """Raise LockLost if the row says more than is true."""
+
+    def _ask(self, request: Callable[[], Acquired | None]) -> Lease | None:
+        asked = self._clock()
+        acquired = request()
+        if acquired is None:
+            return None
+        self._on_database_time(acquired.database_time, asked, self._clock())
+        lease = Lease(self._lock, self._holder_id, acquired.token, self._deadline(asked))
+        return self._raised(lease, self._above())
+
+    def _take_row(self, seen: LockStatus) -> Lease | None:
+        """Take the row, if it is as ``seen``."""
+        return self._ask(
+            lambda: self._store.take_over(
+                self._lock, self._holder_id, self._expiration_ms, seen=seen
+            )
+        )
+
+    def _deadline(self, asked_seconds: float) -> float:
+        return deadline(asked_seconds, self._expiration_ms)
+
+    def _raised(self, lease: Lease, above: int) -> Lease | None:
+        """Return the lease under a token greater than ``above``; None if it was lost meanwhile."""
+        if lease.token > above:
+            return lease
+        if not self._store.raise_token(lease.lock, lease.holder_id, lease.token, above + 1):
+            return None
+        return replace(lease, token=above + 1)
+
+
+class LeaseDatabaseLocker(RowLocker):
+    """A row with an expiry: the locker of the JDBC node manager."""
+
     def try_acquire(self) -> Lease | None:
         """Take the lease if it is free or expired."""
         return self._ask(
@@ -96,30 +144,7 @@ class LeaseDatabaseLocker(Locker):
 
     def take_over(self, seen: LockStatus) -> Lease | None:
         """Take the lease of a holder that is gone, if it is as ``seen``; raises StoreError."""
-        return self._ask(
-            lambda: self._store.take_over(
-                self._lock, self._holder_id, self._expiration_ms, seen=seen
-            )
-        )
-
-    def _ask(self, request: Callable[[], Acquired | None]) -> Lease | None:
-        asked = self._clock()
-        acquired = request()
-        if acquired is None:
-            return None
-        self._on_database_time(acquired.database_time, asked, self._clock())
-        until = deadline(asked, self._expiration_ms)
-        lease = Lease(self._lock, self._holder_id, acquired.token, until)
-        return _raised(self._store, lease, self._above())
-
-    def renew(self, lease: Lease) -> Lease:
-        """Set the lease's expiry anew."""
-        asked = self._clock()
-        now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
-        if now is None:
-            raise LockLost(_not_ours(lease))
-        self._on_database_time(now, asked, self._clock())
-        return lease.renewed(asked, self._expiration_ms)
+        return self._take_row(seen)
 
     def release(self, lease: Lease) -> None:
         """Free the lease if it is still ours."""
@@ -129,7 +154,7 @@ class LeaseDatabaseLocker(Locker):
         """Leave the lease to expire."""
 
 
-class ExclusiveLocker(Locker):
+class ExclusiveLocker(RowLocker):
     """An exclusive lock, and the row that follows it."""
 
     def __init__(
@@ -146,16 +171,18 @@ class ExclusiveLocker(Locker):
         above: Callable[[], int] = lambda: 0,
     ) -> None:
         """Lock ``lock`` as ``holder_id``, by ``exclusive``; ``period_ms`` 0 is never renewed."""
-        self._store = store
-        self._lock = lock
-        self._holder_id = holder_id
+        super().__init__(
+            store,
+            lock,
+            holder_id,
+            expiration_ms=expiration_ms,
+            clock=clock,
+            on_database_time=on_database_time,
+            above=above,
+        )
         self._exclusive = exclusive
         self._held = False
         self._is_kept = period_ms > 0
-        self._expiration_ms = expiration_ms
-        self._clock = clock
-        self._on_database_time = on_database_time
-        self._above = above
 
     def try_acquire(self) -> Lease | None:
         """Take the exclusive lock, then the row as it was read while that was held.
@@ -164,42 +191,32 @@ class ExclusiveLocker(Locker):
         finds the row changed and takes nothing. A row that is held by a node of another locker is
         left alone until it has expired.
         """
-        if not self._take_exclusive():
-            return None
-        try:
-            row = self._store.lock_status(self._lock)
-            self._exclusive.keep_alive()
-            lease = None if self._is_a_strangers(row) else self._follow(row)
-        except BaseException:
-            self._let_go()
-            raise
-        if lease is None:
-            self._let_go()
-        return lease
+        return self._follow(None)
 
     def take_over(self, seen: LockStatus) -> Lease | None:
         """Take the row as it was seen, holding the exclusive lock."""
+        return self._follow(seen)
+
+    def _follow(self, seen: LockStatus | None) -> Lease | None:
+        """Take the exclusive lock, then the row, as ``seen`` or as it is found; both or neither."""
         if not self._take_exclusive():
             return None
+        lease = None
         try:
+            row = seen or self._store.lock_status(self._lock)
             self._exclusive.keep_alive()
-            lease = self._follow(seen)
-        except BaseException:
-            self._let_go()
-            raise
-        if lease is None:
-            self._let_go()
+            if seen is not None or not self._is_a_strangers(row):
+                lease = self._take_row(row)
+        finally:
+            if lease is None:
+                self._let_go()
         return lease
 
-    def renew(self, lease: Lease) -> Lease:
-        """Prove that the exclusive lock is held, then renew the row."""
-        asked = self._clock()
+    def _prove(self) -> None:
         self._exclusive.keep_alive()
-        now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
-        if now is None:
-            raise LockLost(_not_ours(lease))
-        self._on_database_time(now, asked, self._clock())
-        return lease.renewed(asked, self._expiration_ms)
+
+    def _deadline(self, asked_seconds: float) -> float:
+        return super()._deadline(asked_seconds) if self._is_kept else math.inf
 
     def release(self, lease: Lease) -> None:
         """Free the row, then let the exclusive lock go: whoever gets it finds the row free."""
@@ -237,18 +254,6 @@ class ExclusiveLocker(Locker):
         """Tell whether ``row`` is held, by a node that does not take this kind of lock."""
         return row.is_held and locker_kind(row.holder_id or "") != locker_kind(self._holder_id)
 
-    def _follow(self, seen: LockStatus) -> Lease | None:
-        asked = self._clock()
-        acquired = self._store.take_over(
-            self._lock, self._holder_id, self._expiration_ms, seen=seen
-        )
-        if acquired is None:
-            return None
-        self._on_database_time(acquired.database_time, asked, self._clock())
-        until = deadline(asked, self._expiration_ms) if self._is_kept else math.inf
-        lease = Lease(self._lock, self._holder_id, acquired.token, until)
-        return _raised(self._store, lease, self._above())
-
 
 def locker_kind(holder_id: str) -> str:
     """Return by which kind of locker this holder takes its lock: what its id ends with."""
@@ -258,19 +263,3 @@ def locker_kind(holder_id: str) -> str:
 
 _PARTS_BEFORE_KIND: Final = 3
 """Host, process and UUID."""
-
-
-def _raised(store: NodeManagerStore, lease: Lease, above: int) -> Lease | None:
-    """Return the lease under a token greater than ``above``; None if it was lost meanwhile."""
-    if lease.token > above:
-        return lease
-    if not store.raise_token(lease.lock, lease.holder_id, lease.token, above + 1):
-        return None
-    return replace(lease, token=above + 1)
-
-
-def _not_ours(lease: Lease) -> str:
-    return (
-        f"the {lease.lock.name.lower()} lock is not held by {lease.holder_id} under token"
-        f" {lease.token} any more: another node took it"
-    )

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from config.clock import monotonic_seconds
-from config.errors import OrthiaError
 from config.lockers import keeps_leases, with_locker
 from config.rules import lease_query_timeout
 from config.settings import DatabaseStoreSettings, Role
@@ -33,36 +32,22 @@ from database import (
 )
 from nodemanager.activation import (
     GRACE_PERIODS,
-    BackupWatch,
-    Decision,
     Holder,
     HolderWatch,
-    decide,
     judge_holder,
-    still_wanted,
 )
-from nodemanager.errors import Interrupted, LockAcquisitionTimeout, LockLost, NotHeld
+from nodemanager.errors import LockLost, NotHeld
 from nodemanager.events import (
-    BackupAnnounced,
-    BackupLockObtained,
-    BackupStarted,
     ConnectorsResume,
     CrashDetected,
     Event,
     FenceAdvanced,
-    LeaseLost,
     LiveLockObtained,
     LockReleased,
     NodeStarted,
     PresenceLost,
     ReleaseFailed,
-    StaleFailback,
-    StateNotWritten,
     StateWritten,
-    StoreRecovered,
-    StoreUnavailableEvent,
-    WaitingForBackupLock,
-    WaitingForLiveLock,
 )
 from nodemanager.failover_log import FailoverLog, FailoverLogTable
 from nodemanager.judgement import DriftJudge
@@ -70,6 +55,7 @@ from nodemanager.keepalive import KeepAlive
 from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
 from nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
+from nodemanager.pair import ActivateCallback, PairNodeManager
 from nodemanager.presence import PresenceKeeper
 from nodemanager.protocol import FormerLife
 from nodemanager.sql_store import SqlNodeManagerStore
@@ -130,22 +116,10 @@ class Stores:
     fence: NodeManagerStore
 
 
-class ActivateCallback:
-    """What ``start_live_node`` and ``await_live_node`` return: the lock is held and fenced."""
-
-    def __init__(self, manager: "JdbcNodeManager", *, detection_ms: float, fence_ms: float) -> None:
-        self._manager = manager
-        self.detection_ms = detection_ms
-        """From the lock being free, as far as this node saw, to it being taken."""
-        self.fence_ms = fence_ms
-
-    def activation_complete(self) -> None:
-        """Write state L: clients are served. Raises StoreError, LockLost."""
-        self._manager.write_live_state(State.LIVE)
-
-
-class JdbcNodeManager:
+class JdbcNodeManager(PairNodeManager[Lease]):
     """The node manager of a database store."""
+
+    acquisition_timeout = "jdbc-lock-acquisition-timeout"
 
     def __init__(
         self,
@@ -164,29 +138,28 @@ class JdbcNodeManager:
 
         Without ``lockers`` the locks are leases.
         """
-        self.holder_id = holder_id
-        self.log = log
+        super().__init__(
+            log=log,
+            holder_id=holder_id,
+            clock=clock,
+            poll_seconds=poll_seconds(settings.jdbc_lock_renew_period),
+            acquisition_timeout_ms=settings.jdbc_lock_acquisition_timeout,
+            on_its_way_ms=settings.jdbc_lock_expiration,
+            threads=threads,
+        )
         self._stores = stores
         self._settings = settings
         self._name = name
-        self._clock = clock
         self._threads = threads
         self._drift = DriftJudge(settings.jdbc_allowed_time_diff)
         self._lockers = (lockers or self._leases)(self._note_database_time)
         locker = settings.locker
-        self._poll_seconds = poll_seconds(settings.jdbc_lock_renew_period)
         if locker is not None and not keeps_leases(settings):
             self._poll_seconds = locker.lock_acquire_sleep_interval / 1000
         self._kept: dict[Lock, KeepAlive] = {}
-        self._lock_listeners: list[LockListener] = []
         self._renewal_listener: Callable[[Lock, float], None] = lambda *_: None
         self._presence = presence
         self._keeper: PresenceKeeper | None = None
-        self._interrupted = threads.event()
-        self._wake = threads.event()
-        self._backup_lost = threads.event()
-        self._node_id: str | None = None
-        self._outage_since: float | None = None
         self._own_database: Database | None = None
 
     def _leases(self, on_database_time: OnDatabaseTime) -> Mapping[Lock, Locker]:
@@ -302,13 +275,6 @@ class JdbcNodeManager:
         if self._settings.locker is not None and self._settings.locker.fail_if_locked:
             self._fail_if_locked()
 
-    def _fail_if_locked(self) -> None:
-        live = self._patiently(self.status).live
-        if live.is_held:
-            raise LockAcquisitionTimeout(
-                f"failIfLocked is true, and the live lock is held by {live.holder_id}"
-            )
-
     def stop(self) -> None:
         """Stop every thread and close the log; leases that are held are left to expire."""
         self.interrupt()
@@ -322,25 +288,6 @@ class JdbcNodeManager:
         self.log.close(_LOG_CLOSE_SECONDS)
         if self._own_database is not None:
             self._own_database.dispose()
-
-    def interrupt(self) -> None:
-        """Make every present and later wait raise Interrupted."""
-        self._interrupted.set()
-        self._backup_lost.set()
-        self._wake.set()
-
-    def read_node_id(self) -> str:
-        """Return the node id of the pair; raises NotHeld before ``start``."""
-        if self._node_id is None:
-            raise NotHeld("the node id is known after start()")
-        return self._node_id
-
-    def register_lock_listener(self, callback: LockListener) -> None:
-        """Have ``callback`` called with the reason, once, when the live lease is lost.
-
-        It is called on a keep-alive or watchdog thread and must not wait for the store.
-        """
-        self._lock_listeners.append(callback)
 
     def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
         """Have ``callback`` called with lock and seconds after each successful renewal."""
@@ -390,21 +337,6 @@ class JdbcNodeManager:
 
     # --- live
 
-    def start_live_node(self) -> ActivateCallback:
-        """Write state F, wait for the live lock, keep it, advance the fence.
-
-        Raises LockAcquisitionTimeout, LockLost, Interrupted.
-        """
-        self._patiently(lambda: self._stores.shared.write_state(State.FAILING_BACK))
-        self.log.emit(StateWritten(State.FAILING_BACK))
-        started = self._clock()
-        try:
-            lease = self._wait_for_live_lock(started)
-        except (LockAcquisitionTimeout, Interrupted):
-            self._withdraw_failback()
-            raise
-        return self._activate(lease, detection_ms=(self._clock() - started) * 1000)
-
     def resume_live_node(self, former: FormerLife, period_ms: int) -> ActivateCallback:
         """Take the live lock, exactly as ``former`` left it, keep it, advance the fence.
 
@@ -429,82 +361,28 @@ class JdbcNodeManager:
             self._pause(period_ms / 1000)
 
     def _wait_for_live_lock(self, started: float) -> Lease:
-        timeout_ms = self._settings.jdbc_lock_acquisition_timeout
-        announced = False
-        watch = HolderWatch()
         self._want_presence()
-        while True:
-            lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
-            if lease is not None:
-                return lease
-            status = self._patiently(self.status).live
-            holder, watch = self._judge_holder(status, watch)
-            if holder is Holder.GONE:
-                lease = self._take_over(status, watch)
-                if lease is not None:
-                    return lease
-            if not announced:
-                self.log.emit(WaitingForLiveLock(Lock.LIVE, status.holder_id or "nobody"))
-                announced = True
-            if 0 <= timeout_ms <= (self._clock() - started) * 1000:
-                raise LockAcquisitionTimeout(
-                    f"the live lock was not free within jdbc-lock-acquisition-timeout"
-                    f" {timeout_ms} ms; it is held by {status.holder_id}: another live node runs,"
-                    " or a backup that does not allow failback"
-                )
-            self._pause(self._until_free(status))
+        return super()._wait_for_live_lock(started)
 
-    def _withdraw_failback(self) -> None:
-        """Take state F back if somebody serves, so that nobody hands over to a node that left."""
-        with contextlib.suppress(OrthiaError):
-            if self.status().live.is_held:
-                self._stores.shared.write_state(State.LIVE, expected=State.FAILING_BACK)
+    def _try_acquire(self, lock: Lock) -> Lease | None:
+        return self._patiently(self._lockers[lock].try_acquire)
 
     # --- backup
 
-    def start_backup(self) -> None:
-        """Wait for the backup lock, however long, and keep it; raises Interrupted."""
-        self.log.emit(WaitingForBackupLock(Lock.BACKUP))
+    def _wait_for_backup_lock(self) -> int:
         while True:
-            lease = self._patiently(self._lockers[Lock.BACKUP].try_acquire)
+            lease = self._try_acquire(Lock.BACKUP)
             if lease is not None:
                 break
             self._pause(self._until_free(self._patiently(self.status).backup))
         self._backup_lost.clear()
         self._keep(lease, self._lose_backup_lock)
         self._want_presence()
-        self.log.emit(BackupLockObtained(Lock.BACKUP, lease.token))
-        self.log.emit(BackupStarted())
-        holder = self._patiently(self.status).live.holder_id
-        self.log.emit(BackupAnnounced(holder or "nobody"))
+        return lease.token
 
-    def await_live_node(self) -> ActivateCallback:
-        """Wait until this node may be live, take the live lock, advance the fence.
-
-        A backup lock lost meanwhile is waited for again. Raises LockLost, Interrupted.
-        """
-        watch, holder_watch = BackupWatch(), HolderWatch()
-        expiration_ms = self._settings.jdbc_lock_expiration
-        while True:
-            if self._backup_lost.is_set():
-                self._pause(0)
-                self._forget(Lock.BACKUP)
-                self._drop_presence()
-                self.start_backup()
-                watch, holder_watch = BackupWatch(), HolderWatch()
-            status = self._patiently(self.status)
-            holder, holder_watch = self._judge_holder(status.live, holder_watch)
-            decision, watch = decide(status, watch, self._clock(), expiration_ms, holder)
-            if decision is Decision.WAIT:
-                self._pause(self._until_free(status.live))
-                continue
-            if decision is Decision.TAKE_OVER:
-                lease = self._take_over(status.live, holder_watch)
-            else:
-                lease = self._patiently(self._lockers[Lock.LIVE].try_acquire)
-            if lease is not None and self._keeps(lease, decision, watch):
-                overdue = -(status.live.expires_in_seconds or 0.0)
-                return self._activate(lease, detection_ms=max(0.0, overdue * 1000))
+    def _leave_the_line(self) -> None:
+        self._forget(Lock.BACKUP)
+        self._drop_presence()
 
     def _judge_holder(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:
         """Judge the live lock's holder; one that is alive gets its presence lock back."""
@@ -551,45 +429,22 @@ class JdbcNodeManager:
         if keeper is not None:
             keeper.stop()
 
-    def _keeps(self, lease: Lease, decision: Decision, watch: BackupWatch) -> bool:
-        state = self._patiently(self.status).state
-        if not lease.is_valid(self._clock()):
-            return False  # the database was away meanwhile: look again before anything else
-        if not still_wanted(decision, state):
-            self._patiently(lambda: self._lockers[Lock.LIVE].release(lease))
-            return False
-        if decision is Decision.TAKE_STALE:
-            since = watch.unheld_since_seconds or self._clock()
-            self.log.emit(StaleFailback(state, (self._clock() - since) * 1000))
-        return True
+    def _is_still_held(self, lease: Lease) -> bool:
+        return lease.is_valid(self._clock())
+
+    def _decline(self, lease: Lease) -> None:
+        self._patiently(lambda: self._lockers[Lock.LIVE].release(lease))
+
+    def _detection_ms(self, live: LockStatus, looked: float) -> float:  # noqa: ARG002
+        """Return how long ago the lease had expired, by the database's clock."""
+        return max(0.0, -(live.expires_in_seconds or 0.0) * 1000)
 
     def await_active_status(self) -> None:
         """Wait until some node serves, however long; raises Interrupted."""
         while self._patiently(self.status).state is not State.LIVE:
             self._pause(poll_seconds(self._settings.jdbc_lock_renew_period))
 
-    def release_backup(self) -> None:
-        """Give the backup lock to the next in line, if it is held."""
-        self._release(Lock.BACKUP)
-
-    def stop_backup(self) -> None:
-        """End a backup that never became live."""
-        self._release(Lock.BACKUP)
-
     # --- the end of being live
-
-    def pause_live_server(self) -> None:
-        """Write state P and release the live lock: backups stay passive."""
-        if self.is_lease_valid():
-            try:
-                self.write_live_state(State.PAUSED)
-            except OrthiaError as error:
-                self.log.emit(StateNotWritten(State.PAUSED, str(error)))
-        self._release(Lock.LIVE)
-
-    def crash_live_server(self) -> None:
-        """Release the live lock and leave the state: a backup takes over at once."""
-        self._release(Lock.LIVE)
 
     def write_live_state(self, state: State) -> None:
         """Write the state as the live node; raises StoreError, LockLost, NotHeld."""
@@ -597,6 +452,9 @@ class JdbcNodeManager:
         if not self._stores.shared.write_state_as_live(state, self.holder_id, lease.token):
             raise LockLost(f"state {state.value} not written: the live lock is not ours any more")
         self.log.emit(StateWritten(state))
+
+    def _write_state(self, state: State, *, expected: State | None = None) -> None:
+        self._stores.shared.write_state(state, expected=expected)
 
     # --- inside
 
@@ -630,7 +488,7 @@ class JdbcNodeManager:
             )
         return True
 
-    def _keep(self, lease: Lease, on_lost: Callable[[Lease, str], None]) -> None:
+    def _keep(self, lease: Lease, on_lost: Callable[[int, str], None]) -> None:
         keep_alive = KeepAlive(
             self._lockers[lease.lock],
             lease,
@@ -638,34 +496,13 @@ class JdbcNodeManager:
             expiration_ms=self._settings.jdbc_lock_expiration,
             clock=self._clock,
             report=self.log.emit,
-            on_lost=lambda reason: on_lost(lease, reason),
+            on_lost=lambda reason: on_lost(lease.token, reason),
             on_renewed=lambda seconds: self._renewal_listener(lease.lock, seconds),
             delivery_ms=self._grace_seconds() * 1000 if self._presence is not None else None,
             threads=self._threads,
         )
         self._kept[lease.lock] = keep_alive
         keep_alive.start()
-
-    def _lose_live_lock(self, lease: Lease, reason: str) -> None:
-        failures: list[Exception] = []
-        try:
-            show = self.log.record(LeaseLost(lease.lock, lease.token, reason))
-        finally:
-            # Whatever becomes of the log, with no memory left: who acts on the lease must know.
-            for listener in self._lock_listeners:
-                try:
-                    listener(reason)
-                except Exception as error:  # noqa: BLE001 - logged below, when all are told
-                    failures.append(error)
-        # The console comes last: it may have stopped as well.
-        show()
-        for failure in failures:
-            LOGGER.error("a lock listener failed: %s", failure, exc_info=failure)
-
-    def _lose_backup_lock(self, lease: Lease, reason: str) -> None:
-        show = self.log.record(LeaseLost(lease.lock, lease.token, reason))
-        self._backup_lost.set()
-        show()
 
     def _forget(self, lock: Lock) -> None:
         keep_alive = self._kept.pop(lock, None)
@@ -711,28 +548,3 @@ class JdbcNodeManager:
         if status.expires_in_seconds is None or not keeps_leases(self._settings):
             return period
         return min(period, max(_MIN_POLL_SECONDS, status.expires_in_seconds))
-
-    def _pause(self, seconds: float) -> None:
-        """Wait, or until there is something to look at; raises Interrupted."""
-        if self._wake.wait(seconds):
-            self._wake.clear()
-        if self._interrupted.is_set():
-            raise Interrupted("the node is being stopped")
-
-    def _patiently(self, ask: Callable[[], _Result]) -> _Result:
-        """Ask the store, again and again while it is away: a waiting node outlives an outage."""
-        while True:
-            self._pause(0)
-            try:
-                answer = ask()
-            except (StoreUnavailable, TransientStoreError) as error:
-                if self._outage_since is None:
-                    self._outage_since = self._clock()
-                    self.log.emit(StoreUnavailableEvent(str(error)))
-            else:
-                if self._outage_since is not None:
-                    outage_ms = (self._clock() - self._outage_since) * 1000
-                    self._outage_since = None
-                    self.log.emit(StoreRecovered(outage_ms))
-                return answer
-            self._pause(_MAX_POLL_SECONDS)

@@ -9,10 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from database import PermanentStoreError
-from nodemanager import Interrupted, LockAcquisitionTimeout, LockLost, NotHeld, State
+from nodemanager import (
+    ActivateCallback,
+    Interrupted,
+    LockAcquisitionTimeout,
+    LockLost,
+    NotHeld,
+    State,
+)
 from nodemanager import file_lock_manager as module
 from nodemanager.events import Event, LeaseLost, StaleFailback
-from nodemanager.file_lock_manager import FileLockActivation, FileLockNodeManager
+from nodemanager.file_lock_manager import FileLockNodeManager
 from nodemanager.server_lock import STATE_FILE, ServerLock, SharedState, decode, encode
 from tests.support.waiting import wait_until
 
@@ -40,7 +47,7 @@ class Waiting:
 
     def __init__(self, manager: FileLockNodeManager) -> None:
         self.manager = manager
-        self.activations: list[FileLockActivation] = []
+        self.activations: list[ActivateCallback] = []
         self.is_next = threading.Event()
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self._thread.start()
@@ -58,7 +65,7 @@ class Waiting:
         assert self.is_next.wait(10)
         return self
 
-    def wait_live(self) -> FileLockActivation:
+    def wait_live(self) -> ActivateCallback:
         """Wait until it may be live."""
         wait_until(lambda: self.activations, timeout_seconds=10, what="the backup is live")
         return self.activations[0]
@@ -111,7 +118,7 @@ def test_a_live_node_asks_for_its_place_and_gets_it(make: Make) -> None:
     first.crash_live_server()
     waiting.wait_live().activation_complete()
     back = make("a")
-    got: list[FileLockActivation] = []
+    got: list[ActivateCallback] = []
     thread = threading.Thread(target=lambda: got.append(back.start_live_node()), daemon=True)
     thread.start()
     wait_until(backup.is_awaiting_failback, what="failback is asked for")

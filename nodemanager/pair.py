@@ -1,0 +1,364 @@
+"""What the node managers of a pair do alike, wherever their two locks are.
+
+A live node asks for its place and waits for the live lock; a backup waits for the backup lock, and
+with that for its turn to be live. The rules are those of ``nodemanager.activation``. How a lock is
+tried, kept and given back is each node manager's own.
+"""
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from config.errors import OrthiaError
+from database import StoreUnavailable, TransientStoreError
+from nodemanager.activation import (
+    BackupWatch,
+    Decision,
+    Holder,
+    HolderWatch,
+    decide,
+    still_wanted,
+)
+from nodemanager.errors import Interrupted, LockAcquisitionTimeout, NotHeld
+from nodemanager.events import (
+    BackupAnnounced,
+    BackupLockObtained,
+    BackupStarted,
+    LeaseLost,
+    StaleFailback,
+    StateNotWritten,
+    StateWritten,
+    StoreRecovered,
+    StoreUnavailableEvent,
+    WaitingForBackupLock,
+    WaitingForLiveLock,
+)
+from nodemanager.failover_log import FailoverLog
+from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.threads import REAL_THREADS, Threads
+
+LOGGER = logging.getLogger("orthia.failover")
+LockListener = Callable[[str], None]
+_Result = TypeVar("_Result")
+_Held = TypeVar("_Held")
+_RETRY_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class ActivateCallback:
+    """What ``start_live_node`` and ``await_live_node`` return: the live lock is held."""
+
+    manager: "PairNodeManager[Any]"
+    detection_ms: float
+    """From the lock being free, as far as this node saw, to it being taken."""
+    fence_ms: float = 0.0
+    """What fencing the journal took; 0 where opening it does that, and is counted as loading."""
+
+    def activation_complete(self) -> None:
+        """Write state L: clients are served. Raises StoreError, LockLost."""
+        self.manager.write_live_state(State.LIVE)
+
+
+class PairNodeManager(ABC, Generic[_Held]):
+    """See ``nodemanager.protocol.NodeManager``. ``_Held`` is what a lock that was taken is."""
+
+    acquisition_timeout: ClassVar[str]
+    """The setting of how long a live node waits for the live lock."""
+
+    def __init__(
+        self,
+        *,
+        log: FailoverLog,
+        holder_id: str,
+        clock: Callable[[], float],
+        poll_seconds: float,
+        acquisition_timeout_ms: int,
+        on_its_way_ms: int,
+        threads: Threads = REAL_THREADS,
+    ) -> None:
+        """Look at locks every ``poll_seconds``; a live node waits for ``acquisition_timeout_ms``.
+
+        A live lock that is free while the state says that a live node is on its way is left alone
+        for ``on_its_way_ms``.
+        """
+        self.holder_id = holder_id
+        self.log = log
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._acquisition_timeout_ms = acquisition_timeout_ms
+        self._on_its_way_ms = on_its_way_ms
+        self._lock_listeners: list[LockListener] = []
+        self._interrupted = threads.event()
+        self._wake = threads.event()
+        self._backup_lost = threads.event()
+        self._node_id: str | None = None
+        self._outage_since: float | None = None
+
+    # --- what each node manager has of its own
+
+    @abstractmethod
+    def is_lease_valid(self) -> bool:
+        """Return whether the live lock is certainly held; cheap enough for every delivery."""
+
+    @abstractmethod
+    def status(self) -> NodeManagerStatus:
+        """Read what the store says, and who has the locks; raises StoreError."""
+
+    @abstractmethod
+    def write_live_state(self, state: State) -> None:
+        """Write the state as the live node; raises StoreError, LockLost, NotHeld."""
+
+    @abstractmethod
+    def _write_state(self, state: State, *, expected: State | None = None) -> None:
+        """Write the state; with ``expected`` only if that is the present one."""
+
+    @abstractmethod
+    def _try_acquire(self, lock: Lock) -> _Held | None:
+        """Take a lock if nobody has it; outlasts an outage."""
+
+    @abstractmethod
+    def _wait_for_backup_lock(self) -> int:
+        """Wait for the backup lock, keep it, and return its token."""
+
+    @abstractmethod
+    def _leave_the_line(self) -> None:
+        """Forget the backup lock, which was lost."""
+
+    @abstractmethod
+    def _activate(self, held: _Held, *, detection_ms: float) -> ActivateCallback:
+        """Begin to keep the live lock."""
+
+    @abstractmethod
+    def _decline(self, held: _Held) -> None:
+        """Give back the live lock, which was just taken and is not wanted after all."""
+
+    @abstractmethod
+    def _release(self, lock: Lock) -> None:
+        """Give a lock back, if it is held."""
+
+    def _judge_holder(
+        self,
+        live: LockStatus,  # noqa: ARG002 - for those that can tell
+        watch: HolderWatch,
+    ) -> tuple[Holder, HolderWatch]:
+        """Return what is known of the live lock's holder by other means, and what to remember."""
+        return Holder.UNKNOWN, watch
+
+    def _take_over(self, live: LockStatus, watch: HolderWatch) -> _Held | None:
+        """Take the live lock from a holder that was judged to be gone."""
+        raise NotImplementedError(f"no holder is ever judged to be gone: {live}, {watch}")
+
+    def _is_still_held(self, held: _Held) -> bool:  # noqa: ARG002 - for locks that run out
+        """Return whether a lock that was just taken is not over yet."""
+        return True
+
+    def _until_free(self, status: LockStatus) -> float:  # noqa: ARG002 - for locks that run out
+        """Return how long to wait, in seconds, before looking at a lock again."""
+        return self._poll_seconds
+
+    def _detection_ms(self, live: LockStatus, looked: float) -> float:  # noqa: ARG002 - the same
+        """Return for how long the live lock was free, last looked at ``looked``."""
+        return (self._clock() - looked) * 1000
+
+    # --- for everybody
+
+    def interrupt(self) -> None:
+        """Make every present and later wait raise Interrupted."""
+        self._interrupted.set()
+        self._backup_lost.set()
+        self._wake.set()
+
+    def read_node_id(self) -> str:
+        """Return the node id of the pair; raises NotHeld before ``start``."""
+        if self._node_id is None:
+            raise NotHeld("the node id is known after start()")
+        return self._node_id
+
+    def register_lock_listener(self, callback: LockListener) -> None:
+        """Have ``callback`` called with the reason, once, when the live lock is lost.
+
+        It is called on a thread that looks after the lock and must not wait for the store.
+        """
+        self._lock_listeners.append(callback)
+
+    def _fail_if_locked(self) -> None:
+        live = self._patiently(self.status).live
+        if live.is_held:
+            raise LockAcquisitionTimeout(
+                f"failIfLocked is true, and the live lock is held by {live.holder_id}"
+            )
+
+    # --- live
+
+    def start_live_node(self) -> ActivateCallback:
+        """Write state F, wait for the live lock and begin to keep it.
+
+        Raises LockAcquisitionTimeout, LockLost, Interrupted, StoreError.
+        """
+        self._patiently(lambda: self._write_state(State.FAILING_BACK))
+        self.log.emit(StateWritten(State.FAILING_BACK))
+        started = self._clock()
+        try:
+            held = self._wait_for_live_lock(started)
+        except (LockAcquisitionTimeout, Interrupted):
+            self._withdraw_failback()
+            raise
+        return self._activate(held, detection_ms=(self._clock() - started) * 1000)
+
+    def _wait_for_live_lock(self, started: float) -> _Held:
+        timeout_ms = self._acquisition_timeout_ms
+        announced = False
+        watch = HolderWatch()
+        while True:
+            held = self._try_acquire(Lock.LIVE)
+            if held is not None:
+                return held
+            live = self._patiently(self.status).live
+            holder, watch = self._judge_holder(live, watch)
+            if holder is Holder.GONE:
+                held = self._take_over(live, watch)
+                if held is not None:
+                    return held
+            name = live.holder_id or "nobody"
+            if not announced:
+                self.log.emit(WaitingForLiveLock(Lock.LIVE, name))
+                announced = True
+            if 0 <= timeout_ms <= (self._clock() - started) * 1000:
+                raise LockAcquisitionTimeout(
+                    f"the live lock was not free within {self.acquisition_timeout} {timeout_ms} ms;"
+                    f" it is held by {name}: another live node runs, or a backup that does not"
+                    " allow failback"
+                )
+            self._pause(self._until_free(live))
+
+    def _withdraw_failback(self) -> None:
+        """Take state F back if somebody serves, so that nobody hands over to a node that left."""
+        with contextlib.suppress(OrthiaError):
+            if self.status().live.is_held:
+                self._write_state(State.LIVE, expected=State.FAILING_BACK)
+
+    # --- backup
+
+    def start_backup(self) -> None:
+        """Wait for the backup lock, however long, and keep it; raises Interrupted."""
+        self.log.emit(WaitingForBackupLock(Lock.BACKUP))
+        token = self._wait_for_backup_lock()
+        self.log.emit(BackupLockObtained(Lock.BACKUP, token))
+        self.log.emit(BackupStarted())
+        status = self._patiently(self.status)
+        nobody = "nobody yet" if status.state is State.FAILING_BACK else "nobody"
+        self.log.emit(BackupAnnounced(status.live.holder_id or nobody))
+
+    def await_live_node(self) -> ActivateCallback:
+        """Wait until this node may be live, take the live lock and begin to keep it.
+
+        A backup lock lost meanwhile is waited for again. Raises LockLost, Interrupted.
+        """
+        watch, holder_watch = BackupWatch(), HolderWatch()
+        while True:
+            if self._backup_lost.is_set():
+                self._pause(0)
+                self._leave_the_line()
+                self.start_backup()
+                watch, holder_watch = BackupWatch(), HolderWatch()
+            looked = self._clock()
+            status = self._patiently(self.status)
+            live = status.live
+            holder, holder_watch = self._judge_holder(live, holder_watch)
+            decision, watch = decide(status, watch, self._clock(), self._on_its_way_ms, holder)
+            if decision is Decision.WAIT:
+                held = None
+            elif decision is Decision.TAKE_OVER:
+                held = self._take_over(live, holder_watch)
+            else:
+                held = self._try_acquire(Lock.LIVE)
+            if held is None:
+                self._pause(self._until_free(live))
+            elif self._keeps(held, decision, watch):
+                return self._activate(held, detection_ms=self._detection_ms(live, looked))
+
+    def _keeps(self, held: _Held, decision: Decision, watch: BackupWatch) -> bool:
+        state = self._patiently(self.status).state
+        if not self._is_still_held(held):
+            return False  # the store was away meanwhile: look again before anything else
+        if not still_wanted(decision, state):
+            self._decline(held)
+            return False
+        if decision is Decision.TAKE_STALE:
+            since = watch.unheld_since_seconds or self._clock()
+            self.log.emit(StaleFailback(state, (self._clock() - since) * 1000))
+        return True
+
+    def release_backup(self) -> None:
+        """Give the backup lock to the next in line, if it is held."""
+        self._release(Lock.BACKUP)
+
+    def stop_backup(self) -> None:
+        """End a backup that never became live."""
+        self._release(Lock.BACKUP)
+
+    # --- the end of being live
+
+    def pause_live_server(self) -> None:
+        """Write state P and release the live lock: backups stay passive."""
+        if self.is_lease_valid():
+            try:
+                self.write_live_state(State.PAUSED)
+            except OrthiaError as error:
+                self.log.emit(StateNotWritten(State.PAUSED, str(error)))
+        self._release(Lock.LIVE)
+
+    def crash_live_server(self) -> None:
+        """Release the live lock and leave the state: a backup takes over at once."""
+        self._release(Lock.LIVE)
+
+    def _lose_live_lock(self, token: int, reason: str) -> None:
+        failures: list[Exception] = []
+        try:
+            show = self.log.record(LeaseLost(Lock.LIVE, token, reason))
+        finally:
+            # Whatever becomes of the log, with no memory left: who acts on the lease must know.
+            for listener in self._lock_listeners:
+                try:
+                    listener(reason)
+                except Exception as error:  # noqa: BLE001 - logged below, when all are told
+                    failures.append(error)
+        # The console comes last: it may have stopped as well.
+        show()
+        for failure in failures:
+            LOGGER.error("a lock listener failed: %s", failure, exc_info=failure)
+
+    def _lose_backup_lock(self, token: int, reason: str) -> None:
+        show = self.log.record(LeaseLost(Lock.BACKUP, token, reason))
+        self._backup_lost.set()
+        show()
+
+    # --- inside
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, or until there is something to look at; raises Interrupted."""
+        if self._wake.wait(seconds):
+            self._wake.clear()
+        if self._interrupted.is_set():
+            raise Interrupted("the node is being stopped")
+
+    def _patiently(self, ask: Callable[[], _Result]) -> _Result:
+        """Ask the store, again and again while it is away: a waiting node outlives an outage."""
+        while True:
+            self._pause(0)
+            try:
+                answer = ask()
+            except (StoreUnavailable, TransientStoreError) as error:
+                if self._outage_since is None:
+                    self._outage_since = self._clock()
+                    self.log.emit(StoreUnavailableEvent(str(error)))
+            else:
+                if self._outage_since is not None:
+                    outage_ms = (self._clock() - self._outage_since) * 1000
+                    self._outage_since = None
+                    self.log.emit(StoreRecovered(outage_ms))
+                return answer
+            self._pause(_RETRY_SECONDS)
