@@ -1,11 +1,12 @@
 """``orthia.journal``: MESSAGES and BINDINGS as DataFrames.
 
-Options: ``url`` or ``config`` say where the store is, ``table`` is ``messages`` (default),
-``history`` (what journal-retention keeps) or ``bindings``, ``columns`` names what is wanted
-(nothing is decoded that is not), ``numPartitions`` how many tasks read. What the database leaves
-out by itself is said by options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each
-included), ``since`` (included) and ``until`` (not included) by the time a row was written,
-``queue``: a name, or a JSON list of names.
+Options: ``url`` or ``config`` say where the store is, or ``directory`` and ``bindingsDirectory``
+where the files of a file journal are; ``table`` is ``messages`` (default), ``history`` (what
+journal-retention keeps) or ``bindings``, ``columns`` names what is wanted (nothing is decoded that
+is not), ``numPartitions`` how many tasks read. What the database leaves out by itself is said by
+options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since``
+(included) and ``until`` (not included) by the time a row was written, ``queue``: a name, or a JSON
+list of names.
 
 A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
 ``maxRowsPerBatch`` bounds a micro-batch.
@@ -20,6 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,10 +33,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from config.settings import DatabaseStoreSettings
+import config
+from config.settings import DatabaseStoreSettings, FileStoreSettings
 from pipeline.decoding import Decoder, decode_bindings, needed
 from pipeline.errors import BadOption
 from pipeline.fetching import Source, open_source
+from pipeline.file_journal import FileBindingsReader, FileJournalReader, FileReference
 from pipeline.journal_rows import (
     Condition,
     SeqRange,
@@ -55,7 +59,7 @@ class JournalSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
-        self._store = StoreReference.from_options(options)
+        self._store = _reference(options)
         self._table = options.get("table", "messages").lower()
         if self._table not in ("messages", "history", "bindings"):
             raise BadOption(
@@ -66,7 +70,8 @@ class JournalSource(DataSource):
         self._partitions = positive(options, "numpartitions")
         self._max_rows = positive(options, "maxrowsperbatch")
         self._conditions = conditions_of(options)
-        check_options(options, {*OPTIONS, *_CONDITIONS, *_OWN_OPTIONS})
+        files = {"directory", "bindingsdirectory"}
+        check_options(options, {*OPTIONS, *files, *_CONDITIONS, *_OWN_OPTIONS})
 
     @classmethod
     def name(cls) -> str:
@@ -81,10 +86,18 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
+        store = self._store
+        if isinstance(store, FileReference):
+            if self._table == "history":
+                raise BadOption("option table: only a database has its history read here")
+            if self._table == "bindings":
+                return FileBindingsReader(store)
+            columns = schema.fieldNames()
+            return FileJournalReader(store, columns, self._partitions, self._conditions)
         if self._table == "bindings":
-            return BindingsReader(self._store)
+            return BindingsReader(store)
         return JournalReader(
-            self._store,
+            store,
             schema.fieldNames(),
             self._partitions,
             self._conditions,
@@ -95,6 +108,8 @@ class JournalSource(DataSource):
         """Return the reader of a stream of messages."""
         if self._table != "messages":
             raise BadOption(f"a stream reads messages: the option table must not be {self._table}")
+        if isinstance(self._store, FileReference):
+            raise BadOption("a file journal cannot be read as a stream: read it as a batch")
         # Not above: a stream's reader is made of this module's parts.
         from pipeline.streams import JournalStreamReader
 
@@ -105,6 +120,25 @@ class JournalSource(DataSource):
             self._conditions,
             max_rows=self._max_rows,
         )
+
+
+def _reference(options: Mapping[str, str]) -> StoreReference | FileReference:
+    """Return where the journal is: a database, or the directories of a file journal."""
+    places = ("config", "url", "directory")
+    if sum(name in options for name in places) != 1:
+        raise BadOption(
+            "say where the store is: one of the options url, config, or directory with"
+            " bindingsDirectory"
+        )
+    if "directory" in options:
+        if "bindingsdirectory" not in options:
+            raise BadOption("option directory: say bindingsDirectory, too")
+        return FileReference(options["directory"], options["bindingsdirectory"])
+    if "config" in options:
+        store = config.load(Path(options["config"])).store
+        if isinstance(store, FileStoreSettings):
+            return FileReference.of(store)
+    return StoreReference.from_options(options)
 
 
 class RangePartition(InputPartition):

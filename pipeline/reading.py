@@ -7,7 +7,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
+from journal.file.inspect import read_fence
 from pipeline.errors import PipelineError
+from pipeline.file_journal import FileReference
 from pipeline.schemas import BINDINGS, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
 from pipeline.store import StoreReference
 
@@ -50,7 +52,10 @@ class StoreInputs:
     """A store's tables as they are now."""
 
     def __init__(
-        self, spark: SparkSession, store: StoreReference, partitions: int | None = None
+        self,
+        spark: SparkSession,
+        store: StoreReference | FileReference,
+        partitions: int | None = None,
     ) -> None:
         self._spark = spark
         self._options = store.to_options()
@@ -89,6 +94,25 @@ class StoreInputs:
 
     def _read(self, source: str, **options: str) -> DataFrame:
         return self._spark.read.format(source).options(**self._options, **options).load()
+
+
+class FileInputs(StoreInputs):
+    """A file journal as it is now. Failover logs of such a pair are files of their own."""
+
+    def __init__(
+        self, spark: SparkSession, journal: FileReference, partitions: int | None = None
+    ) -> None:
+        super().__init__(spark, journal, partitions)
+        self._files = journal
+
+    def failover_log(self) -> DataFrame:
+        """Return nothing."""
+        return self._spark.createDataFrame([], FAILOVER_LOG)
+
+    def node_manager(self) -> DataFrame:
+        """Return the fence, which is all that files tell; raises JournalError."""
+        fence = {"lock": "live", "fence_token": read_fence(self._files.settings()).token}
+        return self._spark.createDataFrame([fence], NODE_MANAGER)
 
 
 class ExportInputs:

@@ -13,9 +13,10 @@ PARTITIONED_BY: Final = ("day", "queue")
 def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
     """Return decoded messages with ``day``, by which, with the queue, the output is partitioned.
 
-    ``day_of`` is ``removed_at`` for a history.
+    ``day_of`` is ``removed_at`` for a history. A file journal does not tell when a row was written:
+    there it is the day of acceptance.
     """
-    return messages.withColumn("day", F.to_date(day_of))
+    return messages.withColumn("day", F.to_date(F.coalesce(day_of, "timestamp")))
 
 
 def for_format(messages: DataFrame, name: str) -> DataFrame:

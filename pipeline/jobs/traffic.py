@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-COLUMNS: Final = ("seq", "kind", "queue", "written_at", "body", "headers")
+COLUMNS: Final = ("seq", "kind", "queue", "written_at", "timestamp", "body", "headers")
 """What these jobs read of MESSAGES."""
 
 HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "size")
@@ -22,10 +22,12 @@ _ORIGIN: Final = "_AMQ_ORIG_QUEUE"
 
 def deliverable(messages: DataFrame) -> DataFrame:
     """Return a row for each message of each queue: ``queue, hour, written_at, bytes, origin``."""
+    # A file journal does not tell when a row was written, but when the message was accepted.
+    written_at = F.coalesce("written_at", "timestamp")
     return messages.where("kind IN ('message', 'reference')").select(
         F.coalesce("queue", F.lit("(not bound)")).alias("queue"),
-        F.date_trunc("hour", "written_at").alias("hour"),
-        "written_at",
+        F.date_trunc("hour", written_at).alias("hour"),
+        written_at.alias("written_at"),
         F.coalesce(F.length("body"), F.lit(0)).alias("bytes"),
         F.element_at("headers", _ORIGIN).alias("origin"),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from broker.cli.group import example
-from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
+from broker.cli.pipeline.options import SparkOptions, inputs_of, spark_options, store_of
 from broker.cli.pipeline.output import collected, show
 from broker.cli.rendering import print_json
 from broker.cli.settings_options import StoreOptions, store_options
@@ -45,12 +45,10 @@ def export(
     """
     if "://" not in target and Path(target).exists():
         raise Unavailable(f"{target} exists already: nothing was written")
-    reference, passwords = reachable(store.resolve())
-    with session(spark_on, passwords) as spark:
+    with inputs_of(store_of(store), spark_on) as inputs:
         from pipeline.jobs import export as job
-        from pipeline.reading import ExportInputs, StoreInputs
+        from pipeline.reading import ExportInputs
 
-        inputs = StoreInputs(spark, reference, spark_on.partitions)
         if with_history:
             # First: a message that leaves its queue meanwhile is then in neither, never in both.
             spark_on.say("writing the history")
@@ -71,7 +69,7 @@ def export(
             job.writer(frame, format_).save(f"{target}/{name}")
         rows, left = [], []
         if format_ == "parquet":
-            written = ExportInputs(spark, target)
+            written = ExportInputs(messages.sparkSession, target)
             rows = collected(job.summary(written.messages()))
             left = collected(job.summary(written.history())) if with_history else []
     if as_json:

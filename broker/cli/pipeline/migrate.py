@@ -1,6 +1,7 @@
 """``pipeline migrate``: a stopped pair's store moves to another database."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -15,6 +16,11 @@ from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from pipeline.errors import MigrationFailed, MigrationRefused
 from pipeline.store import PASSWORD_VARIABLE, StoreReference
+
+_NO_FILES: Final = (
+    "migrate copies from one database to another: to leave a file journal, let its consumers empty"
+    " it, or send an export of it to the new pair with `orthia pipeline replay`"
+)
 
 
 @click.command(
@@ -47,7 +53,7 @@ def migrate(
     """
     if (to_config is None) == (to_url is None):
         raise click.UsageError("Say where to: --to-config FILE or --to-url URL.")
-    source = store.resolve()
+    source = store.resolve(instead=_NO_FILES)
     if to_url is not None:
         target = DatabaseStoreSettings(to_url)
     else:

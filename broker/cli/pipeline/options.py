@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from broker.cli.opening import opened
+from broker.cli.opening import check_started, check_stored, opened
 from broker.cli.settings_options import PAIR, StoreOptions, store_options
 from broker.exit_codes import Unavailable
 from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
+from config.settings import DatabaseStoreSettings, FileStoreSettings
 from pipeline.errors import MissingRequirement, PipelineError
 from pipeline.requirements import require_extra
 from pipeline.store import PASSWORD_VARIABLE, StoreReference
@@ -93,7 +93,7 @@ def input_options(command: _Command) -> _Command:
             raise click.UsageError(
                 "Say where the journal is: --config FILE or --url URL, or --from DIRECTORY."
             )
-        settings = store.resolve() if store.is_given else None
+        settings = store_of(store) if store.is_given else None
         return command(*args, source=Source(settings, from_directory), **kwargs)
 
     decorated: Any = click.option(
@@ -106,11 +106,40 @@ def input_options(command: _Command) -> _Command:
     return result
 
 
+def store_of(store: StoreOptions) -> DatabaseStoreSettings | FileStoreSettings:
+    """Return the journal to read, a database or files; raises click.UsageError, Unavailable."""
+    settings = store.load()
+    if settings is None:
+        return store.resolve()
+    check_stored(settings)
+    return store.apply_to(settings)
+
+
+@contextmanager
+def inputs_of(
+    settings: DatabaseStoreSettings | FileStoreSettings, spark_on: SparkOptions
+) -> Iterator["Inputs"]:
+    """Start Spark and give the tables of a store, as ``Source.opened`` does."""
+    if isinstance(settings, FileStoreSettings):
+        check_started(settings)
+        with session(spark_on) as spark:
+            from pipeline.file_journal import FileReference
+            from pipeline.reading import FileInputs
+
+            yield FileInputs(spark, FileReference.of(settings), spark_on.partitions)
+        return
+    reference, passwords = reachable(settings)
+    with session(spark_on, passwords) as spark:
+        from pipeline.reading import StoreInputs
+
+        yield StoreInputs(spark, reference, spark_on.partitions)
+
+
 @dataclass(frozen=True)
 class Source:
     """A store, or the directory of an export."""
 
-    settings: DatabaseStoreSettings | None
+    settings: DatabaseStoreSettings | FileStoreSettings | None
     directory: str | None
 
     @contextmanager
@@ -128,11 +157,8 @@ class Source:
 
                 yield ExportInputs(spark, directory)
             return
-        reference, passwords = reachable(self.settings)
-        with session(spark_on, passwords) as spark:
-            from pipeline.reading import StoreInputs
-
-            yield StoreInputs(spark, reference, spark_on.partitions)
+        with inputs_of(self.settings, spark_on) as inputs:
+            yield inputs
 
 
 def reachable(

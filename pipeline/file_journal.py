@@ -1,0 +1,299 @@
+"""``orthia.journal`` on a file journal: its own readers, its live records in ranges of ``seq``.
+
+The driver reads the files once, as a node does that opens them, and knows then where each live
+record stands; the tasks read the records from there. Beside a node that writes, a file may be gone
+when a task gets to it, because what was live in it was copied into another one or was acknowledged:
+the task then looks again where its records are, and leaves out what is there no more.
+
+The files have no time by any database's clock: ``written_at`` is NULL.
+"""
+
+import contextlib
+import operator
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from config.settings import FileStoreSettings
+from journal.codec import decode_queue_binding
+from journal.errors import JournalDamaged
+from journal.file.disk import io_errors
+from journal.file.format import NO_QUEUE, RECORD_BYTES, Scanned, parse
+from journal.file.index import Added, Position
+from journal.file.inspect import inspect
+from journal.file.opening import Contents, read_payload
+from journal.file.recovery import refuse_damage
+from journal.records import RecordType, UserRecordType
+from pipeline.decoding import Decoder, decode_bindings, needed
+from pipeline.errors import BadOption
+from pipeline.fetching import BATCH_ROWS
+from pipeline.journal_rows import Condition, column
+from pipeline.schemas import JOURNAL, arrow_schema, subset
+
+_ROWS_A_PARTITION: Final = 250_000
+_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True)
+class FileReference:
+    """Where a file journal is; every worker must see it there."""
+
+    directory: str
+    bindings_directory: str
+
+    @classmethod
+    def of(cls, s: FileStoreSettings) -> "FileReference":
+        """Return the reference to the journal of a node."""
+        return cls(str(s.journal_directory.absolute()), str(s.bindings_directory.absolute()))
+
+    def settings(self) -> FileStoreSettings:
+        """Return the settings to read it with."""
+        return FileStoreSettings(Path(self.directory), Path(self.bindings_directory))
+
+    def to_options(self) -> dict[str, str]:
+        """Return the options of ``orthia.journal`` that name it."""
+        return {"directory": self.directory, "bindingsDirectory": self.bindings_directory}
+
+
+def read_files(reference: FileReference) -> Contents:
+    """Return what is live now; raises JournalError, also if anything durable cannot be read."""
+    settings = reference.settings()
+    contents = inspect(settings)
+    refuse_damage(settings.journal_directory, contents.message_files)
+    refuse_damage(settings.bindings_directory, contents.binding_files)
+    return contents
+
+
+class FilePartition(InputPartition):
+    """Live records in the order of their ``seq``: what one task reads."""
+
+    def __init__(
+        self, queues: Mapping[int, str], files: Mapping[int, str], body: Position | None = None
+    ) -> None:
+        self.queues = dict(queues)
+        self.files = dict(files)
+        """Paths by file id."""
+        self.body = body
+        """The last body before: references follow their body, and the first here may be its."""
+        self._columns = tuple(array("q") for _ in Position._fields)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def append(self, position: Position) -> None:
+        """Add a record."""
+        for values, value in zip(self._columns, position, strict=True):
+            values.append(value)
+
+    def positions(self) -> Iterator[Position]:
+        """Yield the records."""
+        return map(Position._make, zip(*self._columns, strict=True))
+
+
+class FileJournalReader(DataSourceReader):
+    """Reads the messages of a file journal."""
+
+    def __init__(
+        self,
+        reference: FileReference,
+        columns: Sequence[str],
+        partitions: int | None = None,
+        conditions: Sequence[Condition] = (),
+    ) -> None:
+        """Raises BadOption for a condition on the time of a row, which files do not have."""
+        if any(condition.column == "written_at" for condition in conditions):
+            raise BadOption("options since and until: a file journal has no time of each record")
+        self._reference = reference
+        self._columns = list(columns)
+        self._partitions = partitions
+        self._conditions = list(conditions)
+
+    def partitions(self) -> list[InputPartition]:
+        """Read the files and deal out what is live; raises JournalError."""
+        contents = read_files(self._reference)
+        queues = _queue_names(contents)
+        files = {found.file_id: str(found.path) for found in contents.message_files.counting}
+        rows = contents.messages.total
+        most = -(-rows // self._partitions) if self._partitions else _ROWS_A_PARTITION
+        found = [FilePartition(queues, files)]
+        body: Position | None = None
+        for position, queue_id in contents.messages.rows():
+            if len(found[-1]) >= most:
+                found.append(FilePartition(queues, files, body))
+            if queue_id == NO_QUEUE:
+                body = position
+            found[-1].append(position)
+        return list(found)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted columns of a partition's records."""
+        if not isinstance(partition, FilePartition):
+            raise TypeError(f"{partition!r} is no part of this reader")
+        decoder = Decoder(arrow_schema(subset(JOURNAL, ",".join(self._columns))), partition.queues)
+        names = needed(self._columns)
+        schema = pa.schema([(name, _type(name)) for name in names])
+        with contextlib.closing(_Records(self._reference, partition.files)) as records:
+            rows = (
+                tuple(row[name] for name in names)
+                for row in _rows(records, partition)
+                if all(_holds(one, row, partition.queues) for one in self._conditions)
+            )
+            while some := list(islice(rows, BATCH_ROWS)):
+                columns = zip(*some, strict=True)
+                arrays = [pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)]
+                yield decoder.decode(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def _type(name: str) -> pa.DataType:
+    return pa.binary() if name == "body_record" else column(name).type
+
+
+def _rows(records: "_Records", partition: FilePartition) -> Iterator[dict[str, Any]]:
+    body = records.read(partition.body) if partition.body is not None else None
+    for position in partition.positions():
+        found = records.read(position)
+        if found is None:
+            continue
+        record, payload = found
+        if record.queue_id == NO_QUEUE:
+            body = found
+        is_reference = record.user_record_type == UserRecordType.ADD_REF
+        mine = is_reference and body is not None and body[0].seq == record.id
+        yield {
+            "seq": record.seq,
+            "id": record.id,
+            # What is live is committed, whatever it was written as.
+            "record_type": int(RecordType.ADD_RECORD),
+            "user_record_type": record.user_record_type,
+            "tx_id": None,
+            "queue_id": None if record.queue_id == NO_QUEUE else record.queue_id,
+            "epoch": record.epoch,
+            "written_at": None,
+            "record": payload,
+            "size": len(payload),
+            "body_record": body[1] if mine and body is not None else None,
+        }
+
+
+_COMPARISONS: Final = {"<=": operator.le, ">=": operator.ge}
+
+
+def _holds(condition: Condition, row: Mapping[str, Any], queues: Mapping[int, str]) -> bool:
+    if condition.column == "queue":
+        return queues.get(row["queue_id"]) in condition.values
+    compare = _COMPARISONS[condition.operator]
+    return bool(compare(row[condition.column], condition.values[0]))
+
+
+class _Records:
+    """Reads records where they were, or where they are by now."""
+
+    def __init__(self, reference: FileReference, files: Mapping[int, str]) -> None:
+        self._reference = reference
+        self._files = files
+        self._open: dict[int, int | None] = {}
+        self._contents: Contents | None = None
+
+    def read(self, position: Position) -> tuple[Scanned, bytes] | None:
+        """Return a record and its payload; None if it was deleted meanwhile.
+
+        Raises JournalError.
+        """
+        found = self._read(position, self._file(position.file_id))
+        if found is not None and found[0].is_intact(found[1]):
+            return found
+        for _ in range(_ATTEMPTS):
+            if self._contents is None:
+                self._contents = read_files(self._reference)
+            moved = self._contents.messages.find(position.seq)
+            if moved is None:
+                return None
+            again = self._read_moved(moved, self._contents)
+            if again is not None:
+                # If it is damaged the decoder says so.
+                return again
+            self._contents = None
+        raise JournalDamaged(
+            f"the record of seq {position.seq} is moved faster than it can be read"
+        )
+
+    def _file(self, file_id: int) -> int | None:
+        if file_id not in self._open:
+            try:
+                self._open[file_id] = os.open(self._files[file_id], os.O_RDONLY)
+            except FileNotFoundError:
+                self._open[file_id] = None
+        return self._open[file_id]
+
+    def _read(self, position: Position, file: int | None) -> tuple[Scanned, bytes] | None:
+        if file is None:
+            return None
+        with io_errors("read a journal file"):
+            # Not mapped: a node may cut the file short meanwhile.
+            data = os.pread(file, RECORD_BYTES + position.size, position.offset)
+        record = parse(data, position.offset, position.file_id, position.offset)
+        if record is None or record.seq != position.seq:
+            return None
+        return record, record.payload(data, position.offset)
+
+    def _read_moved(self, position: Position, contents: Contents) -> tuple[Scanned, bytes] | None:
+        for found in contents.message_files.counting:
+            if found.file_id == position.file_id:
+                with contextlib.suppress(FileNotFoundError), found.path.open("rb") as file:
+                    return self._read(position, file.fileno())
+        return None
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._open.values():
+            if file is not None:
+                os.close(file)
+
+
+class FileBindingsReader(DataSourceReader):
+    """Reads the bindings of a file journal whole."""
+
+    def __init__(self, reference: FileReference) -> None:
+        self._reference = reference
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield every binding; raises JournalError."""
+        contents = read_files(self._reference)
+        rows = [_binding_row(contents, *found) for found in contents.bindings.records.values()]
+        schema = pa.schema([(name, column(name).type) for name in _OF_A_BINDING])
+        yield decode_bindings(pa.RecordBatch.from_pylist(rows, schema=schema))
+
+
+_OF_A_BINDING: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
+
+
+def _binding_row(contents: Contents, position: Position, added: Added) -> dict[str, Any]:
+    path = contents.path_of(position)
+    with io_errors(f"read {path}"), path.open("rb") as file:
+        data = os.pread(file.fileno(), RECORD_BYTES + position.size, position.offset)
+    record = parse(data, position.offset, position.file_id, position.offset)
+    if record is None:
+        raise JournalDamaged(f"{path}: no record at byte {position.offset} any more; try again")
+    return {
+        "seq": position.seq,
+        "id": added.row_id,
+        "user_record_type": added.user_record_type,
+        "epoch": record.epoch,
+        "record": record.payload(data, position.offset),
+    }
+
+
+def _queue_names(contents: Contents) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for position, added in contents.bindings.records.values():
+        if added.user_record_type == UserRecordType.QUEUE_BINDING:
+            payload = read_payload(contents.path_of(position), position)
+            names[position.seq] = decode_queue_binding(payload, position.seq).name
+    return names
