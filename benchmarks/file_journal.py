@@ -130,7 +130,9 @@ def measure(
 
 def file_store(directory: Path, kind: JournalType) -> tuple[FileStoreSettings, JournalUnderTest]:
     """Open a journal of files."""
-    s = FileStoreSettings(directory / "journal", directory / "bindings", journal_type=kind)
+    s = FileStoreSettings(
+        directory / "journal", directory / "bindings", directory / "large", journal_type=kind
+    )
     # What is sent is never consumed: files that are compacted would not be a fair journal.
     s = replace(s, journal_compact_min_files=0)
 
@@ -215,7 +217,9 @@ def main() -> None:
         alone, bulk_rates = [], []
         for number in range(arguments.rounds):
             place = directory / f"alone-{number}"
-            s = FileStoreSettings(place / "j", place / "b", journal_type=JournalType.NIO)
+            s = FileStoreSettings(
+                place / "j", place / "b", place / "l", journal_type=JournalType.NIO
+            )
             s = replace(s, journal_compact_min_files=0)
             alone.append(store_alone(s, arguments.seconds, _BATCH))
             bulk_rates.append(floor.messages_a_second(arguments.seconds, _BATCH))

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from config.errors import OrthiaError
-from journal.codec import MessageRecord
+from journal.codec import LargeBody, MessageRecord
+from journal.large import LargeMessages, Upload
 from journal.unit import MessageLocation
 
 Done = Callable[[], None]
@@ -58,6 +59,8 @@ class OutgoingMessage(NamedTuple):
     persistent: bool
     expires_ms: int
     priority: int
+    large: LargeBody | None = None
+    """The body of a large message, pinned; ``body`` is empty then."""
 
 
 class MessageReference:
@@ -141,6 +144,10 @@ class TransactionWork:
 class BrokerCore(Protocol):
     """What a session needs; each method raises BrokerError when it refuses."""
 
+    @property
+    def large(self) -> LargeMessages | None:
+        """The bodies of large messages; None where there are none."""
+
     def authenticate(self, login: str | None, passcode: str | None) -> Principal:
         """Return who this is; raises AuthenticationFailed."""
 
@@ -151,7 +158,22 @@ class BrokerCore(Protocol):
         message: OutgoingMessage,
         on_stored: Done | None,
     ) -> None:
-        """Route a message; ``on_stored`` follows the commit of a persistent one."""
+        """Route a message; ``on_stored`` follows the commit of a persistent one.
+
+        Unless it raises, the core unpins the body of a large one when it needs it no more.
+        """
+
+    def upload(
+        self,
+        principal: Principal,
+        destination: str,
+        room: Done,
+        done: Callable[[LargeBody | OrthiaError], None],
+    ) -> Upload:
+        """Begin to store the body of a message that is to be sent to ``destination``.
+
+        What would refuse the message as it is now refuses it here; see ``LargeMessages.upload``.
+        """
 
     def subscribe(
         self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
@@ -159,4 +181,7 @@ class BrokerCore(Protocol):
         """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded."""
 
     def commit(self, principal: Principal, work: TransactionWork, done: Done) -> None:
-        """Do all of ``work`` or nothing; ``done`` follows the commit."""
+        """Do all of ``work`` or nothing; ``done`` follows the commit.
+
+        Unless it raises, the core unpins the bodies of large messages, as in ``send``.
+        """

@@ -114,6 +114,7 @@ class Connection(asyncio.Protocol):
             authenticate=self._authenticate,
             may_take=lambda: memory.used < memory.limit,
             connection_ttl=acceptor.settings.connection_ttl,
+            waited=self._session_waited,
         )
 
     # --- asyncio's side
@@ -186,7 +187,7 @@ class Connection(asyncio.Protocol):
     def update_reading(self) -> None:
         """Read from the client if it reads from us and what it sends can be taken."""
         transport = self._transport
-        wanted = self._may_write and self._server.takes_requests and not self._session.is_logging_in
+        wanted = self._may_write and self._server.takes_requests and not self._session.is_waiting
         if transport is None or self._closing or wanted == self._reading:
             return
         self._reading = wanted
@@ -292,6 +293,11 @@ class Connection(asyncio.Protocol):
 
         self._waiting_login = login
         self._login = self._loop.call_later(wait, ask_late)
+
+    def _session_waited(self) -> None:
+        """Read on: what the session waited for has come."""
+        self._count()
+        self.update_reading()
 
     def _end_login(self) -> None:
         """Ask nothing for a client that is gone; its place stays taken for as long as if it stayed.

@@ -32,6 +32,7 @@ INSTANCE_PROPERTY: Final = "artemis.instance"
 
 DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
 DEFAULT_BINDINGS_DIRECTORY: Final = "data/bindings"
+DEFAULT_LARGE_MESSAGES_DIRECTORY: Final = "data/large-messages"
 _FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings)) - {"locker"}
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
@@ -161,6 +162,7 @@ def _file_store(
     for name, default in (
         ("journal_directory", DEFAULT_JOURNAL_DIRECTORY),
         ("bindings_directory", DEFAULT_BINDINGS_DIRECTORY),
+        ("large_messages_directory", DEFAULT_LARGE_MESSAGES_DIRECTORY),
     ):
         given[name] = instance / given.get(name, default)
     return FileStoreSettings(locker=locker, **given)

@@ -15,6 +15,7 @@ from config.jdbc import IGNORED, TRANSLATED
 from config.loader import (
     DEFAULT_BINDINGS_DIRECTORY,
     DEFAULT_JOURNAL_DIRECTORY,
+    DEFAULT_LARGE_MESSAGES_DIRECTORY,
     INSTANCE_PROPERTY,
 )
 from config.names import MAXIMUM_TABLE_NAME_LENGTH
@@ -57,6 +58,7 @@ _SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
     "core/acceptors/acceptor/name": "its HOST:PORT",
     "core/journal-directory": f"`{DEFAULT_JOURNAL_DIRECTORY}`",
     "core/bindings-directory": f"`{DEFAULT_BINDINGS_DIRECTORY}`",
+    "core/large-messages-directory": f"`{DEFAULT_LARGE_MESSAGES_DIRECTORY}`",
     "core/password-codec": "Artemis' default codec",
     "core/store/database-store/jdbc-connection-url": "required",
 }

@@ -152,6 +152,7 @@ class FileStoreSettings:
 
     journal_directory: Path
     bindings_directory: Path
+    large_messages_directory: Path
     create_journal_dir: bool = True
     create_bindings_dir: bool = True
     journal_type: JournalType = JournalType.ASYNCIO
@@ -301,6 +302,10 @@ class StompLimits:
     max_header_bytes: int = 65_536
     max_headers: int = 256
     max_body_bytes: int = 16_777_216
+    min_large_message_size: int = 102_400
+    """Bytes of the body of a SEND from which on it is a large message; -1 has none."""
+    max_large_message_size: int = 1_073_741_824
+    """Bytes of the body of a large message."""
     max_transaction_bytes: int = 67_108_864
     max_transactions: int = 64
     max_subscriptions: int = 1_024

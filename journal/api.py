@@ -15,6 +15,7 @@ from config.errors import OrthiaError
 from journal.codec import MessageRecord, decode_message, decode_reference
 from journal.errors import CorruptRecord
 from journal.history import HistoryTotals
+from journal.large import LargeMessages
 from journal.records import UserRecordType
 from journal.unit import Binding, Body, Done, MessageLocation, Unit
 
@@ -73,6 +74,8 @@ class MessageJournal(ABC):
     """Rows up to this seq may be of earlier epochs; everything appended now is above it."""
     max_record_bytes: int
     """The largest encoded message the store takes; RecordTooLarge is raised for larger ones."""
+    large: LargeMessages | None = None
+    """The bodies outside the journal; None where nothing is stored."""
 
     @property
     @abstractmethod
@@ -188,6 +191,9 @@ def stored_message(
     """
     if user_record_type == UserRecordType.ADD_MESSAGE:
         return StoredMessage(seq, epoch, decode_message(record, seq), MessageLocation(seq))
+    if user_record_type == UserRecordType.ADD_LARGE_MESSAGE:
+        message = decode_message(record, seq)
+        return StoredMessage(seq, epoch, message, MessageLocation(seq, None, _large_id(message)))
     if user_record_type != UserRecordType.ADD_REF:
         raise CorruptRecord(seq, f"its type {user_record_type} is not one of a message")
     reference = decode_reference(record, seq)
@@ -195,5 +201,10 @@ def stored_message(
         raise CorruptRecord(seq, f"it says it is reference {reference} of body {row_id}")
     if body is None:
         raise CorruptRecord(seq, f"its body, the row with seq {row_id}, is missing")
-    location = MessageLocation(seq, Body(row_id, reference.total))
-    return StoredMessage(seq, epoch, decode_message(body, seq), location)
+    message = decode_message(body, seq)
+    location = MessageLocation(seq, Body(row_id, reference.total), _large_id(message))
+    return StoredMessage(seq, epoch, message, location)
+
+
+def _large_id(record: MessageRecord) -> int | None:
+    return None if record.large is None else record.large.id

@@ -6,7 +6,7 @@ from enum import Enum
 
 from journal.api import BatchReport
 from journal.records import RemovalReason
-from journal.unit import Appended, AppendedMessage, Body, Row
+from journal.unit import Appended, AppendedMessage, Body, LargeReference, Row
 
 
 class JournalTable(Enum):
@@ -37,12 +37,14 @@ class Batch:
         "deletes",
         "id_limit",
         "items",
+        "linked",
         "messages",
         "payload_bytes",
         "reasons",
         "rows",
         "size",
         "unbound",
+        "unlinked",
     )
 
     def __init__(self) -> None:
@@ -56,6 +58,9 @@ class Batch:
         self.bodies: set[Body] = set()
         self.binding_rows: list[Row] = []
         self.unbound: list[int] = []
+        self.linked: list[LargeReference] = []
+        self.unlinked: list[LargeReference] = []
+        """After ``linked``: what one unit links, a later one of the batch may unlink."""
         self.id_limit = 0
         self.size = 0
         """Rows inserted and deleted."""
@@ -75,6 +80,8 @@ class Batch:
         self.bodies.update(item.bodies)
         self.binding_rows += item.binding_rows
         self.unbound += item.unbound
+        self.linked += item.linked
+        self.unlinked += item.unlinked
         self.id_limit = max(self.id_limit, item.id_limit)
         self.size += item.cost_rows
         self.payload_bytes += item.payload_bytes
@@ -83,6 +90,11 @@ class Batch:
     def touches_bindings(self) -> bool:
         """True if anything of BINDINGS changes."""
         return bool(self.binding_rows or self.unbound or self.id_limit)
+
+    @property
+    def touches_large_bodies(self) -> bool:
+        """True if a large body is referred to, or no more."""
+        return bool(self.linked or self.unlinked)
 
     @property
     def only_messages(self) -> bool:

@@ -5,6 +5,10 @@ A message, version 1, big-endian::
     version u8 | priority u8 | address length u16 | headers length u32 | body length u32
     timestamp i64 | expires i64 | address | headers | body | CRC-32 of all before it, u32
 
+Version 2 is a large message: in the place of the body it says where the body is::
+
+    id u64 | size u64 | CRC-32 of the body, u32
+
 Everything else is small and rare: ``version u8 | CRC-32 of the document, u32 | JSON document``.
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
@@ -21,10 +25,22 @@ from journal.errors import CorruptRecord
 from journal.records import UserRecordType
 
 _VERSION = 1
+_LARGE_VERSION = 2
+_LARGE_BODY = struct.Struct(">QQI")
 _MESSAGE_HEADER = struct.Struct(">BBHIIqq")
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
 _MAX_ADDRESS_BYTES = 0xFFFF
+
+
+class LargeBody(NamedTuple):
+    """The body of a large message, which lies outside the journal."""
+
+    id: int
+    size: int
+    """In bytes."""
+    checksum: int
+    """CRC-32 of all of it."""
 
 
 class MessageRecord(NamedTuple):
@@ -34,11 +50,19 @@ class MessageRecord(NamedTuple):
     headers: bytes
     """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; ``headers_map`` decodes them."""
     body: bytes
+    """Empty for a large message."""
     timestamp_ms: int
     """When the broker accepted it, milliseconds since 1970 UTC."""
     expires_ms: int
     """When it expires, milliseconds since 1970 UTC; 0 never."""
     priority: int
+    large: LargeBody | None = None
+    """Where the body of a large message is."""
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body, wherever it is."""
+        return len(self.body) if self.large is None else self.large.size
 
 
 class ReferenceRecord(NamedTuple):
@@ -105,18 +129,22 @@ class PreparedTransaction:
     """When, by the node's clock, milliseconds since 1970 UTC."""
     messages: tuple[tuple[tuple[int, ...], bytes], ...]
     """For each message its queues and the encoded record."""
-    deletes: tuple[tuple[int, tuple[int, int] | None], ...]
-    """For each acknowledged message its seq, and its body's seq and number of references."""
+    deletes: tuple[tuple[int, tuple[int, int] | None, int | None], ...]
+    """For each acknowledged message its seq, its body's seq and number of references, and the id of
+    its large body."""
 
 
 def encode_message(record: MessageRecord) -> bytes:
     """Return the stored form of ``record``; raise ValueError for an address over 65,535 bytes."""
-    address_text, headers, body, timestamp_ms, expires_ms, priority = record
+    address_text, headers, body, timestamp_ms, expires_ms, priority, large = record
+    version = _VERSION
+    if large is not None:
+        version, body = _LARGE_VERSION, _LARGE_BODY.pack(*large)
     address = address_text.encode()
     if len(address) > _MAX_ADDRESS_BYTES:
         raise ValueError(f"an address of {len(address)} bytes is longer than {_MAX_ADDRESS_BYTES}")
     head = _MESSAGE_HEADER.pack(
-        _VERSION, priority, len(address), len(headers), len(body), timestamp_ms, expires_ms
+        version, priority, len(address), len(headers), len(body), timestamp_ms, expires_ms
     )
     head = b"".join((head, address, headers))
     return b"".join((head, body, _CRC.pack(zlib.crc32(body, zlib.crc32(head)))))
@@ -129,7 +157,9 @@ def decode_message(data: bytes, seq: int) -> MessageRecord:
     version, priority, address_size, headers_size, body_size, timestamp_ms, expires_ms = (
         _MESSAGE_HEADER.unpack_from(data)
     )
-    _check_version(version, seq)
+    if version not in (_VERSION, _LARGE_VERSION):
+        reads = f"{_VERSION} and {_LARGE_VERSION}"
+        raise CorruptRecord(seq, f"its codec version is {version} and this node reads {reads}")
     headers_at = _MESSAGE_HEADER.size + address_size
     body_at = headers_at + headers_size
     end = body_at + body_size
@@ -142,9 +172,22 @@ def decode_message(data: bytes, seq: int) -> MessageRecord:
         address = data[_MESSAGE_HEADER.size : headers_at].decode()
     except UnicodeDecodeError as error:
         raise CorruptRecord(seq, "its address is not UTF-8") from error
+    large = None
+    if version == _LARGE_VERSION:
+        if body_size != _LARGE_BODY.size:
+            raise CorruptRecord(seq, "it does not say where its large body is")
+        large, body = LargeBody(*_LARGE_BODY.unpack(body)), b""
     return MessageRecord(
-        address, data[headers_at:body_at], body, timestamp_ms, expires_ms, priority
+        address, data[headers_at:body_at], body, timestamp_ms, expires_ms, priority, large
     )
+
+
+def large_body_id(payload: bytes) -> int | None:
+    """Return the id of the large body an encoded message refers to; None if it has its own."""
+    if payload[:1] != bytes((_LARGE_VERSION,)):
+        return None
+    body_id: int = _LARGE_BODY.unpack_from(payload, len(payload) - _CRC.size - _LARGE_BODY.size)[0]
+    return body_id
 
 
 _UNESCAPED = {"r": "\r", "n": "\n", "c": ":", "\\": "\\"}
@@ -249,7 +292,9 @@ def encode_prepared_transaction(prepared: PreparedTransaction) -> bytes:
             "xid": str(prepared.xid),
             "prepared-ms": prepared.prepared_ms,
             "messages": [[list(queues), len(payload)] for queues, payload in prepared.messages],
-            "deletes": [[seq, list(body) if body else None] for seq, body in prepared.deletes],
+            "deletes": [
+                [seq, list(body) if body else None, large] for seq, body, large in prepared.deletes
+            ],
         }
     )
     payloads = b"".join(payload for _, payload in prepared.messages)
@@ -271,10 +316,7 @@ def decode_prepared_transaction(data: bytes, transaction_id: int) -> PreparedTra
         for queues, size in document.rows("messages"):
             messages.append((tuple(map(int, queues)), data[at : at + size]))
             at += size
-        deletes = tuple(
-            (int(seq), (int(body[0]), int(body[1])) if body else None)
-            for seq, body in document.rows("deletes")
-        )
+        deletes = tuple(_prepared_delete(*row) for row in document.rows("deletes"))
         xid = Xid.parse(document.text("xid"))
     except (TypeError, ValueError, IndexError) as error:
         raise CorruptRecord(transaction_id, f"it is no transaction: {error}") from None
@@ -282,6 +324,17 @@ def decode_prepared_transaction(data: bytes, transaction_id: int) -> PreparedTra
         raise CorruptRecord(transaction_id, "its messages are not as long as it says")
     return PreparedTransaction(
         transaction_id, xid, document.integer("prepared-ms"), tuple(messages), deletes
+    )
+
+
+def _prepared_delete(
+    seq: object, body: Any, large: object = None
+) -> tuple[int, tuple[int, int] | None, int | None]:
+    """Return a delete as it was prepared; an older Orthia's has no large body."""
+    return (
+        int(str(seq)),
+        (int(body[0]), int(body[1])) if body else None,
+        None if large is None else int(str(large)),
     )
 
 

@@ -59,6 +59,10 @@ class RecordTooLarge(JournalError):
         self.max_bytes = max_bytes
 
 
+class LargeBodyError(JournalError):
+    """The body of a large message could not be stored, or is not what it was when it was."""
+
+
 class CorruptRecord(JournalError):
     """A stored record cannot be read. Its row stays in the table for a person to look at."""
 

@@ -15,6 +15,8 @@ from journal.batch import Batch
 from journal.errors import JournalClosed
 from journal.history import HistoryTotals
 from journal.intake import Intake
+from journal.large import BodyStore, LargeMessages
+from journal.large_sql import SqlBodies
 from journal.limits import JournalLimits
 from journal.mysql import MysqlStore
 from journal.postgresql import PostgresqlStore
@@ -41,6 +43,7 @@ class Journal(MessageJournal):
         self,
         store: BatchStore,
         windows: Windows,
+        bodies: BodyStore,
         recovered: Recovered,
         *,
         still_valid: Callable[[], bool],
@@ -50,6 +53,15 @@ class Journal(MessageJournal):
         pruner: Pruner | None = None,
     ) -> None:
         self._pruner = pruner
+        self.large: LargeMessages = LargeMessages(
+            bodies,
+            next_id=self.next_id,
+            post=post,
+            still_valid=still_valid,
+            failed=lambda error: post(partial(self._fail, error)),
+            # The history lets go of a body without telling anybody.
+            sweep_period_seconds=None if pruner is None else limits.sweep_period_seconds,
+        )
         self.bindings = recovered.bindings
         self.recovery_horizon = recovered.horizon
         self.max_record_bytes = store.max_record_bytes
@@ -104,6 +116,7 @@ class Journal(MessageJournal):
         journal = cls(
             store,
             WindowQueries(database, s),
+            SqlBodies(database, s, token),
             recovered,
             still_valid=still_valid,
             post=post,
@@ -191,6 +204,7 @@ class Journal(MessageJournal):
             if self._refusal is None:
                 self._refusal = "the journal is closed"
             self._reader.close()
+            self.large.close()
             if self._pruner is not None:
                 self._pruner.stop()
             if drain:
@@ -201,6 +215,7 @@ class Journal(MessageJournal):
                 self._writer.abandon()
                 self._writer.join(self._limits.abandon_timeout_ms / 1000)
             self._reader.join(self._limits.abandon_timeout_ms / 1000)
+            self.large.join(self._limits.abandon_timeout_ms / 1000)
             if self._pruner is not None:
                 self._pruner.join(self._limits.abandon_timeout_ms / 1000)
             return self._writer.drained
@@ -209,6 +224,7 @@ class Journal(MessageJournal):
         """Start the threads of a journal that was just made."""
         self._writer.start()
         self._reader.start()
+        self.large.start()
         if self._pruner is not None:
             self._pruner.start()
 
@@ -219,6 +235,7 @@ class Journal(MessageJournal):
     def _complete(self, batch: Batch, report: BatchReport) -> None:
         if not self._silent:
             self._intake.complete(batch.items, report)
+            self.large.unlinked({large_id for large_id, _ in batch.unlinked})
 
     def _fail(self, error: OrthiaError) -> None:
         if not self._silent:

@@ -24,5 +24,7 @@ class JournalLimits:
     abandon_timeout_ms: int = 1_000
     """How long ``close(drain=False)`` waits for the threads to notice; a call to the database that
     does not return keeps its daemon thread and nothing else."""
+    sweep_period_seconds: float = 60.0
+    """How often large bodies are looked through for those the history needs no more."""
     id_block: int = 1_000_000
     """Ids reserved in the database at a time; a takeover skips what is left of a block."""

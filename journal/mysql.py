@@ -25,7 +25,7 @@ from database import StoreUnavailable, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of
+from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of, unlink_sql
 from journal.unit import Row
 
 _COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
@@ -55,6 +55,11 @@ class MysqlStore(BatchStore):
             f"SELECT 1 FROM {names.node_manager_store}"
             f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} LOCK IN SHARE MODE"
         )
+        self._link_sql = (
+            f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
+            f" VALUES (%s, -%s, {token:d}, '')"
+        )
+        self._unlink_sql = unlink_sql(names)
 
     def connect(self) -> None:
         """See ``BatchStore``."""
@@ -132,6 +137,10 @@ class MysqlStore(BatchStore):
         _delete(cursor, names.messages, batch.deletes)
         if batch.bodies:
             _delete(cursor, names.messages, self._unreferenced(cursor, batch))
+        if batch.touches_large_bodies:
+            cursor.executemany(self._link_sql, batch.linked)
+            for large_id, seq in batch.unlinked:
+                cursor.execute(self._unlink_sql, {"id": large_id, "seq": seq})
         self._insert(cursor, names.bindings, self._row_values(batch.binding_rows))
         _delete(cursor, names.bindings, batch.unbound)
         if batch.id_limit:

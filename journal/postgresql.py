@@ -29,7 +29,7 @@ from database import StoreUnavailable, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
-from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of
+from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of, unlink_sql
 from journal.unit import AppendedMessage, Row
 
 COPY_FROM_ROWS = 24
@@ -71,6 +71,11 @@ class PostgresqlStore(BatchStore):
         self._begin_sql = f"BEGIN; {fence}"
         self._copy_sql = f"COPY {{}} {_COLUMNS} FROM STDIN (FORMAT binary)"
         self._prepare_sql = _prepared_statements(names, fence, token)
+        self._link_sql = (
+            f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
+            f" VALUES (%s, -%s, {token:d}, '')"
+        )
+        self._unlink_sql = unlink_sql(names)
         self._limit_sql = (
             f"UPDATE {names.bindings} SET id = %s, epoch = {token:d}"
             f" WHERE seq = {ID_COUNTER_SEQ} AND id < %s"
@@ -164,6 +169,11 @@ class PostgresqlStore(BatchStore):
         if batch.bodies:
             seqs, references = zip(*batch.bodies, strict=True)
             cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
+        if batch.touches_large_bodies:
+            for reference in batch.linked:
+                cursor.execute(self._link_sql, reference)
+            for large_id, seq in batch.unlinked:
+                cursor.execute(self._unlink_sql, {"id": large_id, "seq": seq})
         if batch.touches_bindings:
             self._change_bindings(cursor, batch)
 
@@ -184,7 +194,7 @@ class PostgresqlStore(BatchStore):
 
 
 def _fits_one_statement(batch: Batch) -> bool:
-    if batch.rows or batch.bodies or batch.touches_bindings:
+    if batch.rows or batch.bodies or batch.touches_bindings or batch.touches_large_bodies:
         return False
     messages = batch.messages
     if len(messages) >= COPY_FROM_ROWS or batch.payload_bytes >= COPY_FROM_BYTES:

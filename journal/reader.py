@@ -1,24 +1,19 @@
 """Reading queues back: windows and counts, on threads of their own, in the order asked for."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from sqlalchemy import Connection, MetaData, Select, func, select
 
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable, TransientStoreError, translate_errors
+from database import Database, translate_errors
 from journal.api import Count, Window, stored_message
-from journal.errors import CorruptRecord, JournalError
-from journal.retry import pause_seconds
+from journal.errors import CorruptRecord
+from journal.read_threads import ReadThreads
 from journal.tables import messages_table
 from journal.walk import QueueWalk
-
-_Answer = TypeVar("_Answer", Window, Count)
-_Job = Callable[[], None]
 
 
 class Windows(Protocol):
@@ -109,12 +104,8 @@ def within(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> i
     return min(len(sizes), max_messages)
 
 
-class Reader:
-    """Threads that answer windows and counts.
-
-    A store that does not answer is asked again while ``still_valid``; then ``done`` gets the
-    error. ``post`` is called on the reader's threads.
-    """
+class Reader(ReadThreads):
+    """Threads that answer windows and counts."""
 
     def __init__(
         self,
@@ -124,20 +115,8 @@ class Reader:
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
+        super().__init__("journal-reader", threads, still_valid=still_valid, post=post)
         self._windows = windows
-        self._still_valid = still_valid
-        self._post = post
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"journal-reader-{number}", daemon=True)
-            for number in range(threads)
-        ]
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
 
     def window(
         self,
@@ -150,8 +129,7 @@ class Reader:
     ) -> None:
         """Have a window read."""
         query = self._windows.window
-        ask = partial(query, queue_id, after_seq, up_to_seq, max_messages, max_bytes)
-        self._jobs.put(partial(self._answer, ask, done))
+        self.ask(partial(query, queue_id, after_seq, up_to_seq, max_messages, max_bytes), done)
 
     def count(
         self,
@@ -162,41 +140,4 @@ class Reader:
         done: Callable[[Count | OrthiaError], None],
     ) -> None:
         """Have a stretch counted."""
-        ask = partial(self._windows.count, queue_id, after_seq, up_to_seq, limit)
-        self._jobs.put(partial(self._answer, ask, done))
-
-    def close(self) -> None:
-        """Have the threads end after the read that is under way; no answer comes any more."""
-        self._closed.set()
-        for _ in self._threads:
-            self._jobs.put(None)
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the threads' end, at most so long for each."""
-        for thread in self._threads:
-            thread.join(timeout_seconds)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-    def _answer(
-        self, ask: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
-    ) -> None:
-        failures = 0
-        while not self._closed.is_set():
-            try:
-                answer: _Answer | OrthiaError = ask()
-            except (StoreUnavailable, TransientStoreError) as error:
-                if self._still_valid():
-                    failures += 1
-                    self._closed.wait(pause_seconds(failures))
-                    continue
-                answer = error
-            except OrthiaError as error:
-                answer = error
-            except Exception as error:  # noqa: BLE001 - the caller waits for an answer
-                answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
-            if not self._closed.is_set():
-                self._post(partial(done, answer))
-            return
+        self.ask(partial(self._windows.count, queue_id, after_seq, up_to_seq, limit), done)

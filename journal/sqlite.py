@@ -53,6 +53,13 @@ class SqliteStore(BatchStore):
             f"DELETE FROM {names.messages} WHERE seq = ?1 AND NOT EXISTS (SELECT 1"
             f" FROM {names.messages} AS r WHERE r.seq BETWEEN ?1 + 1 AND ?1 + ?2)"
         )
+        self._link_sql = (
+            f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
+            f" VALUES (?1, -?2, {token:d}, x'')"
+        )
+        self._unlink_sql = f"DELETE FROM {names.large_messages} WHERE id = ?1 AND position = -?2"
+        if names.history is not None:
+            self._unlink_sql += f" AND NOT EXISTS (SELECT 1 FROM {names.history} WHERE seq = ?2)"
         self._unbind_sql = f"DELETE FROM {names.bindings} WHERE seq = ?"
         self._limit_sql = (
             f"UPDATE {names.bindings} SET id = ?1, epoch = {token:d}"
@@ -123,6 +130,9 @@ class SqliteStore(BatchStore):
             connection.executemany(self._delete_sql, zip(batch.deletes, strict=True))
         if batch.bodies:
             connection.executemany(self._body_sql, batch.bodies)
+        if batch.touches_large_bodies:
+            connection.executemany(self._link_sql, batch.linked)
+            connection.executemany(self._unlink_sql, batch.unlinked)
         if batch.touches_bindings:
             self._write_bindings(connection, batch)
 

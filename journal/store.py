@@ -20,6 +20,7 @@ class TableNames:
     messages: str
     bindings: str
     node_manager_store: str
+    large_messages: str
     history: str | None
     """None without retention: nothing is kept then."""
 
@@ -35,6 +36,7 @@ class TableNames:
             quoted(s.message_table_name),
             quoted(s.bindings_table_name),
             quoted(s.node_manager_store_table_name),
+            quoted(s.large_message_table_name),
             None if s.journal_retention is None else quoted(s.message_history_table_name),
         )
 
@@ -71,6 +73,17 @@ def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str) ->
         query_timeout_ms=s.jdbc_network_timeout,
         idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
     )
+
+
+def unlink_sql(names: TableNames) -> str:
+    """Return what deletes a reference to a large body, unless the history refers to it now.
+
+    For drivers that take ``%(id)s`` and ``%(seq)s``.
+    """
+    statement = f"DELETE FROM {names.large_messages} WHERE id = %(id)s AND position = -%(seq)s"
+    if names.history is None:
+        return statement
+    return f"{statement} AND NOT EXISTS (SELECT 1 FROM {names.history} WHERE seq = %(seq)s)"
 
 
 class BatchStore(ABC):

@@ -63,6 +63,20 @@ def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     )
 
 
+def large_messages_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare LARGE_MESSAGES under the configured ``name``; see ``journal.large_sql``."""
+    return Table(
+        fold_table_name(dialect, name),
+        metadata,
+        Column("id", BigInteger, primary_key=True, autoincrement=False),
+        Column("position", BigInteger, primary_key=True, autoincrement=False),
+        Column("epoch", BigInteger, nullable=False),
+        Column("written_at", UtcTimestamp(), nullable=False, server_default=db_now()),
+        Column("piece", _RECORD, nullable=False),
+        mysql_engine="InnoDB",
+    )
+
+
 def _journal_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     return Table(
         fold_table_name(dialect, name),

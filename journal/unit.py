@@ -17,6 +17,7 @@ from journal.codec import (
     encode_prepared_transaction,
     encode_queue_binding,
     encode_reference,
+    large_body_id,
 )
 from journal.records import RemovalReason, UserRecordType
 
@@ -36,6 +37,16 @@ class MessageLocation(NamedTuple):
 
     seq: int
     body: Body | None = None
+    large_id: int | None = None
+    """The large body it refers to."""
+
+
+class LargeReference(NamedTuple):
+    """Something that needs a large body: a message in a queue, or a transaction in doubt."""
+
+    large_id: int
+    seq: int
+    """Of the message in its queue; the id of the transaction."""
 
 
 class Row(NamedTuple):
@@ -51,7 +62,7 @@ class Row(NamedTuple):
 class Unit:
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
-    __slots__ = ("bindings", "deletes", "done", "messages", "reasons", "unbound")
+    __slots__ = ("bindings", "deletes", "done", "messages", "reasons", "unbound", "unlinked")
 
     def __init__(self, done: Done | None = None) -> None:
         self.messages: list[tuple[Sequence[int], bytes]] = []
@@ -60,6 +71,7 @@ class Unit:
         """By seq, of deletes that are no acknowledgements."""
         self.bindings: list[Binding] = []
         self.unbound: list[int] = []
+        self.unlinked: list[LargeReference] = []
         self.done = done
 
     def add_message(self, queue_ids: Sequence[int], payload: bytes) -> None:
@@ -84,6 +96,11 @@ class Unit:
         """Delete a queue's or an address' binding."""
         self.unbound.append(binding_id)
 
+    def delete_transaction(self, prepared: PreparedTransaction) -> None:
+        """Delete a prepared transaction, and what it needs large bodies for."""
+        self.unbound.append(prepared.transaction_id)
+        self.unlinked += large_references(prepared)
+
 
 class AppendedMessage(NamedTuple):
     """A message of one queue on its way to the store: the hot path's item."""
@@ -104,10 +121,12 @@ class AppendedUnit:
         "done",
         "id_limit",
         "last_seq",
+        "linked",
         "payload_bytes",
         "reasons",
         "rows",
         "unbound",
+        "unlinked",
     )
 
     def __init__(self, done: Done | None, last_seq: int) -> None:
@@ -118,6 +137,8 @@ class AppendedUnit:
         self.bodies: list[Body] = []
         self.binding_rows: list[Row] = []
         self.unbound: list[int] = []
+        self.linked: list[LargeReference] = []
+        self.unlinked: list[LargeReference] = []
         self.id_limit = 0
         """Reserves all ids up to this one; 0 reserves none."""
         self.payload_bytes = 0
@@ -133,10 +154,12 @@ class AppendedUnit:
 
     def add_deletes(self, locations: Sequence[MessageLocation]) -> None:
         """Delete the rows at ``locations``, and each body that then has no reference."""
-        for seq, body in locations:
+        for seq, body, large_id in locations:
             self.deletes.append(seq)
             if body is not None:
                 self.bodies.append(body)
+            if large_id is not None:
+                self.unlinked.append(LargeReference(large_id, seq))
 
 
 Appended = AppendedMessage | AppendedUnit
@@ -156,12 +179,18 @@ def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocati
         appended.last_seq = rows[-1].seq
         appended.payload_bytes += len(payload)
         locations += locations_of_message
+        appended.linked += [
+            LargeReference(large_id, seq) for seq, _, large_id in locations_of_message if large_id
+        ]
     appended.add_deletes(unit.deletes)
     appended.reasons = unit.reasons
+    appended.unlinked += unit.unlinked
     for binding in unit.bindings:
         row = binding_row(binding)
         appended.binding_rows.append(row)
         appended.payload_bytes += len(row.record)
+        if isinstance(binding, PreparedTransaction):
+            appended.linked += large_references(binding)
     appended.unbound += unit.unbound
     return appended, locations
 
@@ -169,15 +198,25 @@ def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocati
 def _message_rows(
     queue_ids: Sequence[int], payload: bytes, first: int
 ) -> tuple[list[Row], list[MessageLocation]]:
+    large_id = large_body_id(payload)
+    kind, row_id = UserRecordType.ADD_MESSAGE, first
+    if large_id is not None:
+        kind, row_id = UserRecordType.ADD_LARGE_MESSAGE, large_id
     if len(queue_ids) == 1:
-        row = Row(first, first, UserRecordType.ADD_MESSAGE, queue_ids[0], payload)
-        return [row], [MessageLocation(first)]
+        row = Row(first, row_id, kind, queue_ids[0], payload)
+        return [row], [MessageLocation(first, None, large_id)]
     body = Body(first, len(queue_ids))
-    rows = [Row(first, first, UserRecordType.ADD_MESSAGE, None, payload)]
+    rows = [Row(first, row_id, kind, None, payload)]
     for position, queue_id in enumerate(queue_ids, 1):
         record = encode_reference(ReferenceRecord(position, body.references))
         rows.append(Row(first + position, first, UserRecordType.ADD_REF, queue_id, record))
-    return rows, [MessageLocation(row.seq, body) for row in rows[1:]]
+    return rows, [MessageLocation(row.seq, body, large_id) for row in rows[1:]]
+
+
+def large_references(prepared: PreparedTransaction) -> list[LargeReference]:
+    """Return the references of a transaction in doubt: to the bodies of what it is to send."""
+    ids = (large_body_id(payload) for _, payload in prepared.messages)
+    return [LargeReference(one, prepared.transaction_id) for one in ids if one is not None]
 
 
 def binding_row(binding: Binding) -> Row:

@@ -59,7 +59,7 @@ class XaTransactions:
             xid,
             self._wall_ms(),
             tuple((tuple(queues), payload) for queues, payload in unit.messages),
-            tuple((seq, (*body,) if body else None) for seq, body in unit.deletes),
+            tuple((seq, (*body,) if body else None, large) for seq, body, large in unit.deletes),
         )
         size = len(encode_prepared_transaction(prepared))
         if size > self._journal.max_record_bytes:
@@ -76,16 +76,18 @@ class XaTransactions:
         unit = Unit(done)
         for queue_ids, payload in prepared.messages:
             unit.add_message(queue_ids, payload)
-        for seq, body in prepared.deletes:
-            unit.delete(MessageLocation(seq, Body(*body) if body else None))
-        unit.delete_binding(prepared.transaction_id)
+        for seq, body, large_id in prepared.deletes:
+            unit.delete(MessageLocation(seq, Body(*body) if body else None, large_id))
+        unit.delete_transaction(prepared)
         locations = self._journal.append_unit(unit)
         del self._in_doubt[xid]
         return locations
 
     def rollback(self, xid: Xid, done: Done | None = None) -> None:
         """Forget what was prepared; raises TransactionError, JournalClosed."""
-        self._journal.delete_binding(self._find(xid).transaction_id, done)
+        unit = Unit(done)
+        unit.delete_transaction(self._find(xid))
+        self._journal.append_unit(unit)
         del self._in_doubt[xid]
 
     def _find(self, xid: Xid) -> PreparedTransaction:

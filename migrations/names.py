@@ -16,6 +16,7 @@ class TableNames:
     messages: str
     bindings: str
     history: str
+    large_messages: str
 
     @classmethod
     def from_settings(cls, s: DatabaseStoreSettings) -> "TableNames":
@@ -28,6 +29,7 @@ class TableNames:
             messages=fold_table_name(dialect, s.message_table_name),
             bindings=fold_table_name(dialect, s.bindings_table_name),
             history=fold_table_name(dialect, s.message_history_table_name),
+            large_messages=fold_table_name(dialect, s.large_message_table_name),
         )
 
     @property

@@ -29,10 +29,12 @@ from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicMemory, TopicSubscription
 from config.addresses import ResolvedAddressSettings
+from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
-from journal.codec import MessageRecord, QueueBinding, encode_message
+from journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
 from journal.errors import JournalClosed, RecordTooLarge
+from journal.large import Upload
 from journal.records import RemovalReason
 from journal.unit import MessageLocation, Unit
 from journal.xa import XaTransactions
@@ -89,7 +91,8 @@ class Broker:
         self._security = Security(settings)
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
-        self._topic_memory = TopicMemory(settings.global_max_size)
+        self.large = journal.large
+        self._topic_memory = TopicMemory(settings.global_max_size, journal.large)
         self._is_relief_due = False
         self._addresses = AddressBook(
             settings, self._security, bind=self._bind, make_queue=self._make_queue
@@ -112,7 +115,7 @@ class Broker:
                 " transactions`",
                 len(in_doubt),
             )
-        return frozenset(seq for prepared in in_doubt for seq, _ in prepared.deletes)
+        return frozenset(seq for prepared in in_doubt for seq, *_ in prepared.deletes)
 
     # --- the life of the core
 
@@ -205,16 +208,35 @@ class Broker:
         record = self._record(address, message)
         if not self._persistent:
             self._refuse_if_full(queues, record)
+        if record.large is not None:
+            on_stored = self._unpinning(record.large, on_stored)
         done = self._publishing(topic, record, on_stored) if topic else on_stored
         if not queues:
             if done is not None:
                 done()
-        elif len(queues) == 1:
+        elif len(queues) == 1 and record.large is None:
             self._send_to_one(queues[0], record, message, done)
         else:
             unit = Unit()
             unit.add_message([queue.id for queue in queues], self._encoded(record))
             self._append(unit, [(queues, record)], done)
+
+    def upload(
+        self,
+        principal: Principal,
+        destination: str,
+        room: Done,
+        done: Callable[[LargeBody | OrthiaError], None],
+    ) -> Upload:
+        """Begin to store the body of a message for ``destination``; raises BrokerError."""
+        self._refuse_if_stopped()
+        self._addresses.route(principal, destination)
+        if self.large is None:
+            raise LimitExceeded("this broker stores no large messages")
+        try:
+            return self.large.upload(room, done)
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
 
     def subscribe(
         self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
@@ -248,6 +270,7 @@ class Broker:
             for destination, message in work.sends
         ]
         unit = Unit()
+        bodies = [message.large for _, message in work.sends if message.large is not None]
         stored: list[tuple[list[Queue], MessageRecord]] = []
         published: list[tuple[list[TopicSubscription], MessageRecord, int]] = []
         for address, queues, topic, message in routed:
@@ -272,6 +295,7 @@ class Broker:
         def committed() -> None:
             for topic, record, seq in published:
                 self._publish(topic, record, seq)
+            self._unpin(bodies)
             done()
 
         self._append(unit, stored, committed)
@@ -391,7 +415,23 @@ class Broker:
             self.wall_ms(),
             message.expires_ms,
             message.priority,
+            message.large,
         )
+
+    def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
+        """Return what lets go of a body, once its message is stored and published."""
+
+        def unpin() -> None:
+            self._unpin([body])
+            if done is not None:
+                done()
+
+        return unpin
+
+    def _unpin(self, bodies: Iterable[LargeBody]) -> None:
+        if self.large is not None:
+            for body in bodies:
+                self.large.unpin(body.id)
 
     def _encoded(self, record: MessageRecord) -> bytes:
         try:

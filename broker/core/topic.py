@@ -10,13 +10,18 @@ from collections.abc import Callable, Sequence
 
 from broker.api import Consumer, Done, MessageReference
 from config.settings import StompLimits
+from journal.large import LargeMessages
 
 
 class TopicMemory:
-    """Counts the bytes of messages that subscribers hold, each message once."""
+    """Counts the bytes of messages that subscribers hold, each message once.
 
-    def __init__(self, limit: int) -> None:
+    And keeps the bodies of large ones for them, which no queue may need.
+    """
+
+    def __init__(self, limit: int, large: LargeMessages | None = None) -> None:
         self.limit = limit
+        self._large = large
         self.used = 0
         self._holders: dict[int, int] = {}
         """By seq: how many subscribers hold the message."""
@@ -32,6 +37,9 @@ class TopicMemory:
         self._holders[reference.seq] = holders + 1
         if not holders:
             self.used += reference.size
+            body = reference.record.large
+            if body is not None and self._large is not None:
+                self._large.pin(body.id)
 
     def release(self, reference: MessageReference) -> None:
         """Count a subscriber that does so no more."""
@@ -41,6 +49,9 @@ class TopicMemory:
         else:
             del self._holders[reference.seq]
             self.used -= reference.size
+            body = reference.record.large
+            if body is not None and self._large is not None:
+                self._large.unpin(body.id)
 
 
 class TopicSubscription:

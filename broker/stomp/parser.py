@@ -3,16 +3,22 @@
 A frame is ``COMMAND EOL (key:value EOL)* EOL body NUL EOL*``. With a content-length the body may
 have NULs; without, it ends at the first. Lines may end in CR LF, which STOMP 1.2 allows and nobody
 minds in the others. Between frames any number of line ends is skipped: heart-beats.
+
+The body of a large SEND is not collected: its head is an event, then each piece of it is.
 """
 
 import re
 from collections.abc import Iterator
 from enum import Enum, auto
+from typing import Final, NamedTuple, cast
 
 from broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
 from config.settings import StompLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
+_NEVER: Final = 2**62
+_LARGE: Final = -1
+_TO_THE_NUL: Final = -1
 
 
 class Frame:
@@ -72,6 +78,20 @@ class Frame:
         )
 
 
+class LargeFrame(Frame):
+    """The head of a SEND whose body follows in pieces."""
+
+    __slots__ = ()
+
+
+class BodyPiece(NamedTuple):
+    """A part of the body of the LargeFrame before it."""
+
+    data: bytes
+    """May be empty."""
+    is_last: bool
+
+
 class _Waiting(Enum):
     HEAD = auto()
     LENGTH = auto()
@@ -91,6 +111,13 @@ class FrameParser:
         self._waiting = _Waiting.HEAD
         self._needed = 0
         """Waiting for LENGTH: how many bytes the frame has; for NUL: where its body begins."""
+        self._large_from = _NEVER
+        self._max_large = 0
+        self._whole_at = 0
+        """Waiting for NUL: how much of the frame shows that it is large."""
+        self._left: int | None = None
+        """Inside of a large body: how much of it is to come, or _TO_THE_NUL."""
+        self._streamed = 0
 
     @property
     def held(self) -> int:
@@ -100,7 +127,12 @@ class FrameParser:
     @property
     def is_between_frames(self) -> bool:
         """Whether no part of a frame is held."""
-        return not self._pending
+        return not self._pending and self._left is None
+
+    def stream_from(self, size: int, limit: int) -> None:
+        """Have bodies of SEND from ``size`` bytes on come in pieces, up to ``limit`` bytes each."""
+        self._large_from = size
+        self._max_large = limit
 
     def limit_to(self, limits: StompLimits, when: str = "") -> None:
         """Have frames that come from now on keep ``limits``; ``when`` they hold, for the error."""
@@ -110,19 +142,29 @@ class FrameParser:
     def clear(self) -> None:
         """Forget what is held: no more is wanted."""
         self._pending = bytearray()
+        self._left = None
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Take what came and yield each frame that is whole now; raises ProtocolError.
 
-        To be exhausted before the next call.
+        To be exhausted before the next call. For a parser that does not stream.
         """
+        return cast("Iterator[Frame]", self.events(data))
+
+    def events(self, data: bytes) -> Iterator[Frame | BodyPiece]:
+        """As ``feed``, with the pieces of large bodies as they come."""
+        position = 0
         if self._pending:
             self._pending += data
             if not self._may_be_whole(data):
                 return
             data = bytes(self._pending)
             self._pending.clear()
-        position = 0
+        elif self._left is not None:
+            piece, position = self._piece(data, 0)
+            yield piece
+            if not piece.is_last:
+                return
         size = len(data)
         while True:
             position = _LINE_ENDS.match(data, position).end()  # type: ignore[union-attr]
@@ -134,9 +176,17 @@ class FrameParser:
                 return
             head_end, body_start = end
             command, raw = self._head(data[position:head_end])
-            body_end = self._body_end(raw, data, position, body_start)
+            large_from = self._large_from if command == "SEND" else _NEVER
+            body_end = self._body_end(raw, data, position, body_start, large_from)
             if body_end is None:
                 return
+            if body_end == _LARGE:
+                yield LargeFrame(command, raw, b"", self.version)
+                piece, position = self._piece(data, body_start)
+                yield piece
+                if not piece.is_last:
+                    return
+                continue
             yield Frame(command, raw, data[body_start:body_end], self.version)
             position = body_end + 1
 
@@ -149,6 +199,8 @@ class FrameParser:
         if self._waiting is _Waiting.LENGTH:
             return len(self._pending) >= self._needed
         if self._waiting is _Waiting.NUL and b"\0" not in newest:
+            if len(self._pending) >= self._whole_at:
+                return True
             self._check_body(len(self._pending) - self._needed)
             return False
         return True
@@ -199,22 +251,34 @@ class FrameParser:
         return command.decode(), raw
 
     def _body_end(
-        self, raw: dict[bytes, bytes], data: bytes, start: int, body_start: int
+        self, raw: dict[bytes, bytes], data: bytes, start: int, body_start: int, large_from: int
     ) -> int | None:
-        """Return where the body ends; None, with the frame held, if that has not come yet."""
+        """Return where the body ends; None, with the frame held, if that has not come yet.
+
+        _LARGE if it has ``large_from`` bytes or more, and is to be streamed.
+        """
         declared = raw.get(b"content-length")
         if declared is None:
-            limit = body_start + self._limits.max_body_bytes + 1
+            limit = body_start + min(self._limits.max_body_bytes + 1, large_from)
             end = data.find(b"\0", body_start, limit)
             if end < 0:
+                if len(data) - body_start >= large_from:
+                    self._left = _TO_THE_NUL
+                    self._streamed = 0
+                    return _LARGE
                 self._check_body(len(data) - body_start)
                 self._hold(data[start:], _Waiting.NUL, body_start - start)
+                self._whole_at = body_start - start + large_from
                 return None
             return end
         digits = declared.strip()
         if not (digits.isdigit() and len(digits) < 16):
             raise ProtocolError(f"content-length {declared.decode()!r} is not a number of bytes")
         length = int(digits)
+        if length >= large_from:
+            self._check_large(length)
+            self._left = length
+            return _LARGE
         self._check_body(length)
         end = body_start + length
         if len(data) <= end:
@@ -225,6 +289,32 @@ class FrameParser:
                 f"the body of content-length {length} is not followed by a NUL byte"
             )
         return end
+
+    def _piece(self, data: bytes, start: int) -> tuple[BodyPiece, int]:
+        """Return the part of a large body that begins at ``start``, and where it ends."""
+        if self._left == _TO_THE_NUL:
+            end = data.find(b"\0", start)
+            is_last = end >= 0
+            if not is_last:
+                end = len(data)
+            self._streamed += end - start
+            self._check_large(self._streamed)
+        else:
+            left = self._left or 0
+            end = min(start + left, len(data))
+            self._left = left - (end - start)
+            is_last = not self._left and end < len(data)
+            if is_last and data[end]:
+                raise ProtocolError("the body of a content-length is not followed by a NUL byte")
+        if is_last:
+            self._left = None
+        return BodyPiece(data[start:end], is_last), end + 1
+
+    def _check_large(self, size: int) -> None:
+        if size > self._max_large:
+            raise ProtocolError(
+                f"frame body is longer than max-large-message-size {self._max_large}"
+            )
 
     def _check_body(self, size: int) -> None:
         if size > self._limits.max_body_bytes:

@@ -6,28 +6,48 @@
 | LOGGING_IN | login answered                | CONNECTED is sent: CONNECTED; or ERROR: CLOSED  |
 | CONNECTING | any other, or none in time    | ERROR: CLOSED                                   |
 | CONNECTED  | SEND, SUBSCRIBE, ACK ...      | CONNECTED; RECEIPT when asked for, once stored  |
+| CONNECTED  | the end of a large SEND       | STORING, until its body is durable: CONNECTED   |
 | CONNECTED  | anything refused or malformed | ERROR: CLOSED                                   |
 | CONNECTED  | DISCONNECT                    | DISCONNECTING: its RECEIPT waits for all before |
 | any        | connection lost               | CLOSED                                          |
+
+A large SEND's body goes to the store as it comes, and what follows it waits: messages keep their
+order. Inside the body of a large MESSAGE nothing else is written: receipts wait for its end, and an
+ERROR is left out.
 
 After an ERROR the connection is closed, as the specification demands. A CONNECT without ``host`` is
 accepted in 1.1 and 1.2 too: ordinary clients leave it out, and there is one virtual host.
 """
 
+import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from importlib import metadata
 from itertools import chain
+from typing import NamedTuple
 
-from broker.api import BrokerCore, BrokerError, OutgoingMessage, Principal, TransactionWork
+from broker.api import (
+    BrokerCore,
+    BrokerError,
+    MessageReference,
+    OutgoingMessage,
+    Principal,
+    TransactionWork,
+)
 from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
-from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from broker.stomp.streaming import BodyStream
 from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
+from config.errors import OrthiaError
 from config.settings import StompLimits
+from journal.codec import LargeBody
+from journal.large import Upload
 
+LOGGER = logging.getLogger("orthia.broker")
 SERVER = f"orthia/{metadata.version('orthia')}"
 _MESSAGE_COST = 512
 """What a message of a transaction counts for beside its headers and body."""
@@ -54,8 +74,18 @@ class _State(Enum):
     CONNECTING = auto()
     LOGGING_IN = auto()
     CONNECTED = auto()
+    STORING = auto()
     DISCONNECTING = auto()
     CLOSED = auto()
+
+
+class _LargeSend(NamedTuple):
+    """A large SEND of which the body is on its way to the store."""
+
+    frame: LargeFrame
+    destination: str
+    message: OutgoingMessage
+    upload: Upload
 
 
 class StompSession:
@@ -72,12 +102,14 @@ class StompSession:
         authenticate: Authenticate | None = None,
         may_take: Callable[[], bool] = lambda: True,
         connection_ttl: int = -1,
+        waited: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin a session.
 
         ``write`` takes bytes for the client and must not raise; ``close`` ends the connection once
         they are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
-        whether there is memory for deliveries. ``connection_ttl`` is in milliseconds.
+        whether there is memory for deliveries. ``connection_ttl`` is in milliseconds. ``waited`` is
+        called when ``is_waiting`` may be over, unless a call of the socket's owner ended it.
         """
         self._core = core
         self._authenticate = authenticate or self._authenticate_now
@@ -96,7 +128,13 @@ class StompSession:
             ),
             " before CONNECTED",
         )
-        self._frames: Iterator[Frame] = iter(())
+        self._waited = waited
+        self._incoming: _LargeSend | None = None
+        self._stream: BodyStream | None = None
+        self._deferred: list[bytes] = []
+        """What is to be written after the body that is being streamed."""
+        self._deferred_bytes = 0
+        self._frames: Iterator[Frame | BodyPiece] = iter(())
         self._early_bytes = 0
         self._state = _State.CONNECTING
         self._version = Version.V1_2
@@ -135,9 +173,14 @@ class StompSession:
         return self._state is _State.CLOSED
 
     @property
-    def is_logging_in(self) -> bool:
-        """Whether the client waits for the answer to its login; not to be read from meanwhile."""
-        return self._state is _State.LOGGING_IN
+    def is_waiting(self) -> bool:
+        """Whether the client is not to be read from for now.
+
+        It waits for the answer to its login, or for the store to take of a large message.
+        """
+        if self._incoming is None:
+            return self._state is _State.LOGGING_IN
+        return self._state is _State.STORING or not self._incoming.upload.wants_more
 
     @property
     def sent_bytes(self) -> int:
@@ -148,20 +191,23 @@ class StompSession:
             + self._transaction_bytes
             + self._receipt_bytes
             + self._subscription_bytes
+            + self._deferred_bytes
+            + (self._incoming.upload.held if self._incoming is not None else 0)
         )
 
     @property
     def held_bytes(self) -> int:
         """The same, and the messages the client has and did not acknowledge."""
-        return self.sent_bytes + self._unacknowledged_bytes
+        streamed = self._stream.held if self._stream is not None else 0
+        return self.sent_bytes + self._unacknowledged_bytes + streamed
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the client."""
         if self._is_ending():
             return
         self._beats.read(self._clock())
-        waited = self.is_logging_in
-        frames = self._parser.feed(data)
+        waited = self._state is _State.LOGGING_IN or self._state is _State.STORING
+        frames = self._parser.events(data)
         self._frames = chain(self._frames, frames) if waited else frames
         if not waited:
             self._go_on()
@@ -178,8 +224,13 @@ class StompSession:
     def _go_on(self) -> None:
         frame: Frame | None = None
         try:
-            for frame in self._frames:
-                self._handle(frame)
+            for event in self._frames:
+                if event.__class__ is Frame:
+                    frame = event
+                    self._handle(frame)
+                else:
+                    frame = self._incoming.frame if self._incoming else None
+                    self._stream_in(event)
                 if self._state is not _State.CONNECTED and self._state is not _State.CONNECTING:
                     return
                 frame = None
@@ -197,13 +248,15 @@ class StompSession:
             self._refuse(f"no CONNECT frame within {self._limits.connect_timeout} ms", None)
         elif self._state is _State.CONNECTED and self._beats.is_gone(now):
             self._refuse(self._silence, None)
-        elif self._state is not _State.CLOSED and self._beats.is_due(now):
+        elif self._state is not _State.CLOSED and self._stream is None and self._beats.is_due(now):
             self._write(b"\n")
 
     def set_writable(self, *, writable: bool) -> None:
         """Say whether the socket takes more; deliveries stop while it does not."""
         self._is_writable = writable
         if writable:
+            if self._stream is not None:
+                self._stream.resume()
             for subscription in self._subscriptions.all():
                 if subscription.core is not None:
                     subscription.core.resume()
@@ -289,27 +342,126 @@ class StompSession:
             else f"nothing came from the client for connectionTtl {ttl} ms; agree on heart-beats"
         )
         self._parser.limit_to(self._limits)
+        if self._core.large is not None and self._limits.min_large_message_size > 0:
+            self._parser.stream_from(
+                self._limits.min_large_message_size, self._limits.max_large_message_size
+            )
         self._state = _State.CONNECTED
         self._write(server_frame("CONNECTED", headers, b"", self._version))
 
     # --- sending
 
     def _send(self, frame: Frame) -> None:
-        raw = frame.raw
         destination = frame.required(b"destination")
-        headers = frame.user_headers(_NOT_PASSED_ON)
-        expires_ms = frame.number(b"expires", 0) if b"expires" in raw else 0
-        priority = min(frame.number(b"priority", 4), 9) if b"priority" in raw else 4
-        message = OutgoingMessage(
-            headers, frame.body, raw.get(b"persistent") != b"false", expires_ms, priority
-        )
-        if b"transaction" in raw:
+        message = self._message(frame)
+        if b"transaction" in frame.raw:
             work = self._transaction(frame)
-            self._grow(work, len(headers) + len(frame.body) + _MESSAGE_COST)
+            self._grow(work, len(message.headers) + len(frame.body) + _MESSAGE_COST)
             work.sends.append((destination, message))
             self._receipt_now(frame)
         else:
             self._core.send(self._principal, destination, message, self._receipt_later(frame))
+
+    def _message(self, frame: Frame) -> OutgoingMessage:
+        raw = frame.raw
+        headers = frame.user_headers(_NOT_PASSED_ON)
+        expires_ms = frame.number(b"expires", 0) if b"expires" in raw else 0
+        priority = min(frame.number(b"priority", 4), 9) if b"priority" in raw else 4
+        return OutgoingMessage(
+            headers, frame.body, raw.get(b"persistent") != b"false", expires_ms, priority
+        )
+
+    # --- sending what is large
+
+    def _stream_in(self, event: Frame | BodyPiece) -> None:
+        if isinstance(event, LargeFrame):
+            self._begin_upload(event)
+        elif isinstance(event, BodyPiece) and self._incoming is not None:
+            upload = self._incoming.upload
+            upload.add(event.data)
+            if event.is_last:
+                self._state = _State.STORING
+                upload.finish()
+
+    def _begin_upload(self, frame: LargeFrame) -> None:
+        """Refuse the message at its head, if it is to be refused; else take its body."""
+        destination = frame.required(b"destination")
+        message = self._message(frame)
+        if b"transaction" in frame.raw:
+            self._grow(self._transaction(frame), len(message.headers) + _MESSAGE_COST)
+        upload = self._core.upload(self._principal, destination, self._waited, self._uploaded)
+        self._incoming = _LargeSend(frame, destination, message, upload)
+
+    def _uploaded(self, outcome: LargeBody | OrthiaError) -> None:
+        incoming, self._incoming = self._incoming, None
+        if incoming is None:
+            raise RuntimeError("a body was stored that is of no message")
+        if isinstance(outcome, OrthiaError):
+            self._refuse(f"the message could not be stored: {outcome}", incoming.frame)
+            return
+        self._state = _State.CONNECTED
+        try:
+            self._send_large(incoming, incoming.message._replace(large=outcome))
+        except (ProtocolError, BrokerError) as error:
+            self._unpin([outcome])
+            self._refuse(str(error), incoming.frame)
+            return
+        self._go_on()
+        self._waited()
+
+    def _send_large(self, incoming: _LargeSend, message: OutgoingMessage) -> None:
+        frame = incoming.frame
+        if b"transaction" in frame.raw:
+            self._transaction(frame).sends.append((incoming.destination, message))
+            self._receipt_now(frame)
+        else:
+            receipt = self._receipt_later(frame)
+            self._core.send(self._principal, incoming.destination, message, receipt)
+
+    def _unpin(self, bodies: Iterable[LargeBody]) -> None:
+        if self._core.large is not None:
+            for body in bodies:
+                self._core.large.unpin(body.id)
+
+    # --- delivering what is large
+
+    def _stream_out(
+        self, subscription: ClientSubscription, reference: MessageReference, body: LargeBody
+    ) -> None:
+        if self._core.large is None:
+            raise RuntimeError("a large message in a broker that stores none")
+        self._stream = BodyStream(
+            self._core.large,
+            body,
+            write=self._write,
+            may_go_on=lambda: self._is_writable and self._may_take(),
+            ended=partial(self._streamed, subscription, reference),
+        )
+
+    def _streamed(
+        self,
+        subscription: ClientSubscription,
+        reference: MessageReference,
+        error: OrthiaError | None,
+    ) -> None:
+        if error is not None:
+            LOGGER.error(
+                "message %d cannot be delivered whole, its client is cut off and it goes back to"
+                " its queue: %s",
+                reference.seq,
+                error,
+            )
+            self._refuse(str(error), None)
+            return
+        self._stream = None
+        deferred, self._deferred, self._deferred_bytes = self._deferred, [], 0
+        for frame in deferred:
+            self._write(frame)
+        subscription.streamed(reference)
+        if self._state is _State.DISCONNECTING and not self._outstanding:
+            self._finish_disconnect()
+        else:
+            self.set_writable(writable=self._is_writable)
 
     # --- subscriptions
 
@@ -334,6 +486,7 @@ class StompSession:
             is_writable=self._takes_more,
             holds=self._hold,
             fail=lambda reason: self._refuse(reason, None),
+            stream=self._stream_out,
         )
         prefetch = 0 if subscription.mode is AckMode.AUTO else self._prefetch(frame)
         subscription.core = self._core.subscribe(
@@ -346,7 +499,12 @@ class StompSession:
         subscription.core.resume()
 
     def _takes_more(self) -> bool:
-        return self._is_writable and self._state is _State.CONNECTED and self._may_take()
+        return (
+            self._is_writable
+            and (self._state is _State.CONNECTED or self._state is _State.STORING)
+            and self._stream is None
+            and self._may_take()
+        )
 
     def _hold(self, change: int) -> None:
         self._unacknowledged_bytes += change
@@ -430,6 +588,7 @@ class StompSession:
     def _abort(self, frame: Frame) -> None:
         work = self._transaction(frame)
         self._forget_transaction(frame)
+        self._let_go(work)
         for core, references in (*work.acknowledgements, *work.rejections):
             for subscription in self._subscriptions.all():
                 if subscription.core is core:
@@ -445,6 +604,9 @@ class StompSession:
 
     def _forget_transaction(self, frame: Frame) -> None:
         self._transaction_bytes -= self._transactions.pop(frame.required(b"transaction")).size
+
+    def _let_go(self, work: TransactionWork) -> None:
+        self._unpin(message.large for _, message in work.sends if message.large is not None)
 
     def _grow(self, work: TransactionWork, size: int) -> None:
         if self._transaction_bytes + size > self._limits.max_transaction_bytes:
@@ -479,18 +641,23 @@ class StompSession:
 
     def _stored(self) -> None:
         self._outstanding -= 1
-        if self._state is _State.DISCONNECTING and not self._outstanding:
+        if self._state is _State.DISCONNECTING and not self._outstanding and self._stream is None:
             self._finish_disconnect()
 
     def _write_receipt(self, receipt: str) -> None:
-        self._write(receipt_frame(receipt, self._version))
+        frame = receipt_frame(receipt, self._version)
+        if self._stream is None:
+            self._write(frame)
+        else:
+            self._deferred.append(frame)
+            self._deferred_bytes += len(frame) + _RECEIPT_COST
 
     def _disconnect(self, frame: Frame) -> None:
         self._disconnect_receipt = frame.get(b"receipt")
         self._state = _State.DISCONNECTING
         self._clear()
         self._close_subscriptions(failed=False)
-        if not self._outstanding:
+        if not self._outstanding and self._stream is None:
             self._finish_disconnect()
 
     def _finish_disconnect(self) -> None:
@@ -506,7 +673,8 @@ class StompSession:
         if frame is not None and b"receipt" in frame.raw:
             receipt = frame.get(b"receipt")
         connecting = self._state in (_State.CONNECTING, _State.LOGGING_IN)
-        self._write(error_frame(reason, receipt, self._version, names_versions=connecting))
+        if self._stream is None:
+            self._write(error_frame(reason, receipt, self._version, names_versions=connecting))
         self._end(failed=True)
         self._close()
 
@@ -514,6 +682,11 @@ class StompSession:
         if self._state is _State.CLOSED:
             return
         self._state = _State.CLOSED
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+        self._deferred.clear()
+        self._deferred_bytes = 0
         self._clear()
         self._close_subscriptions(failed=failed)
 
@@ -521,6 +694,11 @@ class StompSession:
         self._frames = iter(())
         self._early_bytes = 0
         self._parser.clear()
+        if self._incoming is not None:
+            self._incoming.upload.abort()
+            self._incoming = None
+        for work in self._transactions.values():
+            self._let_go(work)
         self._transactions.clear()
         self._transaction_bytes = 0
 

@@ -6,6 +6,7 @@ from enum import Enum
 from broker.api import MessageReference, Subscription
 from broker.stomp.frames import ProtocolError, Version, block_for, escape, is_whole_number
 from broker.stomp.parser import Frame
+from journal.codec import LargeBody
 
 
 class AckMode(Enum):
@@ -31,6 +32,7 @@ class ClientSubscription:
         is_writable: Callable[[], bool],
         holds: Callable[[int], None],
         fail: Callable[[str], None],
+        stream: Callable[["ClientSubscription", MessageReference, LargeBody], None],
     ) -> None:
         self.id = subscription_id
         self.destination = destination
@@ -49,6 +51,7 @@ class ClientSubscription:
         self.holds = holds
         """Called by the core with each change of what it keeps for this subscription."""
         self._fail = fail
+        self._stream = stream
         head = b"MESSAGE\ndestination:" + escape(destination.encode(), version)
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
@@ -65,14 +68,42 @@ class ClientSubscription:
         self._fail(reason)
 
     def deliver(self, reference: MessageReference) -> None:
-        """Write the MESSAGE; in ``auto`` mode that acknowledges it."""
+        """Write the MESSAGE; in ``auto`` mode that acknowledges it.
+
+        Of a large one this writes the head; whoever is to stream the body says when it is written.
+        """
         self._deliveries += 1
         reference.delivery = self._deliveries
+        large = reference.record.large
+        if large is not None:
+            self._write(self._head_of(reference, large.size))
+            if self.mode is not AckMode.AUTO:
+                self.unacknowledged[reference.seq] = reference
+            self._stream(self, reference, large)
+            return
         self._write(self._message(reference))
         if self.mode is AckMode.AUTO:
             self._subscription().acknowledge((reference,), None)
         else:
             self.unacknowledged[reference.seq] = reference
+
+    def streamed(self, reference: MessageReference) -> None:
+        """Take note that the body of a large MESSAGE is written."""
+        if self.mode is AckMode.AUTO and self.core is not None:
+            self.core.acknowledge((reference,), None)
+
+    def _head_of(self, reference: MessageReference, body_size: int) -> bytes:
+        record = reference.record
+        ack = b"\nack:%d-%d" % (self.number, reference.seq) if self._with_ack else b""
+        return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n" % (
+            self._head,
+            reference.seq,
+            ack,
+            b"true" if reference.redelivered else b"false",
+            record.timestamp_ms,
+            block_for(self._version, record.headers),
+            body_size,
+        )
 
     def _message(self, reference: MessageReference) -> bytes:
         record = reference.record

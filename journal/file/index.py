@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from journal.file.format import NO_QUEUE, RECORD_BYTES
 from journal.records import UserRecordType
-from journal.unit import AppendedMessage
+from journal.unit import AppendedMessage, LargeReference
 
 _DEAD = -2
 _MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)
@@ -246,6 +246,8 @@ class MessageIndex(RecordIndex):
         self._starts: list[int] = []
         self._queues: dict[int, _QueueSeqs] = {}
         self._references: Counter[int] = Counter()
+        self._large: dict[int, int] = {}
+        """The seqs of large messages, and the ids of their bodies."""
         self.highest_seq = 0
 
     def add(self, file_id: int, added: Added) -> None:
@@ -265,6 +267,8 @@ class MessageIndex(RecordIndex):
         if user_record_type == UserRecordType.ADD_REF:
             body = row_id
             self._references[body] += 1
+        elif user_record_type == UserRecordType.ADD_LARGE_MESSAGE:
+            self._large[seq] = row_id
         segment.append(seq, queue_id, offset, size, body)
         self._note_added(file_id, size)
         if queue_id != NO_QUEUE:
@@ -325,6 +329,8 @@ class MessageIndex(RecordIndex):
         self._note_dead(segment.file_id, seq, segment.sizes[at], deleted_in=deleted_in)
         if queue_id != NO_QUEUE:
             self._leave(queue_id, seq)
+        if self._large:
+            self._large.pop(seq, None)
         return segment.bodies[at]
 
     def _leave(self, queue_id: int, seq: int) -> None:
@@ -380,6 +386,17 @@ class MessageIndex(RecordIndex):
                         seq, segment.file_id, segment.offsets[at], segment.sizes[at]
                     )
                     yield position, queue_id
+
+    def large_references(self) -> Iterator[LargeReference]:
+        """Yield every queue's message whose body is a large one."""
+        if not self._large:
+            return
+        for segment in self._segments:
+            columns = zip(segment.seqs, segment.queues, segment.bodies, strict=True)
+            for seq, queue_id, body in columns:
+                large_id = self._large.get(body or seq)
+                if large_id is not None and queue_id not in (_DEAD, NO_QUEUE):
+                    yield LargeReference(large_id, seq)
 
     def positions(self, file_ids: Sequence[int]) -> list[Position]:
         """See ``RecordIndex``."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from config.errors import OrthiaError
 from config.settings import FileStoreSettings
 from journal.errors import Fenced, JournalError
+from journal.file.bodies import FileBodies
 from journal.file.opening import OpenedFiles, open_files
 from journal.file.store import FileStore
 from journal.file.windows import FileWindows
@@ -107,6 +108,11 @@ def open_file_journal(
     """
     limits = limits or JournalLimits()
     opened = open_files(s, token=token, id_block=limits.id_block)
+    try:
+        bodies = FileBodies(s, opened.large_references)
+    except JournalError:
+        opened.close(seal=True)
+        raise
     keeper = FileKeeper(opened, s)
     store = FileStore(
         opened,
@@ -118,6 +124,7 @@ def open_file_journal(
     journal = Journal(
         store,
         FileWindows(opened.messages, opened.contents.messages),
+        bodies,
         Recovered(opened.bound, opened.horizon),
         still_valid=still_valid,
         post=post,

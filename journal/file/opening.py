@@ -10,9 +10,10 @@ from pathlib import Path
 
 from config.errors import OrthiaError
 from config.settings import FileStoreSettings, JournalType
-from journal.codec import decode_binding
+from journal.codec import PreparedTransaction, decode_binding
 from journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
 from journal.file import disk, recovery
+from journal.file.bodies import LargeReferences
 from journal.file.disk import io_errors
 from journal.file.encoding import added_at, counter_record, end_record
 from journal.file.fence import DirectoryLock, Fence
@@ -22,7 +23,7 @@ from journal.file.instance import JournalFiles
 from journal.file.recovery import Listing, Replay
 from journal.file.writing import OpenFile, opener, probe
 from journal.records import ID_COUNTER_SEQ, RecordType
-from journal.unit import Binding
+from journal.unit import Binding, LargeReference, large_references
 
 LOGGER = logging.getLogger("orthia.journal")
 PROBE_FILE = "journal.probe"
@@ -106,6 +107,7 @@ class OpenedFiles:
     bound: list[Binding]
     horizon: int
     """The highest id that may ever have been given out."""
+    large_references: LargeReferences
 
     @property
     def highest_tx_id(self) -> int:
@@ -227,7 +229,25 @@ def _open_fenced(
             with contextlib.suppress(OSError, OrthiaError):
                 files.close(seal=False)
         raise
-    return OpenedFiles(messages, bindings, contents, fence, directory_lock, token, bound, horizon)
+    return OpenedFiles(
+        messages,
+        bindings,
+        contents,
+        fence,
+        directory_lock,
+        token,
+        bound,
+        horizon,
+        LargeReferences(_large_references(contents, bound)),
+    )
+
+
+def _large_references(contents: Contents, bound: list[Binding]) -> Iterator[LargeReference]:
+    """Yield what needs a large body: messages in queues, and transactions in doubt."""
+    yield from contents.messages.large_references()
+    for binding in bound:
+        if isinstance(binding, PreparedTransaction):
+            yield from large_references(binding)
 
 
 def refuse_files_without_fence(s: FileStoreSettings) -> None:

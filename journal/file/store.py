@@ -75,6 +75,8 @@ class FileStore(BatchStore):
         except BaseException:
             self._failed = True
             raise
+        if batch.touches_large_bodies:
+            self._opened.large_references.change(batch.linked, batch.unlinked)
 
     def is_stored(self, marker: Marker) -> bool:
         """See ``BatchStore``."""

@@ -126,7 +126,9 @@ def test_an_empty_core_is_enough(tmp_path: Path) -> None:
     settings = config.load(_file(tmp_path / "etc/broker.xml", ""))
 
     data = tmp_path / "data"
-    assert settings.store == FileStoreSettings(data / "journal", data / "bindings")
+    assert settings.store == FileStoreSettings(
+        data / "journal", data / "bindings", data / "large-messages"
+    )
     assert settings.ha_policy == HaPolicy()
     assert settings.security_enabled
     (users,) = settings.warnings
@@ -190,6 +192,7 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
     """Every element of Artemis' file journal is read, with its unit."""
     core = """
       <journal-directory>j</journal-directory><bindings-directory>/b</bindings-directory>
+      <large-messages-directory>l</large-messages-directory>
       <create-journal-dir>false</create-journal-dir><create-bindings-dir>false</create-bindings-dir>
       <journal-type>MAPPED</journal-type><journal-file-size>1M</journal-file-size>
       <journal-sync-transactional>false</journal-sync-transactional>
@@ -206,6 +209,7 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
     assert settings.store == FileStoreSettings(
         tmp_path / "j",
         Path("/b"),
+        tmp_path / "l",
         create_journal_dir=False,
         create_bindings_dir=False,
         journal_type=JournalType.MAPPED,
@@ -232,6 +236,7 @@ def test_an_unset_file_store_has_artemis_defaults(tmp_path: Path) -> None:
     assert store == FileStoreSettings(
         tmp_path / "data/journal",
         tmp_path / "data/bindings",
+        tmp_path / "data/large-messages",
         journal_type=JournalType.ASYNCIO,
         journal_file_size=10 * 1024 * 1024,
         journal_min_files=2,

@@ -24,7 +24,9 @@ BODY = "x" * 700
 
 def file_settings(directory: Path, **given: object) -> FileStoreSettings:
     """Return settings of a journal of small files, written with NIO."""
-    base = FileStoreSettings(directory / "journal", directory / "bindings")
+    base = FileStoreSettings(
+        directory / "journal", directory / "bindings", directory / "large-messages"
+    )
     small = {
         "journal_type": JournalType.NIO,
         "journal_file_size": FILE_SIZE,

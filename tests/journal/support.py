@@ -285,7 +285,9 @@ class FileJournalStore(JournalStore):
     def __init__(self, directory: Path, **settings: object) -> None:
         super().__init__()
         small = {"journal_type": JournalType.NIO, "journal_file_size": 64 * 1024}
-        base = FileStoreSettings(directory / "journal", directory / "bindings")
+        base = FileStoreSettings(
+            directory / "journal", directory / "bindings", directory / "large-messages"
+        )
         self.settings = replace(base, **{**small, **settings})  # type: ignore[arg-type]
 
     def _open(self, token: int, limits: JournalLimits) -> Journal:

@@ -15,6 +15,7 @@ from journal import (
     headers_map,
 )
 from journal.codec import (
+    LargeBody,
     ReferenceRecord,
     decode_address_binding,
     decode_binding,
@@ -28,14 +29,31 @@ from journal.records import UserRecordType
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)
+UINT64 = st.integers(0, 2**64 - 1)
+_LARGE = st.tuples(
+    st.just(b""), st.builds(LargeBody, id=UINT64, size=UINT64, checksum=st.integers(0, 2**32 - 1))
+)
+_BODIES = st.one_of(st.tuples(st.binary(max_size=2_000), st.none()), _LARGE)
+
+
+def _message(
+    content: tuple[bytes, LargeBody | None],
+    address: str,
+    headers: bytes,
+    times: tuple[int, int],
+    priority: int,
+) -> MessageRecord:
+    body, large = content
+    return MessageRecord(address, headers, body, *times, priority, large)
+
+
 MESSAGES = st.builds(
-    MessageRecord,
-    address=NAMES,
-    headers=st.binary(max_size=300),
-    body=st.binary(max_size=2_000),
-    timestamp_ms=INT64,
-    expires_ms=INT64,
-    priority=st.integers(0, 255),
+    _message,
+    _BODIES,
+    NAMES,
+    st.binary(max_size=300),
+    st.tuples(INT64, INT64),
+    st.integers(0, 255),
 )
 EXAMPLE = MessageRecord("orders", b"a:b\n", b"body", 1_700_000_000_000, 0, 4)
 
@@ -77,8 +95,8 @@ def test_arbitrary_bytes_are_corrupt_and_nothing_worse(data: bytes) -> None:
 
 def test_a_later_version_is_named() -> None:
     """A record of a codec this node does not know says so, and not that it is damaged."""
-    with pytest.raises(CorruptRecord, match="codec version is 2 and this node reads 1"):
-        decode_message(b"\x02" + encode_message(EXAMPLE)[1:], 1)
+    with pytest.raises(CorruptRecord, match="codec version is 3 and this node reads 1 and 2"):
+        decode_message(b"\x03" + encode_message(EXAMPLE)[1:], 1)
 
 
 def test_the_stored_form_of_a_message_is_fixed() -> None:
@@ -88,6 +106,17 @@ def test_the_stored_form_of_a_message_is_fixed() -> None:
         "6f7264657273613a620a626f64794f46891e"
     )
     assert (encode_message(EXAMPLE), decode_message(stored, 1)) == (stored, EXAMPLE)
+
+
+def test_the_stored_form_of_a_large_message_is_fixed() -> None:
+    """Version 2 stays readable for ever too."""
+    large = EXAMPLE._replace(body=b"", large=LargeBody(7, 2**40, 0xCAFEF00D))
+    stored = bytes.fromhex(
+        "0204000600000004000000140000018bcfe568000000000000000000"
+        "6f7264657273613a620a"
+        "00000000000000070000010000000000cafef00db5af5a88"
+    )
+    assert (encode_message(large), decode_message(stored, 1)) == (stored, large)
 
 
 def test_an_address_too_long_to_store_is_refused() -> None:

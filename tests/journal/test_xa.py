@@ -53,7 +53,7 @@ def test_a_prepared_transaction_outlives_its_node_and_shows_nothing(store: Journ
     store.advance_fence(2)
     (found,) = XaTransactions(store.open(token=2)).in_doubt
     assert found.xid == XID
-    assert tuple(seq for seq, _ in found.deletes) == seqs
+    assert tuple(seq for seq, *_ in found.deletes) == seqs
     assert [decode_message(data, 0).body for _, data in found.messages] == [b"sent", b"sent to two"]
     assert queues(store) == {
         QUEUE: ["acknowledged", "shared"],

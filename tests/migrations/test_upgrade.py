@@ -18,7 +18,12 @@ import migrations
 from config.names import MAXIMUM_TABLE_NAME_LENGTH
 from config.settings import DatabaseStoreSettings
 from database import Database, Dialect, PermanentStoreError, fold_table_name, write_transaction
-from journal.tables import bindings_table, history_table, messages_table
+from journal.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
 from migrations import TableNames
 from nodemanager.tables import failover_log, node_manager_store
 
@@ -36,6 +41,7 @@ def declared(s: DatabaseStoreSettings) -> sa.MetaData:
     messages_table(metadata, s.message_table_name, dialect)
     bindings_table(metadata, s.bindings_table_name, dialect)
     history_table(metadata, s.message_history_table_name, dialect)
+    large_messages_table(metadata, s.large_message_table_name, dialect)
     return metadata
 
 
@@ -140,11 +146,12 @@ def test_table_names_come_from_the_configuration(
             failover_log_table_name=f"{prefix}_EVENTS",
             message_table_name=f"{prefix}_JOURNAL".ljust(MAXIMUM_TABLE_NAME_LENGTH, "X"),
             bindings_table_name=f"{prefix}_BINDINGS",
+            large_message_table_name=f"{prefix}_BODIES",
         )
         migrations.upgrade(database, s)
         assert migrations.current(database, s) == migrations.head()
     names = sa.inspect(database.engine).get_table_names()
-    assert len(names) == 12
+    assert len(names) == 14
     assert fold_table_name(database.dialect, "Second_NODES_VERSION") in names
 
 

@@ -1,0 +1,147 @@
+"""Large bodies as files, ``<id>.msg`` in the large-messages-directory, as Artemis names them.
+
+What refers to a body is in the journal alone; here is a copy in memory of which bodies are
+referred to, made when the journal is opened and kept by the journal's writer. A file goes after the
+commit of what deleted its last reference, so that no death in between can lose a body: what is
+left over is found when the journal is opened next.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from config.settings import FileStoreSettings
+from journal.errors import LargeBodyError
+from journal.file.disk import io_errors, make_directory, sync_directory
+from journal.large import PIECE_BYTES, BodyStore, Piece
+from journal.unit import LargeReference
+
+EXTENSION: Final = ".msg"
+
+
+class LargeReferences:
+    """Which bodies are needed; any thread."""
+
+    def __init__(self, references: Iterable[LargeReference]) -> None:
+        self._lock = threading.Lock()
+        self._by_body: dict[int, set[int]] = {}
+        self.change(references, ())
+
+    def change(self, linked: Iterable[LargeReference], unlinked: Iterable[LargeReference]) -> None:
+        """Take note of what a batch that is durable has changed."""
+        with self._lock:
+            for large_id, seq in linked:
+                self._by_body.setdefault(large_id, set()).add(seq)
+            for large_id, seq in unlinked:
+                seqs = self._by_body.get(large_id)
+                if seqs is not None:
+                    seqs.discard(seq)
+                    if not seqs:
+                        del self._by_body[large_id]
+
+    def __contains__(self, body_id: int) -> bool:
+        with self._lock:
+            return body_id in self._by_body
+
+
+class FileBodies(BodyStore):
+    """The bodies in one directory."""
+
+    def __init__(self, s: FileStoreSettings, references: LargeReferences) -> None:
+        """Make the directory if it is not there; raises JournalIOError."""
+        self._directory = s.large_messages_directory
+        self._sync = os.fdatasync if s.journal_datasync else None
+        self._references = references
+        self._open: dict[int, int] = {}
+        """Descriptors of the bodies that are being written."""
+        self._listed: list[int] | None = None
+        make_directory(self._directory, create=s.create_journal_dir, element="create-journal-dir")
+
+    def path_of(self, body_id: int) -> Path:
+        """Return the file of a body."""
+        return self._directory / f"{body_id}{EXTENSION}"
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """See ``BodyStore``; raises JournalIOError."""
+        for body_id, position, data in pieces:
+            path = self.path_of(body_id)
+            with io_errors(f"write {path}"):
+                descriptor = self._open.get(body_id)
+                if descriptor is None:
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                    descriptor = self._open[body_id] = os.open(path, flags, 0o640)
+                written = 0
+                while written < len(data):
+                    at = position * PIECE_BYTES + written
+                    written += os.pwrite(descriptor, memoryview(data)[written:], at)
+
+    def finish(self, body_id: int) -> None:
+        """See ``BodyStore``; raises JournalIOError."""
+        descriptor = self._open.pop(body_id, None)
+        if descriptor is None:
+            return
+        with io_errors(f"sync {self.path_of(body_id)}"):
+            try:
+                if self._sync is not None:
+                    self._sync(descriptor)
+            finally:
+                os.close(descriptor)
+        if self._sync is not None:
+            with io_errors(f"sync {self._directory}"):
+                sync_directory(self._directory)
+
+    def read(self, body_id: int, position: int) -> bytes:
+        """See ``BodyStore``; raises JournalIOError too."""
+        path = self.path_of(body_id)
+        with io_errors(f"read {path}"):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise LargeBodyError(f"the large message body {path} is missing") from None
+            try:
+                data = os.pread(descriptor, PIECE_BYTES, position * PIECE_BYTES)
+            finally:
+                os.close(descriptor)
+        if not data:
+            raise LargeBodyError(f"the large message body {path} ends too early")
+        return data
+
+    def stored_ids(self, after_id: int, limit: int) -> list[int]:
+        """See ``BodyStore``; the directory is listed once a sweep. Raises JournalIOError."""
+        if self._listed is None or not after_id:
+            with io_errors(f"list {self._directory}"):
+                self._listed = list_bodies(self._directory)
+        found = [body_id for body_id in self._listed if body_id > after_id][:limit]
+        if len(found) < limit:
+            self._listed = None
+        return found
+
+    def remove(self, body_id: int) -> bool:
+        """See ``BodyStore``; raises JournalIOError."""
+        if body_id in self._references:
+            return True
+        descriptor = self._open.pop(body_id, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        path = self.path_of(body_id)
+        with io_errors(f"remove {path}"), contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        return True
+
+    def close(self) -> None:
+        """See ``BodyStore``."""
+        for descriptor in self._open.values():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._open.clear()
+
+
+def list_bodies(directory: Path) -> list[int]:
+    """Return the ids of the bodies in ``directory``, ascending; raises OSError."""
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith(EXTENSION)]
+    stems = (name.removesuffix(EXTENSION) for name in names)
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())

@@ -1,0 +1,125 @@
+"""Large bodies in a table: rows of pieces, and a row for each reference.
+
+A row with a position of 0 or more is that piece of the body. One with a negative position is a
+reference: the message, or the transaction in doubt, whose seq is that number without its sign.
+References are written and deleted by the journal's batches, see ``journal.batch``.
+
+Pieces are written under the fence, as batches are: a node that is live no more adds none.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, MetaData, and_, delete, exists, literal, or_, select
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.dml import Insert
+
+from config.dialects import Dialect
+from config.settings import DatabaseStoreSettings
+from database import Database, translate_errors, write_transaction
+from journal.errors import LargeBodyError
+from journal.large import BodyStore, Piece
+from journal.recovery import prove_fence
+from journal.tables import bindings_table, history_table, large_messages_table, messages_table
+
+REMOVED_PIECES = 32
+"""Pieces one transaction removes: short enough that neither the writer nor a successor waits."""
+
+
+class SqlBodies(BodyStore):
+    """The bodies of one database, under one token."""
+
+    def __init__(self, database: Database, s: DatabaseStoreSettings, token: int) -> None:
+        """Use a connection of its own to write, and the shared pool to read."""
+        self._database = database
+        self._settings = s
+        self._token = token
+        # As the journal's: a frozen node must not hold its successor's fence up for long.
+        self._writing = database.dedicated_engine(
+            "large messages",
+            query_timeout_ms=s.jdbc_network_timeout,
+            idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
+        )
+        metadata = MetaData()
+        dialect = database.dialect
+        self._table = large_messages_table(metadata, s.large_message_table_name, dialect)
+        self._messages = messages_table(metadata, s.message_table_name, dialect)
+        self._bindings = bindings_table(metadata, s.bindings_table_name, dialect)
+        self._history = history_table(metadata, s.message_history_table_name, dialect)
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """See ``BodyStore``; one transaction. Raises Fenced, StoreError."""
+        statement = self._insert()
+        self._database.turnstile.give_way()
+        with write_transaction(self._writing, "store a large message") as connection:
+            self._prove_fence(connection)
+            for body_id, position, data in pieces:
+                values = {
+                    "id": body_id,
+                    "position": position,
+                    "epoch": self._token,
+                    "piece": data,
+                }
+                connection.execute(statement, values)
+
+    def finish(self, body_id: int) -> None:
+        """See ``BodyStore``: every transaction was durable."""
+
+    def read(self, body_id: int, position: int) -> bytes:
+        """See ``BodyStore``; raises StoreError too."""
+        columns = self._table.c
+        ask = select(columns.piece).where(columns.id == body_id, columns.position == position)
+        with translate_errors("read a large message"), self._database.engine.connect() as reading:
+            found = reading.execute(ask).scalar_one_or_none()
+        if found is None:
+            raise LargeBodyError(f"piece {position} of the large message body {body_id} is missing")
+        return bytes(found)
+
+    def stored_ids(self, after_id: int, limit: int) -> list[int]:
+        """See ``BodyStore``; a walk on the primary key."""
+        ids = self._table.c.id
+        ask = select(ids).where(ids > after_id).distinct().order_by(ids).limit(limit)
+        with translate_errors("look for large messages"), self._writing.connect() as connection:
+            return list(connection.execute(ask).scalars())
+
+    def remove(self, body_id: int) -> bool:
+        """See ``BodyStore``; one transaction. Raises Fenced, StoreError."""
+        columns = self._table.c
+        of_body = columns.id == body_id
+        self._database.turnstile.give_way()
+        with write_transaction(self._writing, "remove a large message") as connection:
+            self._prove_fence(connection)
+            needed = select(literal(1)).where(of_body, self._is_reference()).limit(1)
+            if connection.execute(needed).first() is not None:
+                return True
+            step = select(columns.position).where(of_body).order_by(columns.position)
+            positions = connection.execute(step.limit(REMOVED_PIECES)).scalars().all()
+            if positions:
+                last = columns.position <= positions[-1]
+                connection.execute(delete(self._table).where(of_body, last))
+        return len(positions) < REMOVED_PIECES
+
+    def close(self) -> None:
+        """See ``BodyStore``."""
+        self._writing.dispose()
+
+    def _is_reference(self) -> ColumnElement[bool]:
+        """Return whether a row is a reference whose message is still somewhere."""
+        position = self._table.c.position
+        holders = (self._messages, self._bindings, self._history)
+        there = [exists().where(holder.c.seq == -position) for holder in holders]
+        return and_(position < 0, or_(*there))
+
+    def _prove_fence(self, connection: Connection) -> None:
+        prove_fence(connection, self._settings, self._database.dialect, self._token)
+
+    def _insert(self) -> Insert:
+        """Return an INSERT that leaves a piece alone that is there: it is the same."""
+        match self._database.dialect:
+            case Dialect.POSTGRESQL:
+                return postgresql.insert(self._table).on_conflict_do_nothing()
+            case Dialect.SQLITE:
+                return sqlite.insert(self._table).on_conflict_do_nothing()
+            case Dialect.MYSQL:
+                inserting = mysql.insert(self._table)
+                return inserting.on_duplicate_key_update(id=inserting.inserted.id)
