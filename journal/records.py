@@ -31,7 +31,7 @@ class UserRecordType(IntEnum):
     QUEUE_BINDING = 21
     ID_COUNTER = 24
     ADD_LARGE_MESSAGE = 30
-    """As ADD_MESSAGE, with the body outside the journal; the row's ``id`` is the body's."""
+    """As ADD_MESSAGE, with the body outside the journal."""
     ADD_MESSAGE = 31
     """A whole message: of one queue, or (``queue_id`` NULL) the body several references share."""
     ADD_REF = 32

@@ -199,14 +199,13 @@ def _message_rows(
     queue_ids: Sequence[int], payload: bytes, first: int
 ) -> tuple[list[Row], list[MessageLocation]]:
     large_id = large_body_id(payload)
-    kind, row_id = UserRecordType.ADD_MESSAGE, first
-    if large_id is not None:
-        kind, row_id = UserRecordType.ADD_LARGE_MESSAGE, large_id
+    is_large = large_id is not None
+    kind = UserRecordType.ADD_LARGE_MESSAGE if is_large else UserRecordType.ADD_MESSAGE
     if len(queue_ids) == 1:
-        row = Row(first, row_id, kind, queue_ids[0], payload)
+        row = Row(first, first, kind, queue_ids[0], payload)
         return [row], [MessageLocation(first, None, large_id)]
     body = Body(first, len(queue_ids))
-    rows = [Row(first, row_id, kind, None, payload)]
+    rows = [Row(first, first, kind, None, payload)]
     for position, queue_id in enumerate(queue_ids, 1):
         record = encode_reference(ReferenceRecord(position, body.references))
         rows.append(Row(first + position, first, UserRecordType.ADD_REF, queue_id, record))

@@ -25,7 +25,8 @@ STORED: Final = frozenset(
 """Columns the database gives as they are."""
 
 _DECODED: Final = frozenset(
-    {"address", "headers", "properties", "body", "priority", "timestamp", "expires", "corrupt"}
+    {"address", "headers", "properties", "body", "body_size", "large"}
+    | {"priority", "timestamp", "expires", "corrupt"}
 )
 """Columns for which a record must be decoded."""
 
@@ -108,7 +109,9 @@ class Decoder:
             "address": message.address,
             "headers": headers,
             "properties": [pair for pair in headers if _is_property(pair[0])],
-            "body": message.body,
+            "body": message.body if message.large is None else None,
+            "body_size": message.body_size,
+            "large": message.large is not None,
             "priority": message.priority,
             # Microseconds, as Arrow keeps them: no datetime is made that is thrown away.
             "timestamp": message.timestamp_ms * 1000,
@@ -126,7 +129,7 @@ class Decoder:
 
 
 def _kind(user_record_type: int, queue_id: int | None) -> str:
-    if user_record_type == UserRecordType.ADD_MESSAGE:
+    if user_record_type in (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE):
         return "body" if queue_id is None else "message"
     return "reference" if user_record_type == UserRecordType.ADD_REF else "other"
 

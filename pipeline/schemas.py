@@ -36,6 +36,8 @@ JOURNAL: Final = StructType(
         StructField("headers", _HEADERS),
         StructField("properties", _HEADERS),
         StructField("body", BinaryType()),
+        StructField("body_size", LongType()),
+        StructField("large", BooleanType()),
         StructField("priority", IntegerType()),
         StructField("timestamp", TimestampType()),
         StructField("expires", TimestampType()),
@@ -47,7 +49,8 @@ JOURNAL: Final = StructType(
     ]
 )
 """MESSAGES. ``kind`` is ``message`` (of one queue), ``body`` (shared), ``reference`` (one queue's
-share of a body) or ``other``; ``size`` is that of the stored record; ``corrupt`` says why a record
+share of a body) or ``other``; ``size`` is that of the stored record; ``large`` says that the body
+lies outside the journal, and ``body`` is NULL then; ``corrupt`` says why a record
 cannot be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
 
 _OF_THE_TABLE: Final = ("record_type", "user_record_type", "tx_id")

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from journal.codec import large_body_id
 from journal.file.format import NO_QUEUE, Record, encode_seqs
 from journal.file.index import Added
 from journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -41,7 +42,13 @@ def added_at(record: Record, offset: int) -> Added:
         record.queue_id,
         offset,
         len(record.payload),
+        large_id(record.user_record_type, record.payload),
     )
+
+
+def large_id(user_record_type: int, payload: bytes) -> int | None:
+    """Return the large body that a record refers to."""
+    return large_body_id(payload) if user_record_type == UserRecordType.ADD_LARGE_MESSAGE else None
 
 
 _IN_TRANSACTION: Final = {

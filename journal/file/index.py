@@ -47,6 +47,8 @@ class Added(NamedTuple):
     queue_id: int
     offset: int
     size: int
+    large_id: int | None = None
+    """The large body of a message."""
 
 
 class RecordIndex(ABC):
@@ -252,7 +254,7 @@ class MessageIndex(RecordIndex):
 
     def add(self, file_id: int, added: Added) -> None:
         """See ``RecordIndex``."""
-        seq, row_id, user_record_type, queue_id, offset, size = added
+        seq, row_id, user_record_type, queue_id, offset, size, large_id = added
         if seq <= self.highest_seq:
             raise ValueError(f"seq {seq} comes after seq {self.highest_seq}")
         self.highest_seq = seq
@@ -267,8 +269,8 @@ class MessageIndex(RecordIndex):
         if user_record_type == UserRecordType.ADD_REF:
             body = row_id
             self._references[body] += 1
-        elif user_record_type == UserRecordType.ADD_LARGE_MESSAGE:
-            self._large[seq] = row_id
+        elif large_id is not None:
+            self._large[seq] = large_id
         segment.append(seq, queue_id, offset, size, body)
         self._note_added(file_id, size)
         if queue_id != NO_QUEUE:

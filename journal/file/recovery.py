@@ -26,6 +26,7 @@ from typing import Final
 from journal.errors import JournalDamaged
 from journal.file import disk
 from journal.file.disk import io_errors
+from journal.file.encoding import large_id
 from journal.file.format import (
     HEADER_BYTES,
     BadHeader,
@@ -42,7 +43,7 @@ from journal.file.format import (
     encode_seal,
 )
 from journal.file.index import Added, RecordIndex
-from journal.records import RecordType
+from journal.records import RecordType, UserRecordType
 
 LOGGER = logging.getLogger("orthia.journal")
 UNFINISHED: Final = ".tmp"
@@ -279,7 +280,8 @@ _WITH_PAYLOAD: Final = frozenset(
 
 def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
     """Return the payload of a record whose meaning is in it; others are read when asked for."""
-    if record.record_type not in _WITH_PAYLOAD:
+    is_large = record.user_record_type == UserRecordType.ADD_LARGE_MESSAGE
+    if record.record_type not in _WITH_PAYLOAD and not is_large:
         return b""
     begin = record.end - record.payload_size
     return data[begin : record.end]
@@ -303,7 +305,8 @@ class Replay:
                     found.unreadable.append((record.offset, "what it deletes cannot be read"))
                     continue
                 try:
-                    effective = self.transactions.take(found.file_id, record, payload)
+                    readable = payload if intact else b""
+                    effective = self.transactions.take(found.file_id, record, readable)
                     self.apply(effective)
                 except ValueError as error:
                     found.unreadable.append((record.offset, str(error)))
@@ -314,10 +317,10 @@ class Replay:
             if record.record_type in (RecordType.DELETE_RECORD, RecordType.DELETE_RECORD_TX):
                 self._index.delete(file_id, decode_seqs(payload))
             else:
-                self._index.add(file_id, added(record))
+                self._index.add(file_id, added(record, payload))
 
 
-def added(record: Scanned) -> Added:
+def added(record: Scanned, payload: bytes) -> Added:
     """Return what the index keeps of a record."""
     return Added(
         record.seq,
@@ -326,6 +329,7 @@ def added(record: Scanned) -> Added:
         record.queue_id,
         record.offset,
         record.payload_size,
+        large_id(record.user_record_type, payload) if payload else None,
     )
 
 

@@ -1,11 +1,12 @@
 """Copying a stopped pair's store into another database, and proving that everything arrived.
 
-MESSAGES and the history go through Spark, in ranges; the small tables are copied by the driver.
-Counts and checksums of every table are compared at the end. The node manager's rows, tokens
-included, come last: tokens must go on growing, or an old node's could be taken for a new one's.
+MESSAGES and the history go through Spark, in ranges; the others, bodies of large messages included,
+are copied by the driver, a few MiB at a time. Counts and checksums of every table are compared at
+the end. The node manager's rows, tokens included, come last: tokens must go on growing, or an old
+node's could be taken for a new one's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -14,14 +15,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from sqlalchemy import (
+    Column,
+    ColumnElement,
     Connection,
     Engine,
     MetaData,
     RowMapping,
     Table,
+    and_,
     delete,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -30,7 +35,7 @@ import migrations
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
 from database import Database, DuplicateKey, translate_errors, write_transaction
-from journal.tables import bindings_table, history_table, messages_table
+from journal.tables import bindings_table, history_table, large_messages_table, messages_table
 from nodemanager.lease import NodeManagerStatus
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import failover_log, node_manager_store
@@ -167,8 +172,8 @@ def migrate(
             rows = large.read(spark, source.reference, partitions)
             rows = _for_target(rows, new.database.dialect)
             inserted(rows, target.reference, large).agg(F.sum("inserted")).collect()
-        say("copying bindings and failover log")
-        for table in _SMALL:
+        say("copying bindings, failover log and large messages")
+        for table in _OTHERS:
             old.copy(new, table)
         say("comparing both stores")
         checked = [
@@ -179,7 +184,7 @@ def migrate(
             )
             for large in (MESSAGES, HISTORY)
         ]
-        checked += [old.compare(new, table) for table in _SMALL]
+        checked += [old.compare(new, table) for table in _OTHERS]
         if not _is_untouched(before, old.status()):
             raise MigrationFailed(
                 "a node of the old store started, or took a lock, while it was copied: stop both"
@@ -228,21 +233,30 @@ def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> Checked:
 
 
 @dataclass(frozen=True)
-class _Small:
+class _Other:
     """A table the driver copies."""
 
     name: str
     declare: _Declare
     setting: str
-    key: str
+    keys: tuple[str, ...]
     """In the order of which it is copied."""
-    own: frozenset[str]
+    own: frozenset[str] = frozenset()
     """Columns the new database fills itself."""
+    at_once: int = _INSERT_ROWS
+    """Rows that are in memory."""
 
 
-_SMALL: Final = (
-    _Small("BINDINGS", bindings_table, "bindings_table_name", "seq", frozenset()),
-    _Small("FAILOVER_LOG", failover_log, "failover_log_table_name", "id", frozenset({"id"})),
+_OTHERS: Final = (
+    _Other("BINDINGS", bindings_table, "bindings_table_name", ("seq",)),
+    _Other("FAILOVER_LOG", failover_log, "failover_log_table_name", ("id",), frozenset({"id"})),
+    _Other(
+        "LARGE_MESSAGES",
+        large_messages_table,
+        "large_message_table_name",
+        ("id", "position"),
+        at_once=16,
+    ),
 )
 
 
@@ -263,15 +277,15 @@ class _Store:
         """Return who holds what."""
         return SqlNodeManagerStore(self.database, self.settings, self.database.engine).status()
 
-    def table(self, small: _Small) -> Table:
+    def table(self, other: _Other) -> Table:
         """Declare a table."""
-        name = getattr(self.settings, small.setting)
-        return small.declare(MetaData(), name, self.database.dialect)
+        name = getattr(self.settings, other.setting)
+        return other.declare(MetaData(), name, self.database.dialect)
 
     def sizes(self) -> dict[str, int]:
         """Return how many rows each table has."""
         dialect = self.database.dialect
-        tables = {small.name: self.table(small) for small in _SMALL}
+        tables = {other.name: self.table(other) for other in _OTHERS}
         tables |= {one.name: one.table(self.settings, dialect) for one in (MESSAGES, HISTORY)}
         with translate_errors("count rows"), self.database.engine.connect() as connection:
             return {
@@ -279,22 +293,22 @@ class _Store:
                 for name, table in tables.items()
             }
 
-    def copy(self, target: "_Store", small: _Small) -> None:
-        """Copy a small table."""
-        destination = target.table(small)
-        for rows in self._read(small):
+    def copy(self, target: "_Store", other: _Other) -> None:
+        """Copy a table."""
+        destination = target.table(other)
+        for rows in self._read(other):
             values = [
-                {key: value for key, value in row.items() if key not in small.own} for row in rows
+                {key: value for key, value in row.items() if key not in other.own} for row in rows
             ]
-            with write_transaction(target.database.engine, f"copy {small.name}") as connection:
+            with write_transaction(target.database.engine, f"copy {other.name}") as connection:
                 connection.execute(insert(destination), values)
 
-    def compare(self, target: "_Store", small: _Small) -> Checked:
-        """Compare a small table with its copy; raises MigrationFailed."""
-        mine, copied = self.fingerprint(small), target.fingerprint(small)
+    def compare(self, target: "_Store", other: _Other) -> Checked:
+        """Compare a table with its copy; raises MigrationFailed."""
+        mine, copied = self.fingerprint(other), target.fingerprint(other)
         if mine != copied:
             raise MigrationFailed(
-                f"{small.name} differs: {mine.rows} rows were sent, {copied.rows} arrived; empty"
+                f"{other.name} differs: {mine.rows} rows were sent, {copied.rows} arrived; empty"
                 " the new database and begin again"
             )
         return mine
@@ -318,33 +332,41 @@ class _Store:
             for number, values in rows:
                 connection.execute(update(table).where(table.c.id == number).values(values))
 
-    def fingerprint(self, small: _Small) -> Checked:
-        """Count a small table's rows and sum up their hashes, whatever order they come in."""
+    def fingerprint(self, other: _Other) -> Checked:
+        """Count a table's rows and sum up their hashes, whatever order they come in."""
         count = total = 0
-        for rows in self._read(small):
+        for rows in self._read(other):
             for row in rows:
                 values = [
                     bytes(value) if isinstance(value, memoryview) else value
                     for key, value in row.items()
-                    if key not in small.own
+                    if key not in other.own
                 ]
                 digest = sha256(repr(values).encode()).digest()[:_HASH_BYTES]
                 total += int.from_bytes(digest)
                 count += 1
-        return Checked(small.name, count, f"{total % 2**64:016x}")
+        return Checked(other.name, count, f"{total % 2**64:016x}")
 
-    def _read(self, small: _Small) -> Iterator[list[RowMapping]]:
-        table = self.table(small)
-        key = table.c[small.key]
-        after = -1
+    def _read(self, other: _Other) -> Iterator[list[RowMapping]]:
+        table = self.table(other)
+        keys = [table.c[key] for key in other.keys]
+        ask = select(table).order_by(*keys).limit(other.at_once)
+        following = ask
         while True:
-            ask = select(table).where(key > after).order_by(key).limit(_INSERT_ROWS)
-            with translate_errors(f"read {small.name}"), self.database.engine.connect() as one:
-                rows = list(one.execute(ask).mappings())
+            with translate_errors(f"read {other.name}"), self.database.engine.connect() as one:
+                rows = list(one.execute(following).mappings())
             if not rows:
                 return
             yield rows
-            after = rows[-1][small.key]
+            following = ask.where(_above(keys, [rows[-1][key] for key in other.keys]))
+
+
+def _above(keys: Sequence[Column[int]], values: Sequence[int]) -> ColumnElement[bool]:
+    """Return what is true of rows after ``values`` in the order of ``keys``."""
+    key, value = keys[0], values[0]
+    if len(keys) == 1:
+        return key > value
+    return or_(key > value, and_(key == value, _above(keys[1:], values[1:])))
 
 
 def _refuse_a_started_node(connection: Connection, table: Table) -> None:

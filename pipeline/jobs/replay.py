@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 
 COLUMNS: Final = (
     *("seq", "id", "kind", "queue", "address", "written_at", "size"),
-    *("headers", "properties", "body", "priority", "timestamp", "corrupt"),
+    *("headers", "properties", "body", "body_size", "large", "priority", "timestamp", "corrupt"),
 )
 """What a replay reads of MESSAGES."""
 
@@ -18,6 +18,8 @@ _ORIGINAL_ADDRESS: Final = "_AMQ_ORIG_ADDRESS"
 _NOT_SENT: Final = ("expires", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE")
 """Headers of the first sending that would be wrong in the second."""
 
+
+_SENT: Final = ("headers", "body", "body_size", "large")
 
 _REPLAYED_FROM: Final = "orthia-replayed-from"
 """The header by which a consumer recognises a replayed message: the id it had."""
@@ -50,13 +52,13 @@ def first_sent(history: DataFrame) -> DataFrame:
 
 
 def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> DataFrame:
-    """Return ``place, destination, headers, body``: where each message goes.
+    """Return ``place, destination, headers, body, body_size, large``: where each message goes.
 
     Without ``to`` that is the message's own address, as a queue if all the address' queues are
     ANYCAST, else as a topic.
     """
     if to is not None:
-        return rows.select("place", F.lit(to).alias("destination"), "headers", "body")
+        return rows.select("place", F.lit(to).alias("destination"), *_SENT)
     kinds = (
         bindings.where("type = 'queue'")
         .groupBy(F.col("address").alias("bound"))
@@ -64,7 +66,7 @@ def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> Da
     )
     prefix = F.when(F.col("is_topic"), "/topic/").otherwise("/queue/")
     return rows.join(F.broadcast(kinds), rows["address"] == kinds["bound"], "left").select(
-        "place", F.concat(prefix, "address").alias("destination"), "headers", "body"
+        "place", F.concat(prefix, "address").alias("destination"), *_SENT
     )
 
 
@@ -74,7 +76,8 @@ def summary(addressed_rows: DataFrame) -> DataFrame:
         addressed_rows.groupBy("destination")
         .agg(
             F.count("*").alias("messages"),
-            F.sum(F.length("body")).alias("body_bytes"),
+            F.sum("body_size").alias("body_bytes"),
+            F.count_if("large").alias("large"),
             F.min("place").alias("first"),
             F.max("place").alias("last"),
         )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.stomp.frames import ProtocolError, Version, escape
-from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
 from config.settings import StompLimits
 
 LIMITS = StompLimits(max_header_bytes=200, max_headers=4, max_body_bytes=300)
@@ -254,3 +254,93 @@ def test_what_looks_like_stomp_gives_one_answer(stream: bytes, size: int) -> Non
 
     pieces = [stream[i : i + size] for i in range(0, len(stream), size)]
     assert frames(pieces) == frames([stream])
+
+
+# --- bodies that come in pieces
+
+LARGE_FROM = 20
+LONG = b"0123456789" * 3
+STREAMED = (
+    b"SEND\ndestination:/queue/a\n\nsmall\0"
+    b"SEND\ndestination:/queue/b\ncontent-length:30\n\n" + LONG + b"\0\n"
+    b"SEND\ndestination:/queue/c\n\n" + LONG + b"more\0"
+    b"SEND\ncontent-length:20\n\n" + b"\0" * 20 + b"\0"
+    b"SEND\n\n" + b"n" * 19 + b"\0"
+    b"ACK\nid:1\n\n" + LONG + b"\0\r\n"
+)
+STREAMED_EXPECTED = [
+    ("SEND", False, b"small"),
+    ("SEND", True, LONG),
+    ("SEND", True, LONG + b"more"),
+    ("SEND", True, b"\0" * 20),
+    ("SEND", False, b"n" * 19),
+    ("ACK", False, LONG),
+]
+
+
+def stream(*pieces: bytes, limit: int = 1_000) -> list[tuple[str, bool, bytes]]:
+    """Return command, whether it was streamed, and body of each frame that is whole."""
+    parser = FrameParser(LIMITS)
+    parser.stream_from(LARGE_FROM, limit)
+    seen: list[tuple[str, bool, bytes]] = []
+    head = ""
+    body = bytearray()
+    for piece in pieces:
+        for event in parser.events(piece):
+            if isinstance(event, BodyPiece):
+                body += event.data
+                if event.is_last:
+                    seen.append((head, True, bytes(body)))
+            elif isinstance(event, LargeFrame):
+                assert not event.body
+                head, body = event.command, bytearray()
+            else:
+                seen.append((event.command, False, event.body))
+        assert parser.held < LIMITS.max_header_bytes + LIMITS.max_body_bytes
+    assert parser.is_between_frames
+    return seen
+
+
+@pytest.mark.parametrize("at", range(len(STREAMED) + 1))
+def test_every_split_of_streamed_frames_gives_the_same(at: int) -> None:
+    """Which bodies are streamed, and what is in them, does not depend on how they came."""
+    assert stream(STREAMED[:at], STREAMED[at:]) == STREAMED_EXPECTED
+
+
+@given(st.lists(st.integers(0, len(STREAMED)), max_size=20))
+def test_any_pieces_of_streamed_frames_give_the_same(cuts: list[int]) -> None:
+    """The same with any number of cuts."""
+    edges = [0, *sorted(cuts), len(STREAMED)]
+    assert stream(*(STREAMED[a:b] for a, b in pairwise(edges))) == STREAMED_EXPECTED
+
+
+def test_streamed_frames_byte_by_byte() -> None:
+    """A client that sends every byte alone is understood."""
+    assert stream(*(bytes([one]) for one in STREAMED)) == STREAMED_EXPECTED
+
+
+def test_no_piece_of_a_streamed_body_is_held() -> None:
+    """However much of a body came, the parser keeps none of it."""
+    parser = FrameParser(LIMITS)
+    parser.stream_from(LARGE_FROM, 10**9)
+    list(parser.events(b"SEND\ncontent-length:100000000\n\n"))
+    for _ in range(100):
+        (piece,) = parser.events(b"x" * 1_000)
+        assert isinstance(piece, BodyPiece)
+        assert (len(piece.data), parser.held) == (1_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"SEND\ncontent-length:1001\n\n", "longer than max-large-message-size 1000"),
+        (b"SEND\n\n" + b"b" * 1_001, "longer than max-large-message-size 1000"),
+        (b"SEND\ncontent-length:20\n\n" + b"b" * 21, "not followed by a NUL"),
+        (b"ACK\ncontent-length:301\n\n", "longer than max-body-bytes 300"),
+    ],
+)
+def test_a_streamed_body_has_its_limits(data: bytes, problem: str) -> None:
+    """One that is too long, or longer than it said, is refused; other frames as ever."""
+    for pieces in ([data], [bytes([one]) for one in data]):
+        with pytest.raises(ProtocolError, match=problem):
+            stream(*pieces)

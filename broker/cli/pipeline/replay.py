@@ -129,6 +129,7 @@ def replay(
         summary = collected(job.summary(found))
         report = None
         if send:
+            _refuse_large(summary)
             total = sum(row["messages"] for row in summary)
             with _progress(total, quiet=spark_on.quiet) as advance:
                 engine = Replay(
@@ -142,6 +143,15 @@ def replay(
                 report = engine.run()
         found.unpersist()
     _print(summary, report, as_json=as_json)
+
+
+def _refuse_large(summary: Rows) -> None:
+    large = sum(row["large"] for row in summary)
+    if large:
+        raise click.UsageError(
+            f"{large} of the selected messages are large ones, whose bodies are not among what a"
+            " replay reads; leave them out with --where 'NOT large'. Nothing was sent."
+        )
 
 
 def _conditions(
@@ -186,7 +196,7 @@ def _print(summary: Rows, report: ReplayReport | None, *, as_json: bool) -> None
         sent = None if report is None else vars(report)
         print_json({"selected": summary, "messages": total, "sent": sent})
         return
-    show("Selected", summary, ("destination", "messages", "body_bytes", "first", "last"))
+    show("Selected", summary, ("destination", "messages", "body_bytes", "large", "first", "last"))
     if report is None:
         click.echo("A dry run: nothing was sent. Add --send and --name to send.")
     else:

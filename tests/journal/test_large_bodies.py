@@ -1,0 +1,353 @@
+"""The bodies of large messages, in every store: there while anything needs them, then gone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import MetaData, delete, insert, select
+
+from config.errors import OrthiaError
+from config.settings import RetentionSettings
+from journal import Fenced, JournalLimits, MessageJournal, MessageLocation, Unit, encode_message
+from journal.codec import LargeBody, Xid
+from journal.errors import LargeBodyError
+from journal.file.bodies import list_bodies
+from journal.file.tools import compact
+from journal.large import PIECE_BYTES, UPLOAD_WINDOW_BYTES, LargeMessages, Upload
+from journal.tables import large_messages_table
+from journal.xa import XaTransactions
+from tests.conftest import EVERY_DBMS, Servers
+from tests.journal.support import (
+    OTHER_QUEUE,
+    QUEUE,
+    FileJournalStore,
+    JournalStore,
+    SqlJournalStore,
+    record,
+)
+from tests.support.servers import SqliteServer, StoreServer
+from tests.support.waiting import wait_until
+
+DATA = bytes(range(256)) * (PIECE_BYTES // 128) + b"the last piece"
+XID = Xid(1, b"global", b"branch")
+
+
+@pytest.fixture(params=["file", *EVERY_DBMS])
+def store(
+    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
+) -> Iterator[JournalStore]:
+    """Give an empty store of every kind that keeps large bodies."""
+    if request.param == "file":
+        files = FileJournalStore(tmp_path)
+        yield files
+        files.close()
+        return
+    server: StoreServer = (
+        SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
+    )
+    name = server.create_database()
+    opened = SqlJournalStore(server.settings(name))
+    yield opened
+    opened.close()
+    server.drop_database(name)
+
+
+def bodies_of(journal: MessageJournal) -> LargeMessages:
+    """Return the journal's large bodies."""
+    assert journal.large is not None
+    return journal.large
+
+
+def begin(journal: MessageJournal, outcomes: list[LargeBody | OrthiaError]) -> Upload:
+    """Begin an upload."""
+    return bodies_of(journal).upload(lambda: None, outcomes.append)
+
+
+def upload(store: JournalStore, journal: MessageJournal, data: bytes = DATA) -> LargeBody:
+    """Store a body and return it, pinned."""
+    outcomes: list[LargeBody | OrthiaError] = []
+    uploading = begin(journal, outcomes)
+    for at in range(0, len(data), 100_000):
+        uploading.add(data[at : at + 100_000])
+    uploading.finish()
+    store.loop.run_until(lambda: outcomes, "the body is stored")
+    (body,) = outcomes
+    assert isinstance(body, LargeBody)
+    return body
+
+
+def put(
+    store: JournalStore, journal: MessageJournal, body: LargeBody, queues: Sequence[int] = (QUEUE,)
+) -> list[MessageLocation]:
+    """Store a message with this body, which it then needs alone."""
+    unit = Unit()
+    unit.add_message(queues, encode_message(record("")._replace(large=body)))
+    locations = journal.append_unit(unit)
+    store.settle(journal)
+    bodies_of(journal).unpin(body.id)
+    return locations
+
+
+def remove(store: JournalStore, journal: MessageJournal, *locations: MessageLocation) -> None:
+    """Delete messages and wait until that is stored."""
+    journal.delete(locations)
+    store.settle(journal)
+
+
+def read(store: JournalStore, journal: MessageJournal, body: LargeBody) -> bytes:
+    """Read a body to its end; raises what reading it raises."""
+    data, checksum, position = b"", 0, 0
+    while len(data) < body.size:
+        answers: list[tuple[bytes, int] | OrthiaError] = []
+        bodies_of(journal).read(body.id, position, checksum, answers.append)
+        store.loop.run_until(lambda answers=answers: answers, "a piece")  # type: ignore[misc]
+        (answer,) = answers
+        if isinstance(answer, OrthiaError):
+            raise answer
+        data, checksum, position = data + answer[0], answer[1], position + 1
+    assert checksum == body.checksum
+    return data
+
+
+def stored(store: JournalStore) -> set[int]:
+    """Return the ids of the bodies of which anything is stored."""
+    if isinstance(store, FileJournalStore):
+        return set(list_bodies(store.settings.large_messages_directory))
+    assert isinstance(store, SqlJournalStore)
+    table = large_messages_table(
+        MetaData(), store.settings.large_message_table_name, store.database.dialect
+    )
+    with store.database.engine.connect() as connection:
+        return set(connection.execute(select(table.c.id).distinct()).scalars())
+
+
+def wait_gone(store: JournalStore, *ids: int) -> None:
+    """Wait until bodies are removed."""
+    wait_until(lambda: not stored(store) & set(ids), what=f"bodies {ids} are removed")
+
+
+def leave_an_orphan(store: JournalStore, body_id: int) -> None:
+    """Put a piece into the store that no upload of this node made."""
+    if isinstance(store, FileJournalStore):
+        (store.settings.large_messages_directory / f"{body_id}.msg").write_bytes(b"left over")
+        return
+    assert isinstance(store, SqlJournalStore)
+    table = large_messages_table(
+        MetaData(), store.settings.large_message_table_name, store.database.dialect
+    )
+    row = {"id": body_id, "position": 0, "epoch": 1, "piece": b"left over"}
+    with store.database.engine.begin() as connection:
+        connection.execute(insert(table).values(row))
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES, len(DATA)])
+def test_a_body_comes_back_also_after_a_takeover(store: JournalStore, size: int) -> None:
+    """Whatever its size, it is read as it was stored, by this node and by the next."""
+    journal = store.open()
+    body = upload(store, journal, DATA[:size])
+    (location,) = put(store, journal, body)
+    assert read(store, journal, body) == DATA[:size]
+    journal.close(drain=True)
+    store.advance_fence(2)
+    successor = store.open(token=2)
+    (message,) = store.window(successor).messages
+    assert (message.record.large, message.location) == (body, location)
+    assert (message.record.body, message.record.body_size) == (b"", size)
+    assert read(store, successor, body) == DATA[:size]
+
+
+def test_a_body_goes_with_the_last_queue_that_has_it(store: JournalStore) -> None:
+    """Two queues share it; it is there until both are done with it."""
+    journal = store.open()
+    body = upload(store, journal)
+    first, second = put(store, journal, body, (QUEUE, OTHER_QUEUE))
+    other = upload(store, journal)
+    remove(store, journal, first)
+    bodies_of(journal).unpin(other.id)
+    wait_gone(store, other.id)
+    assert stored(store) == {body.id}
+    remove(store, journal, second)
+    wait_gone(store, body.id)
+
+
+def test_a_moved_message_keeps_its_body(store: JournalStore) -> None:
+    """A dead letter is another message with the same body."""
+    journal = store.open()
+    body = upload(store, journal)
+    (location,) = put(store, journal, body)
+    unit = Unit()
+    unit.delete(location)
+    unit.add_message([OTHER_QUEUE], encode_message(record("")._replace(large=body)))
+    (moved,) = journal.append_unit(unit)
+    store.settle(journal)
+    other = upload(store, journal)
+    bodies_of(journal).unpin(other.id)
+    wait_gone(store, other.id)
+    assert read(store, journal, body) == DATA
+    remove(store, journal, moved)
+    wait_gone(store, body.id)
+
+
+def test_what_was_uploaded_for_nothing_is_removed(store: JournalStore) -> None:
+    """An upload that breaks off, and one whose message is never stored, leave nothing."""
+    journal = store.open()
+    unused = upload(store, journal)
+    outcomes: list[LargeBody | OrthiaError] = []
+    broken = begin(journal, outcomes)
+    broken.add(DATA)
+    wait_until(lambda: broken.body_id in stored(store), what="some of the body is stored")
+    broken.abort()
+    bodies_of(journal).unpin(unused.id)
+    wait_gone(store, unused.id, broken.body_id)
+    store.loop.run_posted()
+    assert outcomes == []
+
+
+def test_what_a_node_that_died_left_over_is_removed(store: JournalStore) -> None:
+    """The next node removes what no message needs, and keeps what one does."""
+    journal = store.open()
+    needed = upload(store, journal)
+    (location,) = put(store, journal, needed)
+    broken = begin(journal, [])
+    broken.add(DATA)
+    wait_until(lambda: broken.body_id in stored(store), what="some of the body is stored")
+    uncommitted = upload(store, journal)
+    journal.close(drain=False)
+    store.advance_fence(2)
+    successor = store.open(token=2)
+    wait_gone(store, broken.body_id, uncommitted.id)
+    assert read(store, successor, needed) == DATA
+    remove(store, successor, location)
+    wait_gone(store, needed.id)
+
+
+def test_what_is_pinned_stays(store: JournalStore) -> None:
+    """A delivery under way reads on, although its message was acknowledged meanwhile."""
+    journal = store.open()
+    body = upload(store, journal)
+    (location,) = put(store, journal, body)
+    bodies_of(journal).pin(body.id)
+    remove(store, journal, location)
+    other = upload(store, journal)
+    bodies_of(journal).unpin(other.id)
+    wait_gone(store, other.id)
+    assert read(store, journal, body) == DATA
+    bodies_of(journal).unpin(body.id)
+    wait_gone(store, body.id)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_transaction_in_doubt_keeps_its_bodies(store: JournalStore, *, commits: bool) -> None:
+    """Through a takeover: until it is rolled back, or as its messages once it is committed."""
+    journal = store.open()
+    kept, sent = upload(store, journal), upload(store, journal)
+    (location,) = put(store, journal, kept)
+    unit = Unit()
+    unit.delete(location)
+    unit.add_message([QUEUE], encode_message(record("")._replace(large=sent)))
+    XaTransactions(journal).prepare(XID, unit)
+    store.settle(journal)
+    bodies_of(journal).unpin(sent.id)
+    journal.close(drain=True)
+    leave_an_orphan(store, sent.id + 1_000)
+    store.advance_fence(2)
+    successor = store.open(token=2)
+    wait_gone(store, sent.id + 1_000)
+    assert stored(store) == {kept.id, sent.id}
+    transactions = XaTransactions(successor)
+    if commits:
+        (new,) = transactions.commit(XID)
+        store.settle(successor)
+        wait_gone(store, kept.id)
+        assert read(store, successor, sent) == DATA
+        remove(store, successor, new)
+        wait_gone(store, sent.id)
+    else:
+        transactions.rollback(XID)
+        store.settle(successor)
+        wait_gone(store, sent.id)
+        assert read(store, successor, kept) == DATA
+
+
+def test_an_upload_is_bounded(store: JournalStore) -> None:
+    """More than its window is not wanted until the store has taken some of it."""
+    journal = store.open()
+    told: list[int] = []
+    uploading = bodies_of(journal).upload(lambda: told.append(1), lambda _: None)
+    wanted = [uploading.wants_more]
+    uploading.add(b"x" * UPLOAD_WINDOW_BYTES)
+    wanted.append(uploading.wants_more)
+    store.loop.run_until(lambda: told, "there is room again")
+    wanted.append(uploading.wants_more)
+    assert wanted == [True, False, True]
+    uploading.abort()
+
+
+def test_a_body_that_is_missing_is_said_to_be(store: JournalStore) -> None:
+    """Reading it fails; it does not end early."""
+    journal = store.open()
+    body = upload(store, journal)
+    if isinstance(store, FileJournalStore):
+        (store.settings.large_messages_directory / f"{body.id}.msg").unlink()
+    else:
+        assert isinstance(store, SqlJournalStore)
+        table = large_messages_table(
+            MetaData(), store.settings.large_message_table_name, store.database.dialect
+        )
+        with store.database.engine.begin() as connection:
+            connection.execute(delete(table).where(table.c.position == 1))
+    with pytest.raises(LargeBodyError, match="missing"):
+        read(store, journal, body)
+
+
+def test_a_fenced_node_adds_no_piece(sql_store: SqlJournalStore) -> None:
+    """Pieces are refused as batches are, and the node stops."""
+    journal = sql_store.open()
+    sql_store.advance_fence(2)
+    uploading = begin(journal, [])
+    uploading.add(DATA)
+    sql_store.loop.run_until(lambda: sql_store.failures, "the journal fails")
+    (failure,) = sql_store.failures
+    assert isinstance(failure, Fenced)
+    assert stored(sql_store) == set()
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_the_history_keeps_a_body_until_it_is_pruned(sql_store: SqlJournalStore) -> None:
+    """With journal-retention a body is there as long as the history has its message."""
+    plain = sql_store.settings
+    sql_store.settings = replace(plain, journal_retention=RetentionSettings(7))
+    limits = JournalLimits(sweep_period_seconds=0.05)
+    journal = sql_store.open(limits=limits)
+    body = upload(sql_store, journal)
+    (location,) = put(sql_store, journal, body)
+    remove(sql_store, journal, location)
+    other = upload(sql_store, journal)
+    bodies_of(journal).unpin(other.id)
+    wait_gone(sql_store, other.id)
+    assert read(sql_store, journal, body) == DATA
+    history = plain.message_history_table_name
+    with sql_store.database.engine.begin() as connection:
+        connection.exec_driver_sql(f'DELETE FROM "{history}"')
+    wait_gone(sql_store, body.id)
+
+
+def test_compacted_files_still_name_the_bodies(tmp_path: Path) -> None:
+    """What refers to a body is read back from compacted files, of one queue or of two."""
+    store = FileJournalStore(tmp_path)
+    journal = store.open()
+    bodies = [upload(store, journal), upload(store, journal), upload(store, journal)]
+    put(store, journal, bodies[0])
+    put(store, journal, bodies[1], (QUEUE, OTHER_QUEUE))
+    (gone,) = put(store, journal, bodies[2])
+    remove(store, journal, gone)
+    journal.close(drain=True)
+    compact(store.settings)
+    leave_an_orphan(store, bodies[2].id + 1_000)
+    store.advance_fence(2)
+    successor = store.open(token=2)
+    wait_gone(store, bodies[2].id, bodies[2].id + 1_000)
+    assert stored(store) == {bodies[0].id, bodies[1].id}
+    assert read(store, successor, bodies[1]) == DATA
+    store.close()
