@@ -229,7 +229,7 @@ class StompSession:
                     frame = event
                     self._handle(frame)
                 else:
-                    frame = self._incoming.frame if self._incoming else None
+                    frame = self._streamed_frame(event)
                     self._stream_in(event)
                 if self._state is not _State.CONNECTED and self._state is not _State.CONNECTING:
                     return
@@ -372,6 +372,11 @@ class StompSession:
         )
 
     # --- sending what is large
+
+    def _streamed_frame(self, event: Frame | BodyPiece) -> Frame | None:
+        if isinstance(event, Frame):
+            return event
+        return None if self._incoming is None else self._incoming.frame
 
     def _stream_in(self, event: Frame | BodyPiece) -> None:
         if isinstance(event, LargeFrame):

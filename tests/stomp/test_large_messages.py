@@ -1,0 +1,355 @@
+"""What a client sees of large messages: sessions on a real core and a journal of files."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.core.broker import Broker
+from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.session import StompSession
+from config.secrets import Secret
+from config.settings import SecuritySetting, Settings, StompLimits, User
+from journal.file.bodies import list_bodies
+from journal.large import PIECE_BYTES
+from tests.core.support import SETTINGS, settings
+from tests.journal.support import FileJournalStore
+from tests.support.waiting import wait_until
+
+QUEUE = "/queue/orders"
+LIMITS = StompLimits(min_large_message_size=1_000)
+LONG = "long" * PIECE_BYTES
+"""A body of four pieces."""
+
+
+class Node:
+    """A core on a journal of files, without sockets."""
+
+    def __init__(self, directory: Path, options: Settings = SETTINGS) -> None:
+        self.store = FileJournalStore(directory)
+        self.journal = self.store.open()
+        self.broker = Broker(
+            options,
+            self.journal,
+            lease_valid=lambda: True,
+            call_later=lambda _, callback: self.store.loop.post(callback),
+        )
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Run the loop until something is so."""
+        self.store.loop.run_until(condition, what)
+
+    @property
+    def bodies(self) -> list[int]:
+        """The bodies that are stored."""
+        return list_bodies(self.store.settings.large_messages_directory)
+
+    def wait_no_bodies(self) -> None:
+        """Wait until every body is removed."""
+
+        def none_left() -> bool:
+            self.store.loop.run_posted()
+            return not self.bodies
+
+        wait_until(none_left, what="no body is left")
+
+
+class Client:
+    """A client whose socket the test drains as it likes."""
+
+    def __init__(self, node: Node, **connect: str) -> None:
+        self.node = node
+        self.written = b""
+        self.closed = False
+        self.waited = 0
+        self.reads = True
+        self.session = StompSession(
+            node.broker,
+            LIMITS,
+            write=self._write,
+            close=self._close,
+            clock=lambda: 0.0,
+            waited=self._waited,
+        )
+        self._parser = FrameParser(StompLimits())
+        self._receipts = itertools.count()
+        self.send("CONNECT", accept_version="1.2", host="h", **connect)
+        assert self.next("CONNECTED")
+
+    def _write(self, data: bytes) -> None:
+        assert not self.closed, "written after it was closed"
+        self.written += data
+        if not self.reads:
+            self.session.set_writable(writable=False)
+
+    def _close(self) -> None:
+        self.closed = True
+
+    def _waited(self) -> None:
+        self.waited += 1
+
+    def send(self, command: str, body: str = "", **headers: str) -> None:
+        """Send a frame; header names have underscores for dashes."""
+        lines = "".join(f"{k.replace('_', '-')}:{v}\n" for k, v in headers.items())
+        self.session.receive(f"{command}\n{lines}\n{body}\0".encode())
+
+    def send_stored(self, body: str, destination: str = QUEUE, **headers: str) -> None:
+        """Send a message and wait for its receipt."""
+        receipt = f"r{next(self._receipts)}"
+        self.send("SEND", body, destination=destination, receipt=receipt, **headers)
+        assert self.next("RECEIPT").get(b"receipt-id") == receipt
+
+    def frames(self) -> list[Frame]:
+        """Return what came whole since the last time."""
+        data, self.written = self.written, b""
+        return list(self._parser.feed(data))
+
+    def next(self, command: str) -> Frame:
+        """Wait for a frame, the only one to come."""
+        found: list[Frame] = []
+
+        def came() -> bool:
+            found.extend(self.frames())
+            return bool(found)
+
+        self.node.wait(came, command)
+        (frame,) = found
+        assert frame.command == command, frame.body
+        return frame
+
+    def subscribe(self, destination: str = QUEUE, ack: str = "client-individual") -> None:
+        """Subscribe."""
+        self.send("SUBSCRIBE", destination=destination, id="s", ack=ack)
+
+    def stall(self) -> None:
+        """Take only what is on its way."""
+        self.reads = False
+
+    def drain(self) -> None:
+        """Take everything again."""
+        self.reads = True
+        self.session.set_writable(writable=True)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Give a node."""
+    made = Node(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_large_message_arrives_whole_and_its_body_goes_with_the_ack(node: Node) -> None:
+    """Headers and body are as they were sent; once it is acknowledged, nothing is left of it."""
+    Client(node).send_stored(LONG, kind="x")
+    consumer = Client(node)
+    consumer.subscribe()
+    message = consumer.next("MESSAGE")
+    assert message.body.decode() == LONG
+    assert (message.get(b"kind"), message.get(b"redelivered")) == ("x", "false")
+    assert len(node.bodies) == 1
+    consumer.send("ACK", id=message.get(b"ack") or "", receipt="done")
+    consumer.next("RECEIPT")
+    node.wait_no_bodies()
+
+
+def test_messages_of_one_sender_keep_their_order(node: Node) -> None:
+    """A small message sent after a large one does not overtake it."""
+    producer = Client(node)
+    frames = [
+        f"SEND\ndestination:{QUEUE}\nreceipt:{number}\n\n{body}\0"
+        for number, body in enumerate(["first", LONG, "second", LONG, "third"])
+    ]
+    producer.session.receive("".join(frames).encode())
+    receipts: list[str | None] = []
+
+    def all_came() -> bool:
+        receipts.extend(frame.get(b"receipt-id") for frame in producer.frames())
+        return len(receipts) == len(frames)
+
+    node.wait(all_came, "every receipt")
+    assert receipts == ["0", "1", "2", "3", "4"]
+    consumer = Client(node)
+    consumer.subscribe(ack="auto")
+    bodies: list[str] = []
+    while len(bodies) < len(frames):
+        node.wait(lambda: consumer.written.endswith(b"\0"), "a frame")
+        bodies += [frame.body.decode() for frame in consumer.frames()]
+    assert bodies == ["first", LONG, "second", LONG, "third"]
+    node.wait_no_bodies()
+
+
+def test_nothing_is_written_inside_a_body(node: Node) -> None:
+    """Receipts and heart-beats wait for its end."""
+    Client(node).send_stored(LONG)
+    consumer = Client(node, heart_beat="1,1")
+    consumer.stall()
+    consumer.subscribe()
+    node.wait(lambda: b"content-length:" in consumer.written, "the head")
+    consumer.send("SEND", "small", destination="/queue/other", receipt="mine")
+    other = Client(node)
+    other.send_stored("behind it", destination="/queue/other")
+    consumer.session.tick(1.0)
+    consumer.drain()
+    node.wait(lambda: b"RECEIPT" in consumer.written, "the receipt")
+    message, receipt = consumer.frames()
+    assert message.body.decode() == LONG
+    assert receipt.get(b"receipt-id") == "mine"
+
+
+def test_a_client_that_does_not_read_holds_a_piece(node: Node) -> None:
+    """The body is read on only as the client takes it."""
+    Client(node).send_stored(LONG)
+    consumer = Client(node)
+    consumer.stall()
+    consumer.subscribe()
+    node.wait(lambda: len(consumer.written) > 100, "a piece")
+    Client(node).send_stored("something else")
+    assert len(consumer.written) < 2 * PIECE_BYTES
+    assert consumer.session.held_bytes < 2 * PIECE_BYTES
+    consumer.drain()
+    node.wait(lambda: consumer.written.endswith(b"\0"), "the rest")
+    assert consumer.frames()[0].body.decode() == LONG
+
+
+def test_a_sender_is_not_read_from_while_the_store_is_behind(node: Node) -> None:
+    """What waits is bounded; ``waited`` says when to read on."""
+    producer = Client(node)
+    head = f"SEND\ndestination:{QUEUE}\ncontent-length:{len(LONG) * 2}\nreceipt:r\n\n"
+    producer.session.receive(head.encode())
+    states = [producer.session.is_waiting]
+    producer.session.receive(LONG.encode())
+    states.append(producer.session.is_waiting)
+    assert producer.session.sent_bytes >= len(LONG)
+    node.wait(lambda: producer.waited, "room again")
+    states.append(producer.session.is_waiting)
+    assert states == [False, True, False]
+    producer.session.receive(LONG.encode() + b"\0")
+    producer.next("RECEIPT")
+    assert producer.session.sent_bytes < PIECE_BYTES
+
+
+def test_a_sender_that_leaves_leaves_nothing(node: Node) -> None:
+    """Half a body is removed when its client is gone."""
+    producer = Client(node)
+    producer.session.receive(f"SEND\ndestination:{QUEUE}\n\n{LONG}".encode())
+    node.wait(lambda: node.bodies, "some of the body is stored")
+    producer.session.connection_lost()
+    node.wait_no_bodies()
+    assert node.broker.depths() == {"orders": 0}
+
+
+def test_who_may_not_send_learns_it_at_the_head(tmp_path: Path) -> None:
+    """Not one byte of the body is taken."""
+    options = replace(
+        SETTINGS,
+        security_enabled=True,
+        users=(User("ada", Secret("pass"), frozenset({"readers"})),),
+        security_settings=(SecuritySetting("#", {"consume": frozenset({"readers"})}),),
+    )
+    node = Node(tmp_path, options)
+    producer = Client(node, login="ada", passcode="pass")
+    producer.session.receive(
+        f"SEND\ndestination:{QUEUE}\ncontent-length:5000\nreceipt:mine\n\n".encode()
+    )
+    (error,) = producer.frames()
+    assert (error.command, error.get(b"receipt-id")) == ("ERROR", "mine")
+    assert producer.closed
+    assert node.bodies == []
+    node.store.close()
+
+
+@pytest.mark.parametrize("ends", ["COMMIT", "ABORT", "lost"])
+def test_a_transaction_sends_its_large_messages_or_none(node: Node, ends: str) -> None:
+    """COMMIT delivers them; ABORT and a lost connection remove the bodies."""
+    producer = Client(node)
+    producer.send("BEGIN", transaction="t")
+    producer.send_stored(LONG, transaction="t")
+    producer.send_stored("small", transaction="t")
+    assert len(node.bodies) == 1
+    if ends == "lost":
+        producer.session.connection_lost()
+    else:
+        producer.send(ends, transaction="t", receipt="ended")
+        producer.next("RECEIPT")
+    if ends != "COMMIT":
+        node.wait_no_bodies()
+        return
+    consumer = Client(node)
+    consumer.subscribe(ack="auto")
+    node.wait(lambda: consumer.written.endswith(b"small\0"), "both")
+    assert [frame.body.decode() for frame in consumer.frames()] == [LONG, "small"]
+    node.wait_no_bodies()
+
+
+def test_a_damaged_body_is_never_a_whole_message(node: Node) -> None:
+    """The client is cut off before its end, and the message stays."""
+    Client(node).send_stored(LONG)
+    (body_id,) = node.bodies
+    path = node.store.settings.large_messages_directory / f"{body_id}.msg"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"?")
+    consumer = Client(node)
+    consumer.subscribe()
+    node.wait(lambda: consumer.closed, "the connection is cut")
+    assert consumer.frames() == []
+    path.write_bytes(whole)
+    again = Client(node)
+    again.subscribe()
+    message = again.next("MESSAGE")
+    assert (message.body.decode(), message.get(b"redelivered")) == (LONG, "true")
+
+
+def test_a_topic_needs_the_body_until_its_last_subscriber_has_it(node: Node) -> None:
+    """Subscribers without a queue share it; the slow one still gets it whole."""
+    fast, slow = Client(node), Client(node)
+    for client in (fast, slow):
+        client.subscribe("/topic/news", ack="client-individual")
+    slow.stall()
+    Client(node).send_stored(LONG, destination="/topic/news")
+    message = fast.next("MESSAGE")
+    fast.send("ACK", id=message.get(b"ack") or "")
+    Client(node).send_stored("unread", destination="/topic/nobody")
+    assert len(node.bodies) == 1
+    slow.drain()
+    last = slow.next("MESSAGE")
+    assert last.body.decode() == LONG
+    slow.send("ACK", id=last.get(b"ack") or "")
+    node.wait_no_bodies()
+
+
+def test_a_dead_letter_is_delivered_whole(tmp_path: Path) -> None:
+    """Moved to another queue, it has the same body; dropped, it leaves none."""
+    options = settings(max_delivery_attempts=1, dead_letter_address="DLQ")
+    node = Node(tmp_path, options)
+    Client(node).send_stored(LONG)
+    consumer = Client(node)
+    consumer.subscribe()
+    consumer.send("NACK", id=consumer.next("MESSAGE").get(b"ack") or "")
+    node.wait(lambda: node.broker.depths().get("DLQ") == 1, "it is a dead letter")
+    consumer.send("UNSUBSCRIBE", id="s")
+    consumer.subscribe("/queue/DLQ", ack="auto")
+    message = consumer.next("MESSAGE")
+    assert message.body.decode() == LONG
+    assert message.get(b"_AMQ_ORIG_QUEUE") == "orders"
+    node.wait_no_bodies()
+    node.store.close()
+
+
+def test_a_client_that_disconnects_within_a_body_gets_its_end_and_the_receipt(node: Node) -> None:
+    """DISCONNECT is answered after the body, and the message is not lost."""
+    Client(node).send_stored(LONG)
+    consumer = Client(node)
+    consumer.stall()
+    consumer.subscribe()
+    node.wait(lambda: b"content-length:" in consumer.written, "the head")
+    consumer.send("DISCONNECT", receipt="bye")
+    assert not consumer.closed
+    consumer.drain()
+    node.wait(lambda: consumer.closed, "the end")
+    message, receipt = consumer.frames()
+    assert message.body.decode() == LONG
+    assert receipt.get(b"receipt-id") == "bye"
+    assert node.broker.depths() == {"orders": 1}
