@@ -51,10 +51,14 @@ def test_before_connect_a_frame_is_small(node: LimitedNode) -> None:
             b"SEND\n" + b"".join(b"h%d:x\n" % n for n in range(300)) + b"\n\0",
             f"more than max-headers {DEFAULTS.max_headers}",
         ),
-        (b"SEND\ncontent-length:9999999999\n\n", f"max-body-bytes {DEFAULTS.max_body_bytes}"),
-        (b"SEND\n\n" + b"x" * (17 * MIB), f"max-body-bytes {DEFAULTS.max_body_bytes}"),
+        (b"ACK\ncontent-length:9999999999\n\n", f"max-body-bytes {DEFAULTS.max_body_bytes}"),
+        (b"ACK\n\n" + b"x" * (17 * MIB), f"max-body-bytes {DEFAULTS.max_body_bytes}"),
+        (
+            b"SEND\ncontent-length:9999999999\n\n",
+            f"max-large-message-size {DEFAULTS.max_large_message_size}",
+        ),
     ],
-    ids=["giant header", "many headers", "giant body announced", "giant body sent"],
+    ids=["giant header", "many headers", "giant body", "giant body sent", "giant message"],
 )
 def test_a_giant_frame_is_refused_with_the_limits_name(
     node: LimitedNode, frame: bytes, complaint: str
@@ -90,8 +94,8 @@ def test_transactions_of_a_connection_are_bounded(node: LimitedNode) -> None:
     before = node.resident
     with node.connect() as client:
         client.sendall(b"BEGIN\ntransaction:t\n\n\0")
-        send = b"SEND\ndestination:/queue/a\ntransaction:t\n\n" + b"x" * (8 * MIB) + b"\0"
-        pour(client, send, 9)
+        send = b"SEND\ndestination:/queue/a\ntransaction:t\n\n" + b"x" * 90_000 + b"\0"
+        pour(client, send, 800)
         assert f"max-transaction-bytes {DEFAULTS.max_transaction_bytes}" in read_error(client)
     assert node.resident - before < 256 * MIB
     Witness(node).is_served()
@@ -230,8 +234,9 @@ def test_transactions_of_many_connections_are_bounded_together(tmp_path: Path) -
 
             client.sendall(b"BEGIN\ntransaction:t\nreceipt:b\n\n\0")
             assert client.recv(4096).startswith(b"RECEIPT")
-            send = b"SEND\ndestination:/queue/a\ntransaction:t\nreceipt:s\n\n"
-            pour(client, send + b"x" * (6 * MIB) + b"\0", 1)
+            send = b"SEND\ndestination:/queue/a\ntransaction:t\n%b\n" + b"x" * 90_000 + b"\0"
+            pour(client, send % b"", 69)
+            pour(client, send % b"receipt:s\n", 1)
             client.settimeout(30)
             answer = client.recv(4096)
             refused += b"ERROR" in answer
