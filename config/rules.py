@@ -349,6 +349,12 @@ def _limits(settings: Settings) -> Iterator[Violation]:
                 f"core/stomp-limits/{name.replace('_', '-')}", f"is {value}; expected 1 or more"
             )
     limits = settings.stomp_limits
+    if limits.min_large_message_size > limits.max_body_bytes > 0:
+        yield Violation(
+            "core/stomp-limits/min-large-message-size",
+            f"is {limits.min_large_message_size} bytes, more than max-body-bytes"
+            f" {limits.max_body_bytes}: what lies between would be refused; expected at most that",
+        )
     if 0 < limits.max_client_bytes < limits.max_body_bytes:
         yield Violation(
             "core/stomp-limits/max-client-bytes",

@@ -77,8 +77,11 @@ class BodyStore(ABC):
         """Return a piece; raises LargeBodyError if it is not there."""
 
     @abstractmethod
-    def stored_ids(self, after_id: int, limit: int) -> list[int]:
-        """Return the ids of the first ``limit`` bodies above ``after_id``, ascending."""
+    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
+        """Look at the first ``limit`` bodies above ``after_id``.
+
+        Returns the ids of those that nothing refers to, and where to go on; None at the end.
+        """
 
     @abstractmethod
     def remove(self, body_id: int) -> bool:
@@ -426,13 +429,9 @@ class LargeMessages:
 
     def _sweep(self, after_id: int) -> None:
         """Look at some bodies whether they are needed, and note where to go on."""
-        found = self._store.stored_ids(after_id, _SWEEP_IDS)
-        self._removals.extend(found)
-        if len(found) == _SWEEP_IDS:
-            self._swept_to = found[-1]
-            return
-        self._swept_to = None
-        if self._sweep_period_seconds is not None:
+        unneeded, self._swept_to = self._store.sweep(after_id, _SWEEP_IDS)
+        self._removals.extend(unneeded)
+        if self._swept_to is None and self._sweep_period_seconds is not None:
             self._sweep_at = monotonic_seconds() + self._sweep_period_seconds
 
     def _call(self, callback: Callable[[], None]) -> None:

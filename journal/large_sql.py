@@ -75,12 +75,16 @@ class SqlBodies(BodyStore):
             raise LargeBodyError(f"piece {position} of the large message body {body_id} is missing")
         return bytes(found)
 
-    def stored_ids(self, after_id: int, limit: int) -> list[int]:
-        """See ``BodyStore``; a walk on the primary key."""
+    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
+        """See ``BodyStore``; walks on primary keys. Raises StoreError."""
         ids = self._table.c.id
-        ask = select(ids).where(ids > after_id).distinct().order_by(ids).limit(limit)
+        step = select(ids).where(ids > after_id).distinct().order_by(ids).limit(limit)
         with translate_errors("look for large messages"), self._writing.connect() as connection:
-            return list(connection.execute(ask).scalars())
+            found = connection.execute(step).scalars().all()
+            referred = select(ids).where(ids.in_(found), self._is_reference()).distinct()
+            needed = set(connection.execute(referred).scalars()) if found else set()
+        unneeded = [body_id for body_id in found if body_id not in needed]
+        return unneeded, found[-1] if len(found) == limit else None
 
     def remove(self, body_id: int) -> bool:
         """See ``BodyStore``; one transaction. Raises Fenced, StoreError."""

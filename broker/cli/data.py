@@ -11,8 +11,9 @@ from broker.cli.settings_options import settings_options
 from broker.cli.transactions import transactions
 from broker.exit_codes import ExitCode
 from config.settings import FileStoreSettings, Settings
+from journal.file.bodies import compare_bodies
 from journal.file.format import NO_QUEUE
-from journal.file.inspect import inspect, read_fence
+from journal.file.inspect import inspect, list_large_references, read_fence
 from journal.file.opening import Contents
 from journal.file.recovery import FoundFile, scan
 from journal.file.tools import Compacted, compact, recover
@@ -56,12 +57,23 @@ def print_(settings: Settings, *, records: bool, as_json: bool) -> None:
     damaged = [
         f"{path}: {reason}" for _, listing in contents.listings for path, reason in listing.damaged
     ]
+    large = compare_bodies(store.large_messages_directory, list_large_references(contents))
+    damaged += [
+        f"{large.directory}: the body {one.large_id} of message {one.seq} is missing"
+        for one in large.missing
+    ]
     if as_json:
         print_json(
             {
                 "token": fence.token,
                 "generation": fence.generation,
                 "files": [_as_dict(contents, one, records=records) for one in files],
+                "large_messages": {
+                    "directory": str(large.directory),
+                    "bodies": large.bodies,
+                    "bytes": large.payload_bytes,
+                    "unneeded": large.unneeded,
+                },
                 "damaged": damaged,
             }
         )
@@ -69,6 +81,10 @@ def print_(settings: Settings, *, records: bool, as_json: bool) -> None:
         click.echo(f"journal   {store.journal_directory}")
         click.echo(f"fence     token {fence.token}, generation {fence.generation}")
         click.echo(f"messages  {sum(queue != NO_QUEUE for _, queue in contents.messages.rows())}")
+        click.echo(
+            f"large     {large.bodies} bodies, {large.payload_bytes} bytes,"
+            f" {len(large.unneeded)} of them needed by no message, in {large.directory}"
+        )
         click.echo()
         print_table(
             ("file", "generation", "token", "ends", "records", "live", ""),

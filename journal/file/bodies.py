@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +58,6 @@ class FileBodies(BodyStore):
         self._references = references
         self._open: dict[int, int] = {}
         """Descriptors of the bodies that are being written."""
-        self._listed: list[int] | None = None
         make_directory(self._directory, create=s.create_journal_dir, element="create-journal-dir")
 
     def path_of(self, body_id: int) -> Path:
@@ -109,15 +109,15 @@ class FileBodies(BodyStore):
             raise LargeBodyError(f"the large message body {path} ends too early")
         return data
 
-    def stored_ids(self, after_id: int, limit: int) -> list[int]:
-        """See ``BodyStore``; the directory is listed once a sweep. Raises JournalIOError."""
-        if self._listed is None or not after_id:
-            with io_errors(f"list {self._directory}"):
-                self._listed = list_bodies(self._directory)
-        found = [body_id for body_id in self._listed if body_id > after_id][:limit]
-        if len(found) < limit:
-            self._listed = None
-        return found
+    def sweep(
+        self,
+        after_id: int,  # noqa: ARG002 - a directory is listed at once
+        limit: int,  # noqa: ARG002
+    ) -> tuple[list[int], int | None]:
+        """See ``BodyStore``; the whole directory. Raises JournalIOError."""
+        with io_errors(f"list {self._directory}"):
+            found = list_bodies(self._directory)
+        return [body_id for body_id in found if body_id not in self._references], None
 
     def remove(self, body_id: int) -> bool:
         """See ``BodyStore``; raises JournalIOError."""
@@ -145,3 +145,35 @@ def list_bodies(directory: Path) -> list[int]:
         names = [entry.name for entry in entries if entry.name.endswith(EXTENSION)]
     stems = (name.removesuffix(EXTENSION) for name in names)
     return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+
+
+@dataclass(frozen=True)
+class StoredBodies:
+    """What a large-messages-directory holds, beside what the journal says."""
+
+    directory: Path
+    bodies: int
+    payload_bytes: int
+    unneeded: list[int]
+    """Bodies that nothing refers to: of uploads under way, or to be removed by the next node."""
+    missing: list[LargeReference]
+    """What refers to a body that is not there."""
+
+
+def compare_bodies(directory: Path, references: Iterable[LargeReference]) -> StoredBodies:
+    """Compare a directory with what refers to bodies; raises JournalIOError."""
+    wanted = list(references)
+    sizes: dict[int, int] = {}
+    if directory.is_dir():
+        with io_errors(f"list {directory}"):
+            for body_id in list_bodies(directory):
+                with contextlib.suppress(FileNotFoundError):  # removed by a node beside us
+                    sizes[body_id] = (directory / f"{body_id}{EXTENSION}").stat().st_size
+    needed = {one.large_id for one in wanted}
+    return StoredBodies(
+        directory,
+        len(sizes),
+        sum(sizes.values()),
+        sorted(sizes.keys() - needed),
+        [one for one in wanted if one.large_id not in sizes],
+    )

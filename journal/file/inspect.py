@@ -4,14 +4,16 @@ Exact if no node writes; beside one that does, each file is as it was when it wa
 """
 
 import contextlib
+from collections.abc import Iterator
 
 from config.settings import FileStoreSettings
 from journal.codec import PreparedTransaction, decode_prepared_transaction
-from journal.errors import JournalDamaged, JournalIOError
+from journal.errors import JournalDamaged, JournalError, JournalIOError
 from journal.file.fence import Fence, FenceState
 from journal.file.opening import Contents, read_contents, read_payload, refuse_files_without_fence
 from journal.file.recovery import refuse_damage
 from journal.records import UserRecordType
+from journal.unit import LargeReference, large_references
 
 _ATTEMPTS = 10
 
@@ -43,6 +45,16 @@ def list_transactions(s: FileStoreSettings) -> list[PreparedTransaction]:
         for position, added in sorted(contents.bindings.records.values())
         if added.user_record_type == UserRecordType.PREPARED_TRANSACTION
     ]
+
+
+def list_large_references(contents: Contents) -> Iterator[LargeReference]:
+    """Yield what needs a large body, as far as it can be read."""
+    yield from contents.messages.large_references()
+    for position, added in contents.bindings.records.values():
+        if added.user_record_type == UserRecordType.PREPARED_TRANSACTION:
+            with contextlib.suppress(JournalError):
+                payload = read_payload(contents.path_of(position), position)
+                yield from large_references(decode_prepared_transaction(payload, position.seq))
 
 
 def inspect(s: FileStoreSettings) -> Contents:

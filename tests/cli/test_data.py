@@ -10,6 +10,7 @@ from broker.cli import orthia
 from config.settings import RoutingType
 from journal import QueueBinding
 from journal.file.format import RECORD_BYTES
+from tests.journal.large_support import leave_an_orphan, put, upload
 from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
 
 SMALL = "journal_file_size"
@@ -38,6 +39,7 @@ def broker_xml(tmp_path: Path, store: FileJournalStore) -> Path:
         f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
         <journal-directory>{store.settings.journal_directory}</journal-directory>
         <bindings-directory>{store.settings.bindings_directory}</bindings-directory>
+        <large-messages-directory>{store.settings.large_messages_directory}</large-messages-directory>
         <journal-file-size>64K</journal-file-size><journal-type>NIO</journal-type>
         </core></configuration>"""
     )
@@ -195,3 +197,20 @@ def test_a_database_has_no_files(tmp_path: Path) -> None:
     )
     code, _, error = run("data", "print", "--config", path)
     assert (code, "orthia queue list" in error) == (64, True)
+
+
+def test_print_tells_of_large_messages(broker_xml: Path, store: FileJournalStore) -> None:
+    """How many bodies there are, which of them nobody needs, and which message lacks its own."""
+    journal = store.open(token=2)
+    body = upload(store, journal)
+    (location,) = put(store, journal, body)
+    journal.close(drain=True)
+    leave_an_orphan(store, body.id + 1)
+    code, said, _ = run("data", "print", "--config", broker_xml)
+    assert code == 0
+    assert f"large     2 bodies, {body.size + 9} bytes, 1 of them needed by no message" in said
+    (store.settings.large_messages_directory / f"{body.id}.msg").unlink()
+    code, said, complaints = run("data", "print", "--config", broker_xml, "--json")
+    assert code == 1
+    assert json.loads(said)["large_messages"]["unneeded"] == [body.id + 1]
+    assert f"the body {body.id} of message {location.seq} is missing" in said + complaints

@@ -1,23 +1,34 @@
 """The bodies of large messages, in every store: there while anything needs them, then gone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData, delete, insert, select
+from sqlalchemy import delete
 
 from config.errors import OrthiaError
 from config.settings import RetentionSettings
-from journal import Fenced, JournalLimits, MessageJournal, MessageLocation, Unit, encode_message
+from journal import Fenced, JournalLimits, Unit, encode_message
 from journal.codec import LargeBody, Xid
 from journal.errors import LargeBodyError
-from journal.file.bodies import list_bodies
 from journal.file.tools import compact
-from journal.large import PIECE_BYTES, UPLOAD_WINDOW_BYTES, LargeMessages, Upload
-from journal.tables import large_messages_table
+from journal.large import PIECE_BYTES, UPLOAD_WINDOW_BYTES
 from journal.xa import XaTransactions
 from tests.conftest import EVERY_DBMS, Servers
+from tests.journal.large_support import (
+    DATA,
+    begin,
+    bodies_of,
+    leave_an_orphan,
+    put,
+    read,
+    remove,
+    stored,
+    table_of,
+    upload,
+    wait_gone,
+)
 from tests.journal.support import (
     OTHER_QUEUE,
     QUEUE,
@@ -29,8 +40,10 @@ from tests.journal.support import (
 from tests.support.servers import SqliteServer, StoreServer
 from tests.support.waiting import wait_until
 
-DATA = bytes(range(256)) * (PIECE_BYTES // 128) + b"the last piece"
 XID = Xid(1, b"global", b"branch")
+
+
+FILE_AND_SQLITE = ["file", "sqlite"]
 
 
 @pytest.fixture(params=["file", *EVERY_DBMS])
@@ -53,108 +66,20 @@ def store(
     server.drop_database(name)
 
 
-def bodies_of(journal: MessageJournal) -> LargeMessages:
-    """Return the journal's large bodies."""
-    assert journal.large is not None
-    return journal.large
-
-
-def begin(journal: MessageJournal, outcomes: list[LargeBody | OrthiaError]) -> Upload:
-    """Begin an upload."""
-    return bodies_of(journal).upload(lambda: None, outcomes.append)
-
-
-def upload(store: JournalStore, journal: MessageJournal, data: bytes = DATA) -> LargeBody:
-    """Store a body and return it, pinned."""
-    outcomes: list[LargeBody | OrthiaError] = []
-    uploading = begin(journal, outcomes)
-    for at in range(0, len(data), 100_000):
-        uploading.add(data[at : at + 100_000])
-    uploading.finish()
-    store.loop.run_until(lambda: outcomes, "the body is stored")
-    (body,) = outcomes
-    assert isinstance(body, LargeBody)
-    return body
-
-
-def put(
-    store: JournalStore, journal: MessageJournal, body: LargeBody, queues: Sequence[int] = (QUEUE,)
-) -> list[MessageLocation]:
-    """Store a message with this body, which it then needs alone."""
-    unit = Unit()
-    unit.add_message(queues, encode_message(record("")._replace(large=body)))
-    locations = journal.append_unit(unit)
-    store.settle(journal)
-    bodies_of(journal).unpin(body.id)
-    return locations
-
-
-def remove(store: JournalStore, journal: MessageJournal, *locations: MessageLocation) -> None:
-    """Delete messages and wait until that is stored."""
-    journal.delete(locations)
-    store.settle(journal)
-
-
-def read(store: JournalStore, journal: MessageJournal, body: LargeBody) -> bytes:
-    """Read a body to its end; raises what reading it raises."""
-    data, checksum, position = b"", 0, 0
-    while len(data) < body.size:
-        answers: list[tuple[bytes, int] | OrthiaError] = []
-        bodies_of(journal).read(body.id, position, checksum, answers.append)
-        store.loop.run_until(lambda answers=answers: answers, "a piece")  # type: ignore[misc]
-        (answer,) = answers
-        if isinstance(answer, OrthiaError):
-            raise answer
-        data, checksum, position = data + answer[0], answer[1], position + 1
-    assert checksum == body.checksum
-    return data
-
-
-def stored(store: JournalStore) -> set[int]:
-    """Return the ids of the bodies of which anything is stored."""
-    if isinstance(store, FileJournalStore):
-        return set(list_bodies(store.settings.large_messages_directory))
-    assert isinstance(store, SqlJournalStore)
-    table = large_messages_table(
-        MetaData(), store.settings.large_message_table_name, store.database.dialect
-    )
-    with store.database.engine.connect() as connection:
-        return set(connection.execute(select(table.c.id).distinct()).scalars())
-
-
-def wait_gone(store: JournalStore, *ids: int) -> None:
-    """Wait until bodies are removed."""
-    wait_until(lambda: not stored(store) & set(ids), what=f"bodies {ids} are removed")
-
-
-def leave_an_orphan(store: JournalStore, body_id: int) -> None:
-    """Put a piece into the store that no upload of this node made."""
-    if isinstance(store, FileJournalStore):
-        (store.settings.large_messages_directory / f"{body_id}.msg").write_bytes(b"left over")
-        return
-    assert isinstance(store, SqlJournalStore)
-    table = large_messages_table(
-        MetaData(), store.settings.large_message_table_name, store.database.dialect
-    )
-    row = {"id": body_id, "position": 0, "epoch": 1, "piece": b"left over"}
-    with store.database.engine.begin() as connection:
-        connection.execute(insert(table).values(row))
-
-
-@pytest.mark.parametrize("size", [1, PIECE_BYTES, len(DATA)])
-def test_a_body_comes_back_also_after_a_takeover(store: JournalStore, size: int) -> None:
+def test_a_body_comes_back_also_after_a_takeover(store: JournalStore) -> None:
     """Whatever its size, it is read as it was stored, by this node and by the next."""
+    sizes = (1, PIECE_BYTES, len(DATA))
     journal = store.open()
-    body = upload(store, journal, DATA[:size])
-    (location,) = put(store, journal, body)
-    assert read(store, journal, body) == DATA[:size]
+    bodies = [upload(store, journal, DATA[:size]) for size in sizes]
+    locations = [put(store, journal, body)[0] for body in bodies]
     journal.close(drain=True)
     store.advance_fence(2)
     successor = store.open(token=2)
-    (message,) = store.window(successor).messages
-    assert (message.record.large, message.location) == (body, location)
-    assert (message.record.body, message.record.body_size) == (b"", size)
-    assert read(store, successor, body) == DATA[:size]
+    messages = store.window(successor).messages
+    assert [message.location for message in messages] == locations
+    assert [message.record.large for message in messages] == bodies
+    for body, size in zip(bodies, sizes, strict=True):
+        assert read(store, successor, body) == DATA[:size]
 
 
 def test_a_body_goes_with_the_last_queue_that_has_it(store: JournalStore) -> None:
@@ -171,6 +96,7 @@ def test_a_body_goes_with_the_last_queue_that_has_it(store: JournalStore) -> Non
     wait_gone(store, body.id)
 
 
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 def test_a_moved_message_keeps_its_body(store: JournalStore) -> None:
     """A dead letter is another message with the same body."""
     journal = store.open()
@@ -189,6 +115,7 @@ def test_a_moved_message_keeps_its_body(store: JournalStore) -> None:
     wait_gone(store, body.id)
 
 
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 def test_what_was_uploaded_for_nothing_is_removed(store: JournalStore) -> None:
     """An upload that breaks off, and one whose message is never stored, leave nothing."""
     journal = store.open()
@@ -222,6 +149,7 @@ def test_what_a_node_that_died_left_over_is_removed(store: JournalStore) -> None
     wait_gone(store, needed.id)
 
 
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 def test_what_is_pinned_stays(store: JournalStore) -> None:
     """A delivery under way reads on, although its message was acknowledged meanwhile."""
     journal = store.open()
@@ -237,6 +165,7 @@ def test_what_is_pinned_stays(store: JournalStore) -> None:
     wait_gone(store, body.id)
 
 
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_transaction_in_doubt_keeps_its_bodies(store: JournalStore, *, commits: bool) -> None:
     """Through a takeover: until it is rolled back, or as its messages once it is committed."""
@@ -270,6 +199,7 @@ def test_a_transaction_in_doubt_keeps_its_bodies(store: JournalStore, *, commits
         assert read(store, successor, kept) == DATA
 
 
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 def test_an_upload_is_bounded(store: JournalStore) -> None:
     """More than its window is not wanted until the store has taken some of it."""
     journal = store.open()
@@ -284,6 +214,7 @@ def test_an_upload_is_bounded(store: JournalStore) -> None:
     uploading.abort()
 
 
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 def test_a_body_that_is_missing_is_said_to_be(store: JournalStore) -> None:
     """Reading it fails; it does not end early."""
     journal = store.open()
@@ -292,9 +223,7 @@ def test_a_body_that_is_missing_is_said_to_be(store: JournalStore) -> None:
         (store.settings.large_messages_directory / f"{body.id}.msg").unlink()
     else:
         assert isinstance(store, SqlJournalStore)
-        table = large_messages_table(
-            MetaData(), store.settings.large_message_table_name, store.database.dialect
-        )
+        table = table_of(store)
         with store.database.engine.begin() as connection:
             connection.execute(delete(table).where(table.c.position == 1))
     with pytest.raises(LargeBodyError, match="missing"):
