@@ -24,6 +24,7 @@ from pipeline.jobs.migrate import End, migrate
 from pipeline.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.conftest import Servers
+from tests.journal.large_support import DATA, put, read, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.support.servers import PASSWORD, SqliteServer, StoreServer
@@ -51,7 +52,7 @@ def old(tmp_path: Path) -> Iterator[DatabaseStoreSettings]:
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
     journal.append_unit(unit)
-    opened.settle(journal)
+    put(opened, journal, upload(opened, journal), (OTHER_QUEUE,))
     table = FailoverLogTable(opened.database, settings)
     for number in range(1, 4):
         table.insert(entry("a", number, number))
@@ -85,10 +86,11 @@ def test_a_store_moves_through_every_dbms_and_serves_there(
     first_step = migrate(spark, end(old), end(second))
     second_step = migrate(spark, end(second), end(third), partitions=3)
     assert [(one.table, one.rows) for one in first_step] == [
-        ("MESSAGES", 2_103),
+        ("MESSAGES", 2_104),
         ("MESSAGES_HISTORY", 400),
         ("BINDINGS", 3),
         ("FAILOVER_LOG", 3),
+        ("LARGE_MESSAGES", 4),
     ]
     assert second_step == first_step
     database = Database.from_settings(third)
@@ -105,7 +107,10 @@ def test_a_store_moves_through_every_dbms_and_serves_there(
     }
     bodies = moved.bodies(journal)
     assert (len(bodies), bodies[0]) == (1_000, "body 0 £")
-    assert moved.bodies(journal, OTHER_QUEUE) == ["both"]
+    small, large = moved.window(journal, OTHER_QUEUE).messages
+    assert small.record.body == b"both"
+    assert large.record.large is not None
+    assert read(moved, journal, large.record.large) == DATA
     moved.close()
     database.dispose()
     for dbms, name in names.items():

@@ -21,6 +21,7 @@ from pipeline.node_manager_source import NodeManagerReader
 from pipeline.schemas import JOURNAL, RAW, arrow_schema, subset
 from pipeline.store import StoreReference
 from tests.cli.test_failover_log import entry
+from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import PASSWORD
 
@@ -68,6 +69,23 @@ def test_messages_are_decoded(store: SqlJournalStore, reference: StoreReference)
     assert (first["expires"], first["corrupt"], first["priority"]) == (None, None, 4)
     assert first["size"] == len(payload("one"))
     assert abs(first["written_at"] - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_large_message_has_a_size_and_no_body(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Its body lies elsewhere, which is not the same as an empty one."""
+    journal = store.open()
+    put(store, journal, upload(store, journal), (QUEUE, OTHER_QUEUE))
+    store.append(journal, "")
+    rows = read(JournalReader(reference, ["kind", "body", "body_size", "large", "corrupt"]))
+    assert [tuple(row.values()) for row in rows] == [
+        ("body", None, len(DATA), True, None),
+        ("reference", None, len(DATA), True, None),
+        ("reference", None, len(DATA), True, None),
+        ("message", b"", 0, False, None),
+    ]
 
 
 def test_batches_are_exactly_of_the_schema(
