@@ -353,3 +353,20 @@ def test_a_client_that_disconnects_within_a_body_gets_its_end_and_the_receipt(no
     assert message.body.decode() == LONG
     assert receipt.get(b"receipt-id") == "bye"
     assert node.broker.depths() == {"orders": 1}
+
+
+def test_a_body_that_cannot_be_stored_ends_its_sender_alone(node: Node) -> None:
+    """It gets an ERROR that says why; others go on, and so does it once the disk is well."""
+    directory = node.store.settings.large_messages_directory
+    directory.rmdir()
+    witness = Client(node)
+    producer = Client(node)
+    producer.send("SEND", LONG, destination=QUEUE, receipt="mine")
+    error = producer.next("ERROR")
+    assert "could not be stored: cannot write" in (error.get(b"message") or "")
+    assert error.get(b"receipt-id") == "mine"
+    assert producer.closed
+    witness.send_stored("small")
+    directory.mkdir()
+    witness.send_stored(LONG)
+    assert node.store.failures == []
