@@ -20,6 +20,7 @@ from database import Database, translate_errors, write_transaction
 from journal.errors import LargeBodyError
 from journal.large import BodyStore, Piece
 from journal.recovery import prove_fence
+from journal.store import fenced_engine
 from journal.tables import bindings_table, history_table, large_messages_table, messages_table
 
 REMOVED_PIECES = 32
@@ -34,12 +35,7 @@ class SqlBodies(BodyStore):
         self._database = database
         self._settings = s
         self._token = token
-        # As the journal's: a frozen node must not hold its successor's fence up for long.
-        self._writing = database.dedicated_engine(
-            "large messages",
-            query_timeout_ms=s.jdbc_network_timeout,
-            idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
-        )
+        self._writing = fenced_engine(database, s, "large messages")
         metadata = MetaData()
         dialect = database.dialect
         self._table = large_messages_table(metadata, s.large_message_table_name, dialect)
