@@ -55,7 +55,11 @@ class FileReference:
 
     def settings(self) -> FileStoreSettings:
         """Return the settings to read it with."""
-        return FileStoreSettings(Path(self.directory), Path(self.bindings_directory))
+        journal = Path(self.directory)
+        # The journal has the size of a large message; its body, wherever it is, is not read.
+        return FileStoreSettings(
+            journal, Path(self.bindings_directory), journal.with_name("large-messages")
+        )
 
     def to_options(self) -> dict[str, str]:
         """Return the options of ``orthia.journal`` that name it."""
