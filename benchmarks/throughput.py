@@ -7,7 +7,7 @@ and the database's. Broker and floors take turns in every round and the median i
 noisy machine disturbs both: read the ratios. The floor of a client that waits is a bare driver loop
 that commits one row at a time (for eight such clients on PostgreSQL: pgbench with eight
 connections); that of many outstanding messages is 1,000 rows a commit by COPY, a multi-row INSERT
-or executemany.
+or executemany. "cpu us" is what a message costs the node's process, in microseconds of a processor.
 """
 
 import argparse
@@ -16,7 +16,11 @@ import re
 import statistics
 import subprocess
 import tempfile
+import time
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import migrations
@@ -46,6 +50,14 @@ def resident_mib(node: NodeProcess, field: str = "VmRSS") -> float:
     if found is None:
         raise RuntimeError(f"no {field} in the status of {node.name}")
     return int(found[1]) / 1024
+
+
+def cpu_seconds(node: NodeProcess) -> float:
+    """Return what a node's process has used of processors so far."""
+    if node.process is None:
+        raise RuntimeError(f"{node.name} does not run")
+    after_name = Path(f"/proc/{node.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def default_node(nodes: Cluster, role: Role, name: str) -> NodeProcess:
@@ -89,9 +101,28 @@ class Pgbench:
 Rates = dict[str, list[float]]
 
 
-def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -> tuple[Rates, str]:
-    """Have broker and floors take turns; return the rates and a line about memory."""
-    rates: Rates = defaultdict(list)
+@dataclass
+class Measured:
+    """What came of the rounds with one DBMS."""
+
+    rates: Rates = field(default_factory=lambda: defaultdict(list))
+    cpu_us: Rates = field(default_factory=lambda: defaultdict(list))
+    """Microseconds of processor time of the node, a message: what a busy machine changes least."""
+    memory: list[str] = field(default_factory=list)
+
+    def count(self, work: str, node: NodeProcess, run: Callable[[], float]) -> None:
+        """Note the rate that ``run`` returns, and what it cost ``node``."""
+        used, began = cpu_seconds(node), time.perf_counter()
+        rate = run()
+        messages = rate * (time.perf_counter() - began)
+        self.rates[work].append(rate)
+        self.cpu_us[work].append((cpu_seconds(node) - used) / messages * 1e6)
+
+
+def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -> Measured:
+    """Have broker and floors take turns."""
+    measured = Measured()
+    rates, memory = measured.rates, measured.memory
     floor_settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
     floor_database = Database.from_settings(floor_settings)
     migrations.upgrade(floor_database, floor_settings)
@@ -104,7 +135,7 @@ def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -
     url = url_with_password(server.settings(server.create_database()))
     with cluster(url, directory) as nodes:
         live = default_node(nodes, Role.LIVE, "live").start().wait_serving()
-        memory = [f"{resident_mib(live):.0f} MiB at rest"]
+        memory.append(f"{resident_mib(live):.0f} MiB at rest")
         for number in range(rounds):
             rates["floor: one row"].append(floor.one_at_a_time(seconds))
             if pgbench is not None:
@@ -112,19 +143,25 @@ def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -
             rates["floor: bulk"].append(floor.many_outstanding(seconds))
             for producers, outstanding in ((1, 1), (8, 1), (8, 200)):
                 queue = f"{producers}x{outstanding}-{number}"
-                rate = produce(
-                    live.port, queue, producers=producers, outstanding=outstanding, seconds=seconds
+                send = partial(
+                    produce,
+                    live.port,
+                    queue,
+                    producers=producers,
+                    outstanding=outstanding,
+                    seconds=seconds,
                 )
-                rates[f"{producers}x{outstanding}"].append(rate)
+                measured.count(f"{producers}x{outstanding}", live, send)
             for ack in ("auto", "client"):
                 queue = f"consume-{ack}-{number}"
                 fill(live.port, queue, CONSUMED)
-                rates[f"consume {ack}"].append(consume(live.port, queue, CONSUMED, ack=ack))
+                take = partial(consume, live.port, queue, CONSUMED, ack=ack)
+                measured.count(f"consume {ack}", live, take)
         memory.append(f"{resident_mib(live):.0f} MiB after the run")
         memory.append(f"{resident_mib(live, 'VmHWM'):.0f} MiB peak")
     floor.close()
     floor_database.dispose()
-    return rates, ", ".join(memory)
+    return measured
 
 
 def main() -> None:
@@ -134,12 +171,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    print(f"{'':12}{'work':34}{'a second':>10}{'floor':>10}{'ratio':>8}")
+    print(f"{'':12}{'work':34}{'a second':>10}{'cpu us':>8}{'floor':>10}{'ratio':>8}")
     for dbms in arguments.dbms:
         with started(dbms) as server, tempfile.TemporaryDirectory() as directory:
             Path(directory).chmod(0o755)
-            rates, memory = measure(server, Path(directory), arguments.seconds, arguments.rounds)
-        middle = {work: statistics.median(rate) for work, rate in rates.items()}
+            measured = measure(server, Path(directory), arguments.seconds, arguments.rounds)
+        middle = {work: statistics.median(rate) for work, rate in measured.rates.items()}
         one, bulk = middle["floor: one row"], middle["floor: bulk"]
         eight = middle.get("floor: pgbench 8", one)
         for work, text, bare in (
@@ -150,8 +187,9 @@ def main() -> None:
             ("consume client", "1 consumer, ack client", None),
         ):
             beside = f"{bare:10,.0f}{middle[work] / bare:8.2f}" if bare else ""
-            print(f"{dbms:12}{text:34}{middle[work]:10,.0f}{beside}")
-        print(f"{'':12}resident memory of the node: {memory}", flush=True)
+            cpu_us = statistics.median(measured.cpu_us[work])
+            print(f"{dbms:12}{text:34}{middle[work]:10,.0f}{cpu_us:8.1f}{beside}")
+        print(f"{'':12}resident memory of the node: {', '.join(measured.memory)}", flush=True)
 
 
 if __name__ == "__main__":
