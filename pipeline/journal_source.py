@@ -124,17 +124,13 @@ class JournalSource(DataSource):
 
 def _reference(options: Mapping[str, str]) -> StoreReference | FileReference:
     """Return where the journal is: a database, or the directories of a file journal."""
-    places = ("config", "url", "directory")
-    if sum(name in options for name in places) != 1:
-        raise BadOption(
-            "say where the store is: one of the options url, config, or directory with"
-            " bindingsDirectory"
-        )
     if "directory" in options:
+        if "url" in options or "config" in options:
+            raise BadOption("option directory: the store is files, or at url or config, not both")
         if "bindingsdirectory" not in options:
             raise BadOption("option directory: say bindingsDirectory, too")
         return FileReference(options["directory"], options["bindingsdirectory"])
-    if "config" in options:
+    if "config" in options and "url" not in options:
         store = config.load(Path(options["config"])).store
         if isinstance(store, FileStoreSettings):
             return FileReference.of(store)
