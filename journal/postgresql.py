@@ -32,6 +32,8 @@ from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, RemovalRea
 from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of, unlink_sql
 from journal.unit import AppendedMessage, Row
 
+PLAN_FOR_ROWS = 5_000
+"""Rows inserted, after which statements are planned anew; a fraction of a millisecond each time."""
 COPY_FROM_ROWS = 24
 """Inserted rows from which on a batch goes by COPY."""
 COPY_FROM_BYTES = 65_536
@@ -64,6 +66,7 @@ class PostgresqlStore(BatchStore):
         self._proxy: PoolProxiedConnection | None = None
         self._session: tuple[int, datetime] | None = None
         """Process id and start of the session there was last."""
+        self._rows_since_planned = 0
         fence = (
             f"SELECT 1 FROM {names.node_manager_store}"
             f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} FOR SHARE"
@@ -100,6 +103,7 @@ class PostgresqlStore(BatchStore):
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
+        self._renew_plans(batch)
         if _fits_one_statement(batch) and not (batch.reasons and self._names.history):
             self._store_at_once(batch)
         else:
@@ -120,6 +124,17 @@ class PostgresqlStore(BatchStore):
             with contextlib.suppress(SQLAlchemyError, psycopg2.Error):
                 self._proxy.invalidate()
             self._proxy = None
+
+    def _renew_plans(self, batch: Batch) -> None:
+        """Have statements planned anew after enough inserts: on an empty table any index is good.
+
+        Until autovacuum has looked at the table nothing else would undo such a plan.
+        """
+        self._rows_since_planned += len(batch.messages) + len(batch.rows)
+        if self._rows_since_planned >= PLAN_FOR_ROWS:
+            with translate_errors("plan the journal's statements"):
+                self._cursor.execute("DISCARD PLANS")
+            self._rows_since_planned = 0
 
     def _store_at_once(self, batch: Batch) -> None:
         cursor, messages, deletes = self._cursor, batch.messages, batch.deletes
@@ -231,7 +246,8 @@ def _copy_rows(rows: Iterable[Row], token: int) -> list[bytes]:
 def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     """Return the statements a connection is prepared with.
 
-    With a generic plan at once: every one is a walk by primary key, whatever its values are.
+    With a generic plan at once: every one is a walk by an index, whatever its values are. Reading
+    the table is no choice: a plan that was made while it was small would be kept when it is large.
     """
     messages = names.messages
     with_fence = f"WITH fence AS MATERIALIZED ({fence})"
@@ -253,6 +269,8 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
         )
     return f"""
         SET plan_cache_mode = force_generic_plan;
+        SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+        SET jit = off;
         PREPARE orthia_put(bigint, bigint, bytea) AS
             {with_fence}
             {put} $1, $1, {add}, {kind}, $2, {token:d}, $3 FROM fence;

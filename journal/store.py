@@ -52,13 +52,16 @@ HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, size, reason"
 def history_of(names: TableNames, reason: str) -> str:
     """Return the SELECT of history rows from messages ``m`` that are about to be deleted.
 
-    Each has the payload, which for a message of several queues is the body's. A WHERE follows.
+    Each has the payload, which for a message of several queues is the body's; of one whose body is
+    missing what there is. A WHERE follows.
     """
+    # By CASE the body is looked up by its key, and only where there is one: a join could be planned
+    # as a hash of the whole table.
+    body = f"(SELECT b.record FROM {names.messages} AS b WHERE b.seq = m.id)"
+    record = f"COALESCE(CASE WHEN m.id <> m.seq THEN {body} END, m.record)"
     return (
-        "SELECT m.seq, m.id, m.queue_id, m.epoch, m.written_at,"
-        f" COALESCE(b.record, m.record), LENGTH(COALESCE(b.record, m.record)), {reason}"
-        f" FROM {names.messages} AS m"
-        f" LEFT JOIN {names.messages} AS b ON b.seq = m.id AND m.id <> m.seq"
+        f"SELECT m.seq, m.id, m.queue_id, m.epoch, m.written_at, {record}, LENGTH({record}),"
+        f" {reason} FROM {names.messages} AS m"
     )
 
 

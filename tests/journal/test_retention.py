@@ -1,16 +1,20 @@
 """Journal retention: what leaves a queue is in the history, and for how long."""
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 
 import pytest
-from sqlalchemy import Engine, MetaData, select
+from sqlalchemy import Engine, MetaData, select, text
 
 from config.settings import DatabaseStoreSettings, RetentionSettings
 from journal import Fenced, MessageJournal, MessageLocation, Unit
+from journal.batch import Batch
 from journal.codec import Xid
 from journal.history import ROW_BYTES, Kept, history_totals
+from journal.journal import _batch_store
+from journal.postgresql import PLAN_FOR_ROWS, PostgresqlStore
 from journal.records import RemovalReason
 from journal.retention import (
     BYTES_IN_STEP,
@@ -19,6 +23,7 @@ from journal.retention import (
     Tally,
     rows_to_prune,
 )
+from journal.store import fenced_engine
 from journal.tables import history_table
 from journal.unit import AppendedMessage, AppendedUnit, expand
 from journal.xa import XaTransactions
@@ -129,6 +134,57 @@ def test_few_messages_and_a_removal_in_one_batch_are_kept(keeping: KeepingStore)
     gone.add_deletes([MessageLocation(5)])
     keeping.store_batch(AppendedMessage(6, QUEUE, payload("new"), None), gone)
     assert keeping.kept() == {5: (QUEUE, _A.value, payload("old"))}
+
+
+def test_a_message_whose_body_is_missing_can_leave(keeping: KeepingStore) -> None:
+    """A damaged table stops no node: what there is of the message is kept."""
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    appended, (place, _) = expand(unit, 5)
+    keeping.store_batch(appended)
+    keeping.remove(5)
+    gone = AppendedUnit(None, place.seq)
+    gone.add_deletes([place])
+    keeping.store_batch(gone)
+    assert list(keeping.kept()) == [place.seq]
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_no_statement_of_the_writer_reads_the_whole_table(keeping: KeepingStore) -> None:
+    """Also not one that was planned while the table was empty, as on the day of installation."""
+    with keeping.database.engine.begin() as connection:
+        connection.execute(text("ANALYZE messages"))
+    engine = fenced_engine(keeping.database, keeping.settings, "journal")
+    writer = _batch_store(keeping.database, keeping.settings, engine, 1)
+    assert isinstance(writer, PostgresqlStore)
+    writer.connect()
+    plans(writer)
+    batch = Batch()
+    for seq in range(1, PLAN_FOR_ROWS + 1):
+        batch.add(AppendedMessage(seq, QUEUE, b"x", None))
+    writer.store(batch)
+    found = plans(writer)
+    writer.close()
+    engine.dispose()
+    for plan in found:
+        assert "messages_pkey" in plan
+        assert not re.search("Seq Scan|Hash|messages_queue_seq", plan), plan
+
+
+def plans(writer: PostgresqlStore) -> list[str]:
+    """Return how each statement is done, in the session that prepared it."""
+    seqs, records = "ARRAY[1, 2]::bigint[]", "ARRAY[]::bytea[]"
+    found = []
+    for statement in (
+        f"orthia_delete({seqs})",
+        f"orthia_put_and_delete({seqs}, {seqs}, {records}, {seqs})",
+        f"orthia_keep({seqs}, 'expired')",
+        f"orthia_delete_unfenced({seqs})",
+        f"orthia_delete_bodies({seqs}, {seqs})",
+    ):
+        writer._cursor.execute(f"EXPLAIN EXECUTE {statement}")
+        found.append("\n".join(line for (line,) in writer._cursor.fetchall()))
+    return found
 
 
 def test_a_fenced_node_keeps_and_prunes_nothing(keeping: KeepingStore) -> None:
