@@ -15,10 +15,12 @@ from config.settings import DatabaseStoreSettings
 from database import Database
 from pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
+from tests.journal.large_support import DATA, put, upload
+from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.process.clients import Producer
 from tests.process.nodes import EXPIRATION_MS, cluster
-from tests.support.servers import PASSWORD, ServerProcess, url_with_password
+from tests.support.servers import PASSWORD, ServerProcess, SqliteServer, url_with_password
 
 __all__ = ["run"]
 
@@ -169,3 +171,20 @@ def test_a_replay_is_a_dry_run_unless_told_to_send(
     assert found["selected"][0]["destination"] == "/queue/other"
     refused = run("pipeline", "replay", "--url", story.url, "--send")
     assert (refused.exit_code, "--name" in refused.stderr) == (64, True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_replay_refuses_large_messages(run: Run, tmp_path: Path) -> None:
+    """Their bodies are not in the journal: nothing is sent rather than something else."""
+    server = SqliteServer(tmp_path)
+    store = SqlJournalStore(server.settings("large.sqlite"))
+    journal = store.open()
+    put(store, journal, upload(store, journal))
+    store.close()
+    url = server.url("large.sqlite")
+    shown = answer(run("pipeline", "replay", "--url", url, "--to", "/queue/x", "--json", "-q"))
+    assert (shown["selected"][0]["large"], shown["selected"][0]["body_bytes"]) == (1, len(DATA))
+    arguments = ("--url", url, "--to", "/queue/x", "--send", "--name", "again", "-q")
+    refused = run("pipeline", "replay", *arguments)
+    assert refused.exit_code == 64
+    assert "--where 'NOT large'" in refused.stderr
