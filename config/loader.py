@@ -32,7 +32,8 @@ INSTANCE_PROPERTY: Final = "artemis.instance"
 
 DEFAULT_JOURNAL_DIRECTORY: Final = "data/journal"
 DEFAULT_BINDINGS_DIRECTORY: Final = "data/bindings"
-DEFAULT_LARGE_MESSAGES_DIRECTORY: Final = "data/large-messages"
+LARGE_MESSAGES_DIRECTORY: Final = "large-messages"
+"""Beside the journal's: whatever directory a pair shares, it shares this one too."""
 _FILE_STORE: Final = frozenset(one.name for one in fields(FileStoreSettings)) - {"locker"}
 _DEFAULT_CODEC: Final = "org.apache.activemq.artemis.utils.DefaultSensitiveStringCodec"
 
@@ -162,9 +163,10 @@ def _file_store(
     for name, default in (
         ("journal_directory", DEFAULT_JOURNAL_DIRECTORY),
         ("bindings_directory", DEFAULT_BINDINGS_DIRECTORY),
-        ("large_messages_directory", DEFAULT_LARGE_MESSAGES_DIRECTORY),
     ):
         given[name] = instance / given.get(name, default)
+    beside = given["journal_directory"].parent / LARGE_MESSAGES_DIRECTORY
+    given["large_messages_directory"] = instance / given.get("large_messages_directory", beside)
     return FileStoreSettings(locker=locker, **given)
 
 

@@ -15,8 +15,8 @@ from config.jdbc import IGNORED, TRANSLATED
 from config.loader import (
     DEFAULT_BINDINGS_DIRECTORY,
     DEFAULT_JOURNAL_DIRECTORY,
-    DEFAULT_LARGE_MESSAGES_DIRECTORY,
     INSTANCE_PROPERTY,
+    LARGE_MESSAGES_DIRECTORY,
 )
 from config.names import MAXIMUM_TABLE_NAME_LENGTH
 from config.pool import CONNECTION, KEPT
@@ -58,7 +58,7 @@ _SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
     "core/acceptors/acceptor/name": "its HOST:PORT",
     "core/journal-directory": f"`{DEFAULT_JOURNAL_DIRECTORY}`",
     "core/bindings-directory": f"`{DEFAULT_BINDINGS_DIRECTORY}`",
-    "core/large-messages-directory": f"`{DEFAULT_LARGE_MESSAGES_DIRECTORY}`",
+    "core/large-messages-directory": f"`{LARGE_MESSAGES_DIRECTORY}` beside `journal-directory`",
     "core/password-codec": "Artemis' default codec",
     "core/store/database-store/jdbc-connection-url": "required",
 }

@@ -310,9 +310,9 @@ class LargeMessages:
                 jobs = self._take()
                 if jobs is None:
                     return
-                if jobs:
-                    self._do(jobs)
-                else:
+                self._do(jobs)
+                # A step after each write, too: bodies are removed as fast as they come.
+                if self._seconds_until_background() == 0:
                     self._do_in_background()
         except Fenced as error:
             self._failed(error)
@@ -324,10 +324,7 @@ class LargeMessages:
             self._store.close()
 
     def _take(self) -> list[_Job] | None:
-        """Wait for jobs; return none when there is something to do in the background, None to end.
-
-        What is done in the background is done a step at a time, whenever no upload waits.
-        """
+        """Wait for jobs, or for something to do in the background; return None to end."""
         taken: list[_Job] = []
         size = 0
         wait = self._seconds_until_background()

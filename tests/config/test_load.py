@@ -230,6 +230,14 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
     assert len(not_durable) == 3
 
 
+def test_large_messages_are_beside_the_journal(tmp_path: Path) -> None:
+    """A pair that shares its journal shares them too, without being told to."""
+    core = "<journal-directory>/srv/shared/journal</journal-directory>"
+    store = config.load(_file(tmp_path / "broker.xml", core)).store
+    assert isinstance(store, FileStoreSettings)
+    assert store.large_messages_directory == Path("/srv/shared/large-messages")
+
+
 def test_an_unset_file_store_has_artemis_defaults(tmp_path: Path) -> None:
     """What the file does not say is as in Artemis."""
     store = config.load(_file(tmp_path / "broker.xml", "<store><file-store/></store>")).store

@@ -1,6 +1,6 @@
 """The bodies of large messages, in every store: there while anything needs them, then gone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,13 @@ from journal import Fenced, JournalLimits, Unit, encode_message
 from journal.codec import LargeBody, Xid
 from journal.errors import LargeBodyError
 from journal.file.tools import compact
-from journal.large import PIECE_BYTES, UPLOAD_WINDOW_BYTES
+from journal.large import (
+    PIECE_BYTES,
+    UPLOAD_WINDOW_BYTES,
+    BodyStore,
+    LargeMessages,
+    Piece,
+)
 from journal.xa import XaTransactions
 from tests.conftest import EVERY_DBMS, Servers
 from tests.journal.large_support import (
@@ -34,6 +40,7 @@ from tests.journal.support import (
     QUEUE,
     FileJournalStore,
     JournalStore,
+    Loop,
     SqlJournalStore,
     record,
 )
@@ -280,3 +287,52 @@ def test_compacted_files_still_name_the_bodies(tmp_path: Path) -> None:
     assert stored(store) == {bodies[0].id, bodies[1].id}
     assert read(store, successor, bodies[1]) == DATA
     store.close()
+
+
+class BusyStore(BodyStore):
+    """A store to which another piece comes with each that is written, until a body is removed."""
+
+    def __init__(self) -> None:
+        self.write_more: Callable[[], None] = lambda: None
+        self.removed: list[int] = []
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """See ``BodyStore``."""
+        if pieces and not self.removed:
+            self.write_more()
+
+    def finish(self, body_id: int) -> None:
+        """See ``BodyStore``."""
+
+    def read(self, body_id: int, position: int) -> bytes:
+        """See ``BodyStore``."""
+        raise LargeBodyError(f"piece {position} of body {body_id} is not kept")
+
+    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
+        """See ``BodyStore``."""
+        return [after_id + limit], None
+
+    def remove(self, body_id: int) -> bool:
+        """See ``BodyStore``."""
+        self.removed.append(body_id)
+        return True
+
+    def close(self) -> None:
+        """See ``BodyStore``."""
+
+
+def test_bodies_are_removed_while_others_keep_coming() -> None:
+    """Uploads that never end do not let what is done with pile up."""
+    store = BusyStore()
+    loop = Loop()
+    bodies = LargeMessages(
+        store, next_id=lambda: 7, post=loop.post, still_valid=lambda: True, failed=lambda _: None
+    )
+    uploading = bodies.upload(lambda: None, lambda _: None)
+    piece = Piece(uploading.body_id, 0, b"piece")
+    store.write_more = lambda: bodies.submit(uploading, piece)
+    bodies.submit(uploading, piece)
+    bodies.start()
+    wait_until(lambda: store.removed, what="a body is removed")
+    bodies.close()
+    bodies.join(30)

@@ -56,7 +56,7 @@ def running(
             files = ending.enter_context(file_cluster(directory))
             live: NodeProcess = files.node(Role.LIVE, "live", policy=HANDS_OVER)
             other: NodeProcess = files.node(Role.BACKUP, "backup", policy=HANDS_OVER)
-            stored = files.directory / "data" / "large-messages"
+            stored = files.store / "large-messages"
             live.start().wait_serving()
             yield Pair(
                 live,
@@ -220,4 +220,4 @@ def test_without_persistence_a_message_is_held_in_memory(tmp_path: Path) -> None
         with LargeClient(node.port) as client:
             client.begin(QUEUE, 20 * MIB)
             assert "max-body-bytes" in client.error()
-        assert not (nodes.directory / "data").exists()
+        assert not nodes.store.exists()
