@@ -22,26 +22,37 @@ class Cut(Enum):
 class CuttingProxy:
     """Forwards to a server on loopback until told to cut."""
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, *, writer_says: bytes) -> None:
+        """Forward to ``server_port``; the writer's connections are those that say so."""
         self._server_port = server_port
+        self._writer_says = writer_says
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._pattern: bytes | None = None
         self._cut = Cut.BEFORE_REQUEST
+        self._of_writer = True
         self._on_cut: Callable[[], None] = lambda: None
         self.cuts = 0
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
-    def cut_once(self, cut: Cut, pattern: bytes, on_cut: Callable[[], None] = lambda: None) -> None:
-        """Cut the connection on which ``pattern`` is sent next, once.
+    def cut_once(
+        self,
+        cut: Cut,
+        pattern: bytes,
+        on_cut: Callable[[], None] = lambda: None,
+        *,
+        of_writer: bool = True,
+    ) -> None:
+        """Cut the connection on which ``pattern`` is sent next, once, if it is the writer's.
 
-        ``on_cut`` is called when the server has lost the connection and the client does not yet
-        know.
+        ``of_writer`` false cuts any connection. ``on_cut`` is called when the server has lost the
+        connection and the client does not yet know.
         """
         self._cut = cut
         self._on_cut = on_cut
+        self._of_writer = of_writer
         self._pattern = pattern
 
     def close(self) -> None:
@@ -72,12 +83,15 @@ class CuttingProxy:
             self._start(partial(self._forward, client, server))
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        is_writer = False
         try:
             while True:
                 readable, _, _ = select.select([client, server], [], [])
                 for end in readable:
                     data = end.recv(_CHUNK_BYTES)
-                    if not data or (end is client and self._is_cut(data, server)):
+                    is_writer = is_writer or (end is client and self._writer_says in data)
+                    may_cut = end is client and (is_writer or not self._of_writer)
+                    if not data or (may_cut and self._is_cut(data, server)):
                         return
                     (server if end is client else client).sendall(data)
         except (OSError, ValueError):
