@@ -14,6 +14,10 @@ import greenlet
 
 from nodemanager.threads import Condition, Event, Repeated, Thread
 
+SHORTEST_WAIT_SECONDS = 1e-6
+"""Of a wait that has to end by its time-out: less than that may be lost in the sum, and time stand
+still for who waits again and again."""
+
 
 class Life:
     """A process of the operating system: its threads end with it, and may be stopped for a time."""
@@ -70,7 +74,8 @@ class Engine:
         """Let the others run until this thread is woken with a value, or for ``timeout``."""
         task = self.this_task()
         if timeout is not None:
-            self.after(timeout, self._resume, task, task.wakings, default)
+            seconds = max(timeout, SHORTEST_WAIT_SECONDS)
+            self.after(seconds, self._resume, task, task.wakings, default)
         return self._hub.switch()
 
     def this_task(self) -> Task:
