@@ -106,18 +106,8 @@ class ClientSubscription:
         )
 
     def _message(self, reference: MessageReference) -> bytes:
-        record = reference.record
-        ack = b"\nack:%d-%d" % (self.number, reference.seq) if self._with_ack else b""
-        return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b\0" % (
-            self._head,
-            reference.seq,
-            ack,
-            b"true" if reference.redelivered else b"false",
-            record.timestamp_ms,
-            block_for(self._version, record.headers),
-            len(record.body),
-            record.body,
-        )
+        body = reference.record.body
+        return b"%b%b\0" % (self._head_of(reference, len(body)), body)
 
     def _subscription(self) -> Subscription:
         if self.core is None:
