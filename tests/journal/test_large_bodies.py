@@ -1,6 +1,6 @@
 """The bodies of large messages, in every store: there while anything needs them, then gone."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from journal.large import (
     Piece,
 )
 from journal.xa import XaTransactions
-from tests.conftest import EVERY_DBMS, Servers
+from tests.conftest import EVERY_DBMS
 from tests.journal.large_support import (
     DATA,
     begin,
@@ -44,35 +44,16 @@ from tests.journal.support import (
     SqlJournalStore,
     record,
 )
-from tests.support.servers import SqliteServer, StoreServer
 from tests.support.waiting import wait_until
 
 XID = Xid(1, b"global", b"branch")
 
-
 FILE_AND_SQLITE = ["file", "sqlite"]
+EVERY_STORE = pytest.mark.parametrize("store", ["file", *EVERY_DBMS], indirect=True)
+"""All but the in-memory twin, which has no large bodies."""
 
 
-@pytest.fixture(params=["file", *EVERY_DBMS])
-def store(
-    request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path
-) -> Iterator[JournalStore]:
-    """Give an empty store of every kind that keeps large bodies."""
-    if request.param == "file":
-        files = FileJournalStore(tmp_path)
-        yield files
-        files.close()
-        return
-    server: StoreServer = (
-        SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
-    )
-    name = server.create_database()
-    opened = SqlJournalStore(server.settings(name))
-    yield opened
-    opened.close()
-    server.drop_database(name)
-
-
+@EVERY_STORE
 def test_a_body_comes_back_also_after_a_takeover(store: JournalStore) -> None:
     """Whatever its size, it is read as it was stored, by this node and by the next."""
     sizes = (1, PIECE_BYTES, len(DATA))
@@ -89,6 +70,7 @@ def test_a_body_comes_back_also_after_a_takeover(store: JournalStore) -> None:
         assert read(store, successor, body) == DATA[:size]
 
 
+@EVERY_STORE
 def test_a_body_goes_with_the_last_queue_that_has_it(store: JournalStore) -> None:
     """Two queues share it; it is there until both are done with it."""
     journal = store.open()
@@ -138,6 +120,7 @@ def test_what_was_uploaded_for_nothing_is_removed(store: JournalStore) -> None:
     assert outcomes == []
 
 
+@EVERY_STORE
 def test_what_a_node_that_died_left_over_is_removed(store: JournalStore) -> None:
     """The next node removes what no message needs, and keeps what one does."""
     journal = store.open()
