@@ -36,7 +36,6 @@ def deliverable(messages: DataFrame) -> DataFrame:
 def by_queue(rows: DataFrame, now: Column) -> DataFrame:
     """Return each queue's backlog, sizes, the time messages have waited, and dead letters."""
     waited = (F.unix_micros(now) - F.unix_micros("written_at")).cast("double") / 1_000_000
-    span = F.unix_micros(F.max("written_at")) - F.unix_micros(F.min("written_at"))
     return (
         rows.withColumn("waited", waited)
         .groupBy("queue")
@@ -45,7 +44,7 @@ def by_queue(rows: DataFrame, now: Column) -> DataFrame:
             F.sum("bytes").alias("bytes"),
             F.expr("percentile(bytes, 0.5)").alias("median_bytes"),
             F.max("bytes").alias("largest_bytes"),
-            F.try_divide(F.count("*") * 1_000_000, span).alias("per_second"),
+            _per_second("written_at"),
             F.expr("percentile(waited, 0.5)").alias("median_waited_seconds"),
             F.expr("percentile(waited, 0.95)").alias("p95_waited_seconds"),
             F.max("waited").alias("longest_waited_seconds"),
@@ -84,14 +83,13 @@ def dead_letters(rows: DataFrame) -> DataFrame:
 def left(history: DataFrame) -> DataFrame:
     """Return for each queue and reason what left it, how fast, and how long it had been there."""
     stayed = F.unix_micros("removed_at") - F.unix_micros("written_at")
-    span = F.unix_micros(F.max("removed_at")) - F.unix_micros(F.min("removed_at"))
     return (
         history.withColumn("seconds", stayed.cast("double") / 1_000_000)
         .groupBy(F.coalesce("queue", F.lit("(not bound)")).alias("queue"), "reason")
         .agg(
             F.count("*").alias("messages"),
             F.sum("size").alias("bytes"),
-            F.try_divide(F.count("*") * 1_000_000, span).alias("per_second"),
+            _per_second("removed_at"),
             F.expr("percentile(seconds, 0.5)").alias("median_seconds_in_queue"),
             F.expr("percentile(seconds, 0.95)").alias("p95_seconds_in_queue"),
             F.max("seconds").alias("longest_seconds_in_queue"),
@@ -100,3 +98,9 @@ def left(history: DataFrame) -> DataFrame:
         )
         .orderBy("queue", "reason")
     )
+
+
+def _per_second(moment: str) -> Column:
+    """Return the rate of a group's rows from the first ``moment`` to the last; NULL for one."""
+    span = F.unix_micros(F.max(moment)) - F.unix_micros(F.min(moment))
+    return F.try_divide(F.count("*") * 1_000_000, span).alias("per_second")
