@@ -119,6 +119,25 @@ class Measured:
         self.cpu_us[work].append((cpu_seconds(node) - used) / messages * 1e6)
 
 
+def send_and_consume(measured: Measured, node: NodeProcess, suffix: str, seconds: float) -> None:
+    """Put ``node`` under each kind of load once, in queues whose names end in ``suffix``."""
+    for producers, outstanding in ((1, 1), (8, 1), (8, 200)):
+        send = partial(
+            produce,
+            node.port,
+            f"{producers}x{outstanding}-{suffix}",
+            producers=producers,
+            outstanding=outstanding,
+            seconds=seconds,
+        )
+        measured.count(f"{producers}x{outstanding}", node, send)
+    for ack in ("auto", "client"):
+        queue = f"consume-{ack}-{suffix}"
+        fill(node.port, queue, CONSUMED)
+        take = partial(consume, node.port, queue, CONSUMED, ack=ack)
+        measured.count(f"consume {ack}", node, take)
+
+
 def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -> Measured:
     """Have broker and floors take turns."""
     measured = Measured()
@@ -141,22 +160,7 @@ def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -
             if pgbench is not None:
                 rates["floor: pgbench 8"].append(pgbench.rate(8, seconds))
             rates["floor: bulk"].append(floor.many_outstanding(seconds))
-            for producers, outstanding in ((1, 1), (8, 1), (8, 200)):
-                queue = f"{producers}x{outstanding}-{number}"
-                send = partial(
-                    produce,
-                    live.port,
-                    queue,
-                    producers=producers,
-                    outstanding=outstanding,
-                    seconds=seconds,
-                )
-                measured.count(f"{producers}x{outstanding}", live, send)
-            for ack in ("auto", "client"):
-                queue = f"consume-{ack}-{number}"
-                fill(live.port, queue, CONSUMED)
-                take = partial(consume, live.port, queue, CONSUMED, ack=ack)
-                measured.count(f"consume {ack}", live, take)
+            send_and_consume(measured, live, str(number), seconds)
         memory.append(f"{resident_mib(live):.0f} MiB after the run")
         memory.append(f"{resident_mib(live, 'VmHWM'):.0f} MiB peak")
     floor.close()

@@ -1,0 +1,90 @@
+"""What a message costs the node's processor here and in another checkout, side by side.
+
+    git worktree add /tmp/before 1a2b3c4
+    python -m benchmarks.versions --against /tmp/before [--dbms postgresql] [--rounds 7]
+
+Two live nodes on one server, each with a database of its own, take turns under the same load; both
+run in this environment's interpreter with its packages. The medians are of microseconds of
+processor time of the node's process, a message, and the ratio is of each round's pair: what a busy
+machine changes least. Above 1 this checkout is slower.
+"""
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.floors import EVERY_DBMS, started
+from benchmarks.throughput import Measured, default_node, send_and_consume
+from config.settings import Role
+from tests.process.nodes import NodeProcess, cluster
+from tests.support.servers import StoreServer, url_with_password
+
+HERE, THERE = "here", "against"
+
+
+def live_node(server: StoreServer, directory: Path, checkout: Path | None) -> NodeProcess:
+    """Make a live node on a database of its own, of ``checkout`` if not of this one."""
+    url = url_with_password(server.settings(server.create_database()))
+    with cluster(url, directory) as nodes:
+        node = default_node(nodes, Role.LIVE, THERE if checkout else HERE)
+    if checkout is not None:
+        node.environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(checkout)}
+    return node
+
+
+def compare(
+    server: StoreServer, directory: Path, against: Path, *, seconds: float, rounds: int
+) -> dict[str, Measured]:
+    """Have the two nodes take turns."""
+    nodes = {
+        HERE: live_node(server, directory, None),
+        THERE: live_node(server, directory, against),
+    }
+    measured = {which: Measured() for which in nodes}
+    try:
+        for node in nodes.values():
+            node.start().wait_serving()
+        for number in range(rounds):
+            order = list(nodes.items())
+            for which, node in order if number % 2 else reversed(order):
+                send_and_consume(measured[which], node, str(number), seconds)
+    finally:
+        for node in nodes.values():
+            node.end()
+    return measured
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", type=Path, required=True, help="the other checkout")
+    parser.add_argument("--dbms", nargs="+", choices=EVERY_DBMS, default=["postgresql"])
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    print(
+        f"{'':12}{'work':16}{'us here':>10}{'against':>10}{'ratio':>8}   (consumed: {CONSUMED:,})"
+    )
+    for dbms in arguments.dbms:
+        with started(dbms) as server, tempfile.TemporaryDirectory() as directory:
+            Path(directory).chmod(0o755)
+            measured = compare(
+                server,
+                Path(directory),
+                arguments.against.resolve(),
+                seconds=arguments.seconds,
+                rounds=arguments.rounds,
+            )
+        for work, here in measured[HERE].cpu_us.items():
+            there = measured[THERE].cpu_us[work]
+            ratio = statistics.median(one / other for one, other in zip(here, there, strict=True))
+            print(
+                f"{dbms:12}{work:16}{statistics.median(here):10.1f}{statistics.median(there):10.1f}"
+                f"{ratio:8.3f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
