@@ -63,9 +63,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    print(
-        f"{'':12}{'work':16}{'us here':>10}{'against':>10}{'ratio':>8}   (consumed: {CONSUMED:,})"
-    )
+    print(f"{'':12}{'work':16}{'us here':>10}{'against':>10}{'ratio':>8}")
     for dbms in arguments.dbms:
         with started(dbms) as server, tempfile.TemporaryDirectory() as directory:
             Path(directory).chmod(0o755)
