@@ -2,7 +2,8 @@
 
 Every line has the time, the level, a code where the fact has one, the node's name, its role and
 the message. Code, node and role come from the record (``extra={"code": ..., "role": ...}``) or
-from what ``configure`` and ``set_role`` were told.
+from what ``configure`` and ``set_role`` were told. Whoever logs waits for nobody:
+``broker.log_queue``.
 """
 
 import json
@@ -11,6 +12,8 @@ import sys
 from datetime import datetime
 from enum import Enum
 from typing import Final, TextIO
+
+from broker.log_queue import QueuedHandler
 
 _NOISE: Final = {
     # Each says at INFO what Orthia says itself, with a code; APScheduler's warning, that a job is
@@ -94,17 +97,21 @@ def configure(
     level: int = logging.INFO,
     stream: TextIO | None = None,
 ) -> None:
-    """Send every log record of this process to ``stream`` (default: standard error).
+    """Send every log record of this process, and every warning of Python's, to ``stream``.
 
-    Replaces what an earlier call set up.
+    By default that is standard error. A thread writes: ``logging.shutdown`` waits for it, for a
+    second at most. Replaces what an earlier call set up.
     """
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler = QueuedHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     handler.addFilter(_Identity(node, role))
     root = logging.getLogger()
     for old in [known for known in root.handlers if _identity(known) is not None]:
         root.removeHandler(old)
+        if isinstance(old, QueuedHandler):
+            old.stop()
     root.addHandler(handler)
+    logging.captureWarnings(capture=True)
     root.setLevel(level)
     for name, least in _NOISE.items():
         logging.getLogger(name).setLevel(max(least, level))

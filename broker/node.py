@@ -395,7 +395,9 @@ class BrokerNode:
         """End the node with any of its threads: none of them is one that it can do without."""
         name = what.thread.name if what.thread is not None else "a thread"
         self._give_up(f"{name} died: {what.exc_type.__name__}: {what.exc_value}")
-        threading.__excepthook__(what)
+        # Not by the hook of Python, which waits for whoever reads standard error.
+        error = what.exc_value or what.exc_type()
+        LOGGER.critical("%s died", name, exc_info=(what.exc_type, error, what.exc_traceback))
 
     def _thread_not_begun(self, what: "sys.UnraisableHookArgs") -> None:
         """End the node if a thread dies before its first line, for want of memory.
@@ -403,7 +405,13 @@ class BrokerNode:
         Whoever started that thread waits for it for ever: this is all that is ever heard of it.
         """
         if "in thread started by" not in (what.err_msg or ""):
-            sys.__unraisablehook__(what)
+            error = what.exc_value or what.exc_type()
+            LOGGER.error(
+                "%s: %r",
+                what.err_msg or "an exception nobody can be told of in",
+                what.object,
+                exc_info=(what.exc_type, error, what.exc_traceback),
+            )
             return
         try:
             self._give_up(f"a thread could not begin: {what.exc_type.__name__}")

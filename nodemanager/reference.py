@@ -25,9 +25,9 @@ It is not a log of clients or messages.
 - **The table FAILOVER_LOG**, with the events of every node: what you read when a node's disk is
   gone.
 
-Neither the file nor the table is on the critical path. Each has a thread of its own and a queue of
-{MAX_WAITING:,} events; a full disk or a database that is away costs entries there, never service,
-and the console says so. What a node logs while the database is away reaches the table when it is
+None of the three is on the critical path. Each has a thread of its own and a bounded queue, of
+{MAX_WAITING:,} events or, for the console, 4 MiB of lines. A full disk, a database that is away or
+a standard error that nobody reads costs entries there, never service, and the console says so. What a node logs while the database is away reaches the table when it is
 back; a node that stops before that leaves it in its file and on its console only.
 
 ```

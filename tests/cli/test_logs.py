@@ -1,13 +1,29 @@
 """The lines a node logs."""
 
+import errno
+import fcntl
 import io
 import json
 import logging
+import os
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from broker.log_queue import QueuedHandler
 from broker.logs import LogFormat, configure, set_role
+from config.clock import monotonic_seconds
+from tests.support.waiting import wait_until
+
+
+class _Stream(io.StringIO):
+    """A stream that has all that was logged when it is looked at."""
+
+    def getvalue(self) -> str:
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        return super().getvalue()
 
 
 @pytest.fixture
@@ -15,9 +31,13 @@ def stream() -> Iterator[io.StringIO]:
     """Give a stream that is written to only while the test lasts."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield io.StringIO()
+    yield _Stream()
+    for handler in root.handlers:
+        if isinstance(handler, QueuedHandler):
+            handler.stop()
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.captureWarnings(capture=False)
 
 
 def test_a_line_has_time_level_code_node_role_and_message(stream: io.StringIO) -> None:
@@ -96,3 +116,109 @@ def test_configuring_again_does_not_log_twice(stream: io.StringIO) -> None:
     configure(LogFormat.TEXT, stream=stream)
     logging.getLogger("x").info("once")
     assert stream.getvalue().count("once") == 1
+
+
+class _Pipe:
+    """A pipe that is full, and a handler that writes into it."""
+
+    def __init__(self, max_waiting_bytes: int) -> None:
+        self.reader, writer = os.pipe()
+        flags = fcntl.fcntl(writer, fcntl.F_GETFL)
+        fcntl.fcntl(writer, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+        self.filling = 0
+        while True:
+            try:
+                self.filling += os.write(writer, b"." * 4_096)
+            except BlockingIOError:
+                break
+        fcntl.fcntl(writer, fcntl.F_SETFL, flags)
+        self.stream = os.fdopen(writer, "w")
+        self.handler = QueuedHandler(self.stream, max_waiting_bytes)
+        self.read = b""
+        self._thread = threading.Thread(target=self._read_on, daemon=True)
+
+    def read_on(self) -> None:
+        """Read what is in it and whatever follows."""
+        self._thread.start()
+
+    def _read_on(self) -> None:
+        while data := os.read(self.reader, 65_536):
+            self.read += data
+
+    @property
+    def lines(self) -> list[str]:
+        """What was logged, as far as it was read."""
+        return self.read[self.filling :].decode().splitlines()
+
+    def end(self) -> None:
+        """Close it."""
+        if not self._thread.is_alive():
+            self.read_on()
+        self.handler.stop()
+        self.stream.close()
+        self._thread.join()
+        os.close(self.reader)
+
+
+def _log(pipe: _Pipe, text: str) -> None:
+    pipe.handler.handle(logging.LogRecord("x", logging.INFO, __file__, 1, text, None, None))
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[_Pipe]:
+    """Give a pipe that takes nothing, with room for ten lines of ten characters before it."""
+    made = _Pipe(10 * 111)
+    yield made
+    made.end()
+
+
+def test_nobody_waits_for_a_log_that_nobody_reads(full_pipe: _Pipe) -> None:
+    """Lines wait up to a bound; what is lost above it is counted where it is missing."""
+    for number in range(1_000):
+        _log(full_pipe, f"before {number:03d}")
+    full_pipe.read_on()
+    full_pipe.handler.flush(60)
+    _log(full_pipe, "after")
+    full_pipe.handler.flush(60)
+    wait_until(lambda: full_pipe.lines[-1:] == ["after"])
+    *before, report, after = full_pipe.lines
+    assert before == [f"before {number:03d}" for number in range(10)]
+    assert report.startswith("990 lines of this log were lost here: for ")
+    assert after == "after"
+
+
+def test_a_flush_is_bounded(full_pipe: _Pipe) -> None:
+    """A process whose log nobody reads ends all the same."""
+    _log(full_pipe, "last words")
+    began = monotonic_seconds()
+    full_pipe.handler.flush(0.2)
+    assert monotonic_seconds() - began < 30
+    assert full_pipe.lines == []
+
+
+def test_a_log_that_cannot_be_written_is_tried_again() -> None:
+    """A full disk costs no line until too many wait."""
+    failures = [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    class _FullDisk(io.StringIO):
+        def write(self, text: str) -> int:
+            if failures:
+                raise failures.pop()
+            return super().write(text)
+
+    disk = _FullDisk()
+    handler = QueuedHandler(disk)
+    record = logging.LogRecord("x", logging.INFO, __file__, 1, "kept", None, None)
+    handler.handle(record)
+    handler.flush(60)
+    handler.stop()
+    assert (disk.getvalue(), failures) == ("kept\n", [])
+
+
+def test_a_line_that_cannot_be_shown_says_so() -> None:
+    """A mistake in a call of the log is a line, and no exception for whoever made it."""
+    stream = io.StringIO()
+    handler = QueuedHandler(stream)
+    handler.handle(logging.LogRecord("x", logging.INFO, __file__, 1, "%d", ("text",), None))
+    handler.stop()
+    assert stream.getvalue().startswith("a line of x cannot be shown: '%d': TypeError(")
