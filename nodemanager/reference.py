@@ -27,8 +27,9 @@ It is not a log of clients or messages.
 
 None of the three is on the critical path. Each has a thread of its own and a bounded queue, of
 {MAX_WAITING:,} events or, for the console, 4 MiB of lines. A full disk, a database that is away or
-a standard error that nobody reads costs entries there, never service, and the console says so. What a node logs while the database is away reaches the table when it is
-back; a node that stops before that leaves it in its file and on its console only.
+a standard error that nobody reads costs entries there, never service, and the console says so.
+What a node logs while the database is away reaches the table when it is back; a node that stops
+before that leaves it in its file and on its console only.
 
 ```
 orthia failover-log --config etc/broker.xml             # all nodes, from the table
