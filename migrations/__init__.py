@@ -2,10 +2,15 @@
 
 Revisions are alembic's, in ``migrations/versions``; the table names come from the configuration
 and the revision in force is noted in ``<node-manager-store-table-name>_VERSION``.
+
+Every revision creates what is absent and leaves the rest alone. So a node that was killed in the
+middle of one is no harm, and a repair is all of them once more.
 """
 
 import io
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -16,14 +21,29 @@ from sqlalchemy import Connection
 
 from config.settings import DatabaseStoreSettings
 from database import SQLITE_BEGIN, Database, PermanentStoreError, named_lock, translate_errors
+from migrations.damage import StoreDamaged, find_damage
 from migrations.names import TableNames
+from migrations.rows import raise_tokens
 
-__all__ = ["SchemaTooNew", "TableNames", "check", "current", "ddl", "head", "upgrade"]
+__all__ = [
+    "SchemaTooNew",
+    "StoreDamaged",
+    "TableNames",
+    "check",
+    "current",
+    "damage",
+    "ddl",
+    "head",
+    "repair",
+    "upgrade",
+]
 
 _LOCK_NAME = "orthia-migrations"
 _LOCK_TIMEOUT_SECONDS = 120
 _STATEMENT_TIMEOUT_MS = 60_000
 """At least; a revision may have to build an index over a large table."""
+_REPAIR_TIMEOUT_MS = 3_600_000
+"""Of a statement; a repair may have to read the whole journal for its newest token."""
 
 _alembic = threading.Lock()
 """alembic keeps what it works on in module globals: one migration of this process at a time."""
@@ -36,14 +56,53 @@ class SchemaTooNew(PermanentStoreError):  # noqa: N818 - named for what is the c
 def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
     """Bring the schema to this version's revision, waiting while another node does so.
 
-    Raises SchemaTooNew, StoreUnavailable when the lock was not free in time, or another
-    StoreError.
+    Raises SchemaTooNew, StoreDamaged when the schema is of this revision but not whole,
+    StoreUnavailable when the lock was not free in time, or another StoreError.
     """
-    if check(database, s) == head():
-        return
+    if check(database, s) != head():
+        with _alone(database, s, _STATEMENT_TIMEOUT_MS) as connection:
+            _migrate(connection, s)
+    lost = damage(database, s)
+    if lost:
+        raise StoreDamaged(s.jdbc_connection_url.display, lost)
+
+
+def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
+    """Bring the schema to this version's revision and put back what is missing; return what was.
+
+    Waits as ``upgrade`` does. No token becomes smaller: locks and fence go on above every token
+    that the journal and the failover log know. Raises SchemaTooNew, StoreError.
+    """
     names = TableNames.from_settings(s)
+    with _alone(database, s, _REPAIR_TIMEOUT_MS) as connection:
+        revision = _revision(connection, names)
+        lost = [] if revision is None else find_damage(connection, names)
+        if lost:
+            with _alembic:
+                command.stamp(_config(s, connection=connection), "base")
+        _migrate(connection, s)
+        if find_damage(connection, names):
+            raise_tokens(connection, names)
+    return lost
+
+
+def damage(database: Database, s: DatabaseStoreSettings) -> list[str]:
+    """Return what a migrated store lacks, a sentence for each; raises StoreError.
+
+    Empty for a store that is whole, and for a database that has no schema yet.
+    """
+    names = TableNames.from_settings(s)
+    with translate_errors("look for missing tables"), database.engine.connect() as connection:
+        return [] if _revision(connection, names) is None else find_damage(connection, names)
+
+
+@contextmanager
+def _alone(
+    database: Database, s: DatabaseStoreSettings, statement_timeout_ms: int
+) -> Iterator[Connection]:
+    """Give a transaction under the lock of migrations."""
     engine = database.dedicated_engine(
-        "migration", query_timeout_ms=max(s.jdbc_network_timeout, _STATEMENT_TIMEOUT_MS)
+        "migration", query_timeout_ms=max(s.jdbc_network_timeout, statement_timeout_ms)
     )
     try:
         with (
@@ -52,13 +111,16 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
             named_lock(connection, _LOCK_NAME, _LOCK_TIMEOUT_SECONDS),
             connection.begin(),
         ):
-            _refuse_newer(_revision(connection, names), names)
-            config = _config(names)
-            config.attributes["connection"] = connection
-            with _alembic:
-                command.upgrade(config, "head")
+            yield connection
     finally:
         engine.dispose()
+
+
+def _migrate(connection: Connection, s: DatabaseStoreSettings) -> None:
+    names = TableNames.from_settings(s)
+    _refuse_newer(_revision(connection, names), names)
+    with _alembic:
+        command.upgrade(_config(s, connection=connection), "head")
 
 
 def current(database: Database, s: DatabaseStoreSettings) -> str | None:
@@ -87,14 +149,21 @@ def ddl(s: DatabaseStoreSettings) -> str:
     """Return the SQL that sets up an empty database, rows included; connects nowhere."""
     output = io.StringIO()
     with _alembic:
-        command.upgrade(_config(TableNames.from_settings(s), output), "head", sql=True)
+        command.upgrade(_config(s, output=output), "head", sql=True)
     return output.getvalue()
 
 
-def _config(names: TableNames, output: io.StringIO | None = None) -> Config:
+def _config(
+    s: DatabaseStoreSettings,
+    *,
+    connection: Connection | None = None,
+    output: io.StringIO | None = None,
+) -> Config:
     config = Config(output_buffer=output) if output is not None else Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    config.attributes["names"] = names
+    config.attributes["names"] = TableNames.from_settings(s)
+    config.attributes["lock_expiration_ms"] = s.jdbc_lock_expiration
+    config.attributes["connection"] = connection
     return config
 
 

@@ -1,6 +1,7 @@
 """What can go wrong between a node and its locks."""
 
 from config.errors import OrthiaError
+from database import PermanentStoreError
 
 
 class NodeManagerError(OrthiaError):
@@ -21,3 +22,7 @@ class Interrupted(NodeManagerError):  # noqa: N818 - named for what is the case
 
 class NotHeld(NodeManagerError):  # noqa: N818 - named for what is the case
     """What was asked for needs a lock that this node does not hold."""
+
+
+class RowMissing(NodeManagerError, PermanentStoreError):  # noqa: N818 - named for what is the case
+    """A row that every migrated store has was removed; only a repair brings it back."""

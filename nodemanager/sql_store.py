@@ -26,7 +26,7 @@ from database import (
     translate_errors,
     write_transaction,
 )
-from nodemanager.errors import NodeManagerError
+from nodemanager.errors import RowMissing
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.store import Acquired, NodeManagerStore
 from nodemanager.tables import node_manager_store
@@ -34,7 +34,13 @@ from nodemanager.tables import node_manager_store
 _STATE_ROW = 0
 _NODE_ID_ROW = 3
 _FENCE_ROW = 4
-_ROWS = 5
+_ROWS = {
+    _STATE_ROW: "the shared state",
+    int(Lock.LIVE): "the live lock",
+    int(Lock.BACKUP): "the backup lock",
+    _NODE_ID_ROW: "the node id",
+    _FENCE_ROW: "the fence",
+}
 
 
 class SqlNodeManagerStore(NodeManagerStore):
@@ -121,6 +127,9 @@ class SqlNodeManagerStore(NodeManagerStore):
         what = f"renew the {lock.name.lower()} lock"
         with self._urgent(), write_transaction(self._engine, what) as connection:
             if not self._update_one(connection, extend):
+                there = select(self._table.c.id).where(self._table.c.id == int(lock))
+                if connection.execute(there).first() is None:
+                    raise self._missing(int(lock))
                 return None
             now: datetime = connection.execute(select(db_now())).scalar_one()
             return now
@@ -161,7 +170,9 @@ class SqlNodeManagerStore(NodeManagerStore):
             .values(holder_token=token, holder_id=holder_id)
         )
         with self._urgent(), write_transaction(self._engine, "advance the fence") as connection:
-            fenced = connection.execute(fence).scalar_one()
+            fenced = connection.execute(fence).scalar()
+            if fenced is None:
+                raise self._missing(_FENCE_ROW)
             if fenced > token or connection.execute(held).first() is None:
                 return False
             return self._update_one(connection, advance)
@@ -183,7 +194,9 @@ class SqlNodeManagerStore(NodeManagerStore):
         with self._urgent(), write_transaction(self._engine, "write the state") as connection:
             if connection.execute(guard.with_for_update(read=True)).first() is None:
                 return False
-            return self._update_one(connection, change)
+            if not self._update_one(connection, change):
+                raise self._missing(_STATE_ROW)
+            return True
 
     def create_node_id(self, candidate: str) -> str:
         """Create the node id by one UPDATE that only the first node's can match."""
@@ -196,7 +209,10 @@ class SqlNodeManagerStore(NodeManagerStore):
         with self._urgent(), write_transaction(self._engine, "create the node id") as connection:
             connection.execute(create)
             read = select(c.node_id).where(c.id == _NODE_ID_ROW)
-            return str(connection.execute(read).scalar_one())
+            found = connection.execute(read).first()
+            if found is None:
+                raise self._missing(_NODE_ID_ROW)
+            return str(found.node_id)
 
     def status(self) -> NodeManagerStatus:
         """Read all rows in one statement."""
@@ -205,11 +221,9 @@ class SqlNodeManagerStore(NodeManagerStore):
             self._engine.connect() as connection,
         ):
             rows = {row.id: row for row in connection.execute(self._select_all())}
-        if len(rows) < _ROWS:
-            raise NodeManagerError(
-                f"table {self._table.name} has {len(rows)} of its {_ROWS} rows: it was emptied or"
-                " not migrated; run `orthia db upgrade`, which puts missing rows back"
-            )
+        missing = [row for row in _ROWS if row not in rows]
+        if missing:
+            raise self._missing(*missing)
         return NodeManagerStatus(
             state=State(rows[_STATE_ROW].state),
             live=_lock_status(Lock.LIVE, rows[Lock.LIVE]),
@@ -219,10 +233,17 @@ class SqlNodeManagerStore(NodeManagerStore):
             database_time=rows[_STATE_ROW].now,
         )
 
+    def _missing(self, *rows: int) -> RowMissing:
+        named = " and ".join(f"row {row} ({_ROWS[row]})" for row in rows)
+        return RowMissing(
+            f"table {self._table.name} has no {named}: somebody removed it. Stop the nodes, run"
+            " `orthia db upgrade`, which puts missing rows back, and start them again"
+        )
+
     def _select_all(self) -> Select[Any]:
         c = self._table.c
         left = seconds_until(c.holder_expiration_time).label("left")
-        return select(self._table, left, db_now().label("now")).where(c.id < _ROWS)
+        return select(self._table, left, db_now().label("now")).where(c.id <= _FENCE_ROW)
 
 
 def _lock_status(lock: Lock, row: Row[Any]) -> LockStatus:

@@ -39,7 +39,8 @@ class NodeManagerStore(ABC):
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
         """Set the expiry anew, if holder and token match; return the database's time.
 
-        An expired lease that nobody took may be renewed, as in Artemis. None: it is lost.
+        An expired lease that nobody took may be renewed, as in Artemis. None: it is lost. Raises
+        RowMissing if there is no such row any more.
         """
 
     @abstractmethod

@@ -1,12 +1,12 @@
 """Opening a store for a command that looks at it and leaves."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import migrations
 from broker.exit_codes import Unavailable
 from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
-from database import Database
+from database import Database, PermanentStoreError, StoreError
 
 
 def check_stored(settings: Settings) -> None:
@@ -42,5 +42,13 @@ def opened(settings: DatabaseStoreSettings, *, needs_schema: bool = True) -> Ite
                 " `orthia db upgrade`"
             )
         yield database
+    except PermanentStoreError as error:
+        # A table or a row that is missing has many ways to show; one says what is the case.
+        lost: list[str] = []
+        with suppress(StoreError):
+            lost = migrations.damage(database, settings)
+        if lost:
+            raise migrations.StoreDamaged(url.display, lost) from error
+        raise
     finally:
         database.dispose()

@@ -18,35 +18,55 @@ def db() -> None:
 @db.command(epilog=example("orthia db upgrade --config broker.xml"))
 @store_options
 def upgrade(store: StoreOptions) -> None:
-    """Create the tables, or bring them up to date; harmless when they are."""
+    """Create the tables, bring them up to date, put back what is missing of them.
+
+    Harmless when nothing is to be done. A table that was lost is made anew, empty; tokens go on
+    above all that were ever given out.
+    """
     settings = store.resolve()
+    url = settings.jdbc_connection_url
     with opened(settings, needs_schema=False) as database:
         before = migrations.current(database, settings)
-        migrations.upgrade(database, settings)
+        repaired = migrations.repair(database, settings)
         after = migrations.current(database, settings)
-    if before == after:
-        click.echo(f"{settings.jdbc_connection_url} is up to date at revision {after}")
+    for lost in repaired:
+        click.echo(f"repaired: {lost}")
+    if repaired:
+        click.echo(f"{url} is whole again, at revision {after}; start its nodes")
+    elif before == after:
+        click.echo(f"{url} is up to date at revision {after}")
     else:
-        click.echo(f"{settings.jdbc_connection_url}: {before or 'empty'} -> revision {after}")
+        click.echo(f"{url}: {before or 'empty'} -> revision {after}")
 
 
 @db.command(epilog=example("orthia db current --url sqlite:///instance/orthia.db"))
 @store_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def current(store: StoreOptions, *, as_json: bool) -> None:
-    """Show the schema's revision; exit code 1 when it is not this version's."""
+    """Show the schema's revision and what is missing of its tables and rows.
+
+    Exit code 1 when it is not this version's, or not whole.
+    """
     settings = store.resolve()
     path = settings.jdbc_connection_url.sqlite_path
     revision = None
+    damage: list[str] = []
     if path is None or path.exists():  # opening an SQLite file that is not there would make it
         with opened(settings, needs_schema=False) as database:
             revision = migrations.current(database, settings)
+            damage = migrations.damage(database, settings)
     head = migrations.head()
+    sound = revision == head and not damage
     if as_json:
-        print_json({"revision": revision, "known": head, "up_to_date": revision == head})
+        document = {"revision": revision, "known": head, "up_to_date": sound, "damage": damage}
+        print_json(document)
     else:
         click.echo(f"revision {revision or 'none'}, this version of Orthia knows {head}")
-    if revision != head:
+        for lost in damage:
+            click.echo(lost)
+        if damage:
+            click.echo("`orthia db upgrade` puts rows back, and makes tables anew, empty")
+    if not sound:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.mysql import LONGBLOB
 
 from database import PermanentStoreError, UtcTimestamp, db_now
 from migrations.names import TableNames
+from migrations.rows import put_back
 
 revision = "0001"
 down_revision = None
@@ -32,6 +33,7 @@ _ROWS = (
     {"id": 3, "holder_token": 0, "state": None},  # the node id
     {"id": 4, "holder_token": 0, "state": None},  # the fence
 )
+"""Of an empty database, which is what a script is printed for."""
 
 
 def upgrade() -> None:
@@ -47,7 +49,11 @@ def upgrade() -> None:
     )
     for table in tables:
         _create(table)
-    _insert_rows(store)
+    if context.is_offline_mode():
+        for row in _ROWS:
+            op.execute(sa.insert(store).values(row))
+    else:
+        put_back(op.get_bind(), names, context.config.attributes["lock_expiration_ms"])
 
 
 def _node_manager_store(metadata: sa.MetaData, names: TableNames) -> sa.Table:
@@ -123,17 +129,8 @@ def _refuse_a_stranger(table: sa.Table) -> None:
     """Refuse a table of this name that another program made, Artemis for example."""
     there = {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)}
     wanted = {column.name for column in table.columns}
-    if there != wanted:
+    if not wanted <= there:  # a later revision may have added some
         raise PermanentStoreError(
             f"a table {table.name} exists that is not Orthia's: its columns are"
             f" {', '.join(sorted(there))}; use another database or configure another table name"
         )
-
-
-def _insert_rows(store: sa.Table) -> None:
-    there: set[int] = set()
-    if not context.is_offline_mode():
-        there = set(op.get_bind().execute(sa.select(store.c.id)).scalars())
-    for row in _ROWS:
-        if row["id"] not in there:
-            op.execute(sa.insert(store).values(row))

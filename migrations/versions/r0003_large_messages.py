@@ -31,7 +31,7 @@ def upgrade() -> None:
     )
     if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
         found = {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)}
-        if found != {column.name for column in table.columns}:
+        if not {column.name for column in table.columns} <= found:
             raise PermanentStoreError(
                 f"a table {table.name} exists that is not Orthia's: its columns are"
                 f" {', '.join(sorted(found))}; use another database or configure another table name"

@@ -2,7 +2,9 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -153,7 +155,31 @@ def test_db_upgrade_and_current(run: Run, tmp_path: Path) -> None:
     assert "empty -> revision" in run("db", "upgrade", "--url", url).stdout
     assert "up to date" in run("db", "upgrade", "--url", url).stdout
     after = json.loads(run("db", "current", "--url", url, "--json").stdout)
-    assert after == {"revision": after["known"], "known": after["known"], "up_to_date": True}
+    known = after["known"]
+    assert after == {"revision": known, "known": known, "up_to_date": True, "damage": []}
+
+
+def test_a_store_without_a_row_is_named_by_every_command_and_repaired(
+    run: Run, tmp_path: Path, sqlite_url: str
+) -> None:
+    """``status``, ``db current`` and others say the same; ``db upgrade`` does what they advise."""
+    with closing(sqlite3.connect(tmp_path / "orthia.db")) as connection:
+        connection.execute("DELETE FROM NODE_MANAGER_STORE WHERE id = 1")
+        connection.execute("DROP TABLE MESSAGES")
+        connection.commit()
+    shown = run("status", "--url", sqlite_url)
+    assert shown.exit_code == 78
+    assert len(shown.stderr.splitlines()) == 1
+    current = run("db", "current", "--url", sqlite_url)
+    assert current.exit_code == 1
+    queues = run("queue", "list", "--url", sqlite_url)
+    upgraded = run("db", "upgrade", "--url", sqlite_url)
+    assert upgraded.exit_code == 0
+    for text in (shown.stderr, current.stdout, queues.stderr, upgraded.stdout):
+        assert "table MESSAGES is missing" in text
+        assert "row 1 of NODE_MANAGER_STORE (the live lock) is missing" in text
+    assert run("db", "current", "--url", sqlite_url).exit_code == 0
+    assert run("status", "--url", sqlite_url).exit_code == 0
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import MetaData, update
 
-from nodemanager.errors import NodeManagerError
+from nodemanager.errors import RowMissing
 from nodemanager.lease import Lock, State
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.store import Acquired, NodeManagerStore
@@ -230,8 +230,35 @@ def test_an_emptied_table_is_named_with_its_remedy(subject: StoreUnderTest) -> N
     table = node_manager_store(MetaData(), "NODE_MANAGER_STORE", subject.database.dialect)
     with subject.database.engine.begin() as connection:
         connection.execute(table.delete().where(table.c.id == 4))
-    with pytest.raises(NodeManagerError, match=r"has 4 of its 5 rows.*orthia db upgrade"):
+    with pytest.raises(RowMissing, match=r"has no row 4 \(the fence\).*orthia db upgrade"):
         subject.store.status()
+
+
+@pytest.mark.parametrize("subject", EVERY_DBMS, indirect=True)
+def test_a_removed_row_is_not_taken_for_another_nodes_success(subject: StoreUnderTest) -> None:
+    """Each call that needs the row says that it is gone, not that somebody else has it."""
+    assert subject.database is not None
+    store = subject.store
+    token = acquire(store, "a")
+    table = node_manager_store(MetaData(), "NODE_MANAGER_STORE", subject.database.dialect)
+
+    def remove(row: int) -> None:
+        assert subject.database is not None
+        with subject.database.engine.begin() as connection:
+            connection.execute(table.delete().where(table.c.id == row))
+
+    remove(4)
+    with pytest.raises(RowMissing, match="the fence"):
+        store.advance_fence("a", token)
+    remove(0)
+    with pytest.raises(RowMissing, match="the shared state"):
+        store.write_state_as_live(State.LIVE, "a", token)
+    remove(3)
+    with pytest.raises(RowMissing, match="the node id"):
+        store.create_node_id("x")
+    remove(1)
+    with pytest.raises(RowMissing, match="the live lock"):
+        store.renew(Lock.LIVE, "a", token, 10_000)
 
 
 def test_a_lease_is_taken_over_as_it_was_seen(subject: StoreUnderTest) -> None:
