@@ -23,6 +23,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from broker.core.broker import Broker
+from broker.critical_analyzer import CriticalAnalyzer
 from broker.descriptors import raise_limit
 from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
@@ -33,7 +34,7 @@ from broker.server import StompServer
 from broker.stores import RETRY_SECONDS, NodeStore, node_store
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
-from config.settings import Role, Settings
+from config.settings import CriticalAnalyzerPolicy, Role, Settings
 from database import StoreUnavailable, TransientStoreError
 from journal.api import BatchReport, MessageJournal
 from journal.errors import Fenced, JournalIOError, LeaseExpired
@@ -45,6 +46,7 @@ from nodemanager.events import (
     FailbackRequested,
     FencedWriteRefused,
     LiveActive,
+    LoopUnanswered,
     NodeStopped,
     RestartsAsBackup,
     StartFailed,
@@ -67,6 +69,8 @@ _IO_ERRORS = (
 _LOOP_CALL_SECONDS = 30.0
 _IO_ERROR_GRACE_SECONDS = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
+_HALT_LOG_SECONDS = 1.0
+"""How long a node that is halted waits for its failover log."""
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
 would be a large part of a commit."""
@@ -178,9 +182,24 @@ class BrokerNode:
             await health.start()
         thread = threading.Thread(target=self._activate, name="orthia-activation", daemon=True)
         thread.start()
+        analyzer = self._analyzer(loop) if self._settings.critical_analyzer else None
+        if analyzer is not None:
+            analyzer.start()
         await self._finished.wait()
+        if analyzer is not None:
+            analyzer.stop()
         if health is not None:
             await health.close()
+
+    def _analyzer(self, loop: asyncio.AbstractEventLoop) -> CriticalAnalyzer:
+        return CriticalAnalyzer(
+            loop,
+            timeout_ms=self._settings.critical_analyzer_timeout,
+            check_period_ms=self._settings.critical_analyzer_check_period,
+            # Before and after it serves, the activation thread has its own bound for what it asks.
+            is_serving=lambda: self._phase is Phase.LIVE,
+            wedged=self._loop_is_wedged,
+        )
 
     # --- what probes ask
 
@@ -384,6 +403,21 @@ class BrokerNode:
             self._manager.log.emit(FencedWriteRefused(token, str(error)))
         self._fail(f"journal: {error}")
 
+    def _loop_is_wedged(self, seconds: float) -> None:
+        """Do what the policy says when the loop has not answered in time; the analyzer's thread."""
+        policy = self._settings.critical_analyzer_policy
+        timeout_ms = self._settings.critical_analyzer_timeout
+        manager = self._manager
+        if manager is not None:
+            manager.log.emit(LoopUnanswered(seconds * 1000, timeout_ms, policy.value))
+        if policy is CriticalAnalyzerPolicy.SHUTDOWN:
+            self._fail(f"the event loop has not answered for {seconds:.1f} s")
+        elif policy is CriticalAnalyzerPolicy.HALT:
+            if manager is not None:
+                manager.log.close(_HALT_LOG_SECONDS)
+            logging.shutdown()
+            os._exit(ExitCode.IO_ERROR)
+
     def _stand_by(self) -> None:
         """Start what an IO-error shutdown needs: where memory is short, no thread can be had."""
         for name, target in (("orthia-io-error", self._fail_when_told), ("orthia-end", self._exit)):
@@ -544,8 +578,14 @@ class BrokerNode:
         return self._loop
 
     def _on_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run ``work`` on the loop and return its result; a loop that hangs is an IO error."""
         future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        return future.result(_LOOP_CALL_SECONDS)
+        try:
+            return future.result(_LOOP_CALL_SECONDS)
+        except TimeoutError:
+            reason = f"the event loop has not done what it was asked for {_LOOP_CALL_SECONDS:g} s"
+            self._give_up(reason)
+            raise Interrupted(reason) from None
 
 
 def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

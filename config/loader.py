@@ -115,6 +115,10 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",
+        "critical_analyzer",
+        "critical_analyzer_timeout",
+        "critical_analyzer_check_period",
+        "critical_analyzer_policy",
     ):
         if name in core:
             given[name] = core[name]

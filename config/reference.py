@@ -277,6 +277,8 @@ Properties of a JDBC URL are `user`, `password` and"""
 - Users stand in the file (`users` of `urn:orthia`). Security enabled without users lets nobody in,
   and a warning says so.
 - `ha-policy` is `shared-store`; `replication` and `colocated` are errors.
+- `critical-analyzer-policy` is SHUTDOWN and `critical-analyzer-timeout` 20 s, where Artemis only
+  logs, after 120 s: the time of the default lease, since what hangs for that long serves nobody.
 - An acceptor with `sslEnabled=true` is an error rather than a port without TLS.
 - `jdbc-network-timeout` must be set: 0 and -1, which mean no limit to JDBC, are errors.
 - Files of the journal are named as Artemis names them, and hold a format of Orthia's own: neither

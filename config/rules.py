@@ -240,6 +240,14 @@ def _io_errors(settings: Settings) -> Iterator[Violation]:
         )
 
 
+def _critical_analyzer(settings: Settings) -> Iterator[Violation]:
+    for name, least in (("timeout", 1), ("check-period", 0)):
+        element = f"critical-analyzer-{name}"
+        value: int = getattr(settings, element.replace("-", "_"))
+        if value < least:
+            yield Violation(f"core/{element}", f"is {value} ms; expected {least} or more")
+
+
 def _persistence(settings: Settings) -> Iterator[Violation]:
     if not settings.persistence_enabled and settings.ha_policy.role is Role.BACKUP:
         yield Violation(
@@ -383,6 +391,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _locker,
     _retention,
     _io_errors,
+    _critical_analyzer,
     _persistence,
     _acceptors,
     _users,

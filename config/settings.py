@@ -185,6 +185,14 @@ class IoErrorPolicy(Enum):
     """Classic's LeaseLockerIOExceptionHandler."""
 
 
+class CriticalAnalyzerPolicy(Enum):
+    """What becomes of a node whose event loop does not answer."""
+
+    LOG = "LOG"
+    SHUTDOWN = "SHUTDOWN"
+    HALT = "HALT"
+
+
 class Role(Enum):
     """What a node starts as; Artemis' ``primary``/``master`` and ``backup``/``slave``."""
 
@@ -351,6 +359,14 @@ class Settings:
     """Orthia's own: where this node's failover log file is written; None writes no file."""
     io_error_policy: IoErrorPolicy = IoErrorPolicy.SHUTDOWN
     resume_check_sleep_period: int = 5_000
+    critical_analyzer: bool = True
+    critical_analyzer_timeout: int = 20_000
+    """The default of ``jdbc-lock-expiration``: a loop that hangs costs what a lost host may.
+    Artemis has 120 s."""
+    critical_analyzer_check_period: int = 2_000
+    """The default of ``jdbc-lock-renew-period``; 0 is half of the time-out, Artemis' default."""
+    critical_analyzer_policy: CriticalAnalyzerPolicy = CriticalAnalyzerPolicy.SHUTDOWN
+    """Artemis' default is LOG."""
     persistence_enabled: bool = True
     """False keeps everything in memory: ``store`` is not touched."""
     warnings: tuple[str, ...] = ()

@@ -9,7 +9,13 @@ from typing import Final
 
 from config.errors import ConfigurationError
 from config.secrets import Secret, unmask
-from config.settings import IoErrorPolicy, JournalType, RetentionUnit, RoutingType
+from config.settings import (
+    CriticalAnalyzerPolicy,
+    IoErrorPolicy,
+    JournalType,
+    RetentionUnit,
+    RoutingType,
+)
 from config.urls import DatabaseUrl
 
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -44,6 +50,7 @@ class ValueReader:
             "number": int,
             "nanoseconds": int,
             "io-error-policy": IoErrorPolicy,
+            "critical-analyzer-policy": CriticalAnalyzerPolicy,
             "retention-unit": RetentionUnit,
             "journal-type": JournalType,
             "bytes": read_bytes,

@@ -506,6 +506,25 @@ class ConnectorsResume(Event):
     outage_ms: float
 
 
+@dataclass(frozen=True)
+class LoopUnanswered(Event):
+    """The critical analyzer: the event loop of a node that serves does not answer."""
+
+    code: ClassVar[str] = "ORT100025"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = (
+        "the event loop has not answered for {unanswered_ms} ms, and no client is served;"
+        " critical-analyzer-timeout is {timeout_ms} ms, critical-analyzer-policy {policy}"
+    )
+    advice: ClassVar[str] = (
+        "The line before it in the node's log says where the loop is: report that. With SHUTDOWN"
+        " and HALT the node ends and the backup takes over; with LOG end it yourself."
+    )
+    unanswered_ms: float
+    timeout_ms: int
+    policy: str
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():
