@@ -14,8 +14,9 @@ from broker.cli.settings_options import (
     DATABASE_FILE,
     StoreOptions,
     apply_policy,
+    load_settings,
     policy_options,
-    settings_options,
+    properties_option,
     store_options,
 )
 from broker.client import BrokerAddress
@@ -94,12 +95,33 @@ def _node_options(command: _Command) -> _Command:
     return result
 
 
-@click.command(epilog=example("orthia run --config /srv/orthia/etc/broker.xml -D db.host=db1"))
-@settings_options
+@click.command(epilog=example("orthia run /srv/orthia/etc/broker.xml -D db.host=db1"))
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The broker.xml of the node; the same as FILE.",
+)
+@properties_option
 @_log_options
-def run(settings: Settings, log_format: str, *, verbose: bool) -> None:
-    """Run the node that a broker.xml describes; its ha-policy says whether live or backup."""
-    _run(settings, LogFormat(log_format), verbose=verbose)
+def run(
+    file: Path | None,
+    config_file: Path | None,
+    properties: tuple[tuple[str, str], ...],
+    log_format: str,
+    *,
+    verbose: bool,
+) -> None:
+    """Run the node that a broker.xml describes; its ha-policy says whether live or backup.
+
+    The password of its database may come from the environment, as ORTHIA_JDBC_PASSWORD: that wins
+    over the file's.
+    """
+    chosen = file or config_file
+    if chosen is None or (file and config_file):
+        raise click.UsageError("Say which broker.xml, once: orthia run FILE, or --config FILE.")
+    _run(load_settings(chosen, dict(properties)), LogFormat(log_format), verbose=verbose)
 
 
 @click.command(

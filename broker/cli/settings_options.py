@@ -17,7 +17,14 @@ import config
 from config.errors import ConfigurationError
 from config.lockers import lock_database
 from config.secrets import Secret, codec_key, unmask
-from config.settings import DatabaseStoreSettings, FileStoreSettings, HaPolicy, Role, Settings
+from config.settings import (
+    DatabaseStoreSettings,
+    FileStoreSettings,
+    HaPolicy,
+    InDatabaseLockerSettings,
+    Role,
+    Settings,
+)
 from config.urls import DatabaseUrl
 
 DATABASE_FILE: Final = "orthia.db"
@@ -60,8 +67,9 @@ class StoreOptions:
         if url is None:
             raise click.UsageError("Say where the database is: --config FILE or --url URL.")
         given = dict(self.overrides)
-        if isinstance(given.get("jdbc_password"), str):
-            given["jdbc_password"] = self._secret(str(given["jdbc_password"]))
+        password = self._password()
+        if password is not None:
+            given["jdbc_password"] = password
         if base is None or self.url is not None:
             # Another database than the file's: its user and password are not for this one.
             start = DatabaseStoreSettings(url) if base is None else _elsewhere(base, url)
@@ -74,13 +82,14 @@ class StoreOptions:
             return self.apply(settings.store)
         if self.url is not None:
             return self.apply(None)
-        if self.overrides:
+        others = self.overrides.keys() - {"jdbc_password"}
+        if others:
             raise click.UsageError(
                 f"{self.config_file} has no database-store, and --"
-                f"{min(self.overrides).replace('_', '-')} is an option of one; give --url too, or"
+                f"{min(others).replace('_', '-')} is an option of one; give --url too, or"
                 " change the journal-* elements of the file."
             )
-        return settings.store
+        return with_password(settings, self._password()).store
 
     def resolve(self, *, instead: str = "", of_locks: bool = False) -> DatabaseStoreSettings:
         """Return the database of ``--config`` and ``--url``.
@@ -101,8 +110,39 @@ class StoreOptions:
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}{instead and '; '}{instead}") from None
 
-    def _secret(self, text: str) -> Secret:
-        return unmask(text, codec_key(self.system_properties, os.environ))
+    def _password(self) -> Secret | None:
+        given = self.overrides.get("jdbc_password")
+        return None if given is None else _secret(str(given), self.system_properties)
+
+
+def _secret(text: str, properties: Mapping[str, str]) -> Secret:
+    return unmask(text, codec_key(properties, os.environ))
+
+
+def load_settings(config_file: Path, properties: Mapping[str, str]) -> Settings:
+    """Return the settings of ``config_file``, with the environment's password for its database.
+
+    Raises ConfigurationError.
+    """
+    settings = config.load(config_file, system_properties=properties)
+    given = os.environ.get(PASSWORD_VARIABLE)
+    return with_password(settings, _secret(given, properties) if given else None)
+
+
+def with_password(settings: Settings, password: Secret | None) -> Settings:
+    """Return ``settings`` with ``password`` for the database of the store, or of its locks.
+
+    Where there is no database nothing changes: one environment serves all nodes of a host.
+    """
+    store = settings.store
+    if password is None:
+        return settings
+    if isinstance(store, DatabaseStoreSettings):
+        return replace(settings, store=replace(store, jdbc_password=password))
+    locker = store.locker
+    if isinstance(locker, InDatabaseLockerSettings):
+        locker = replace(locker, jdbc_password=password)
+    return replace(settings, store=replace(store, locker=locker))
 
 
 def split_password(url: DatabaseUrl) -> tuple[str, str | None]:
@@ -193,7 +233,7 @@ def settings_options(command: _Command) -> _Command:
     def with_settings(
         *args: Any, config_file: Path, properties: tuple[tuple[str, str], ...], **kwargs: Any
     ) -> Any:
-        settings = config.load(config_file, system_properties=dict(properties))
+        settings = load_settings(config_file, dict(properties))
         return command(*args, settings=settings, **kwargs)
 
     decorated: Any = properties_option(with_settings)

@@ -10,7 +10,14 @@ from click.testing import CliRunner
 from broker.cli.nodes import backup, live, node_settings
 from broker.cli.settings_options import StoreOptions, policy_options, store_options
 from config.errors import ConfigurationError
-from config.settings import DatabaseStoreSettings, HaPolicy, Role, Settings
+from config.secrets import mask
+from config.settings import (
+    DatabaseStoreSettings,
+    HaPolicy,
+    InDatabaseLockerSettings,
+    Role,
+    Settings,
+)
 from config.urls import DatabaseUrl
 from tests.cli.conftest import Run
 
@@ -29,6 +36,8 @@ CONFIGURATION = """
   <security-enabled>false</security-enabled>
 </core></configuration>
 """
+
+ROOT = '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
 
 
 def parse(*arguments: str, environment: dict[str, str] | None = None) -> StoreOptions:
@@ -111,6 +120,69 @@ def test_the_password_comes_from_the_environment_and_stays_hidden() -> None:
     assert store.jdbc_password is not None
     assert store.jdbc_password.reveal() == "hunter2"
     assert "hunter2" not in repr(store)
+
+
+@pytest.mark.parametrize(
+    ("store", "environment"),
+    [
+        ("<database-store><jdbc-connection-url>postgresql://h/d</jdbc-connection-url>"
+         "<jdbc-password>of-the-file</jdbc-password></database-store>", "hunter2"),
+        ("<database-store><jdbc-connection-url>postgresql://h/d</jdbc-connection-url>"
+         "</database-store>", mask("hunter2")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [["run"], ["run", "--config"], ["live", "--config"]])
+def test_a_node_takes_its_password_from_the_environment(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    store: str,
+    environment: str,
+) -> None:
+    """``run`` too, not only the commands that an operator tries first; it wins over the file."""
+    file = tmp_path / "broker.xml"
+    file.write_text(f"{ROOT}<store>{store}</store></core></configuration>")
+    ran: list[Settings] = []
+    monkeypatch.setattr("broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings))
+    result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": environment})
+    assert result.exit_code == 0, result.output
+    password = ran[0].database_store.jdbc_password
+    assert password is not None
+    assert password.reveal() == "hunter2"
+
+
+@pytest.mark.parametrize("command", [["run"], ["live", "--config"], ["backup", "--config"]])
+def test_a_file_journals_password_is_that_of_its_locks(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """A database that has only the locks gets it; without one it is nobody's, and harmless."""
+    ran: list[Settings] = []
+    monkeypatch.setattr("broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings))
+    locker = (
+        '<store><file-store><locker xmlns="urn:orthia"><lease-database-locker lockKeepAlivePeriod="2000"'
+        ' jdbcConnectionUrl="postgresql://h/d"/></locker></file-store></store>'
+    )
+    for text in ("", locker):
+        file = tmp_path / "broker.xml"
+        file.write_text(
+            f"{ROOT}{text}<journal-directory>{tmp_path}</journal-directory></core></configuration>"
+        )
+        result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": "hunter2"})
+        assert result.exit_code == 0, result.output
+    without, with_locks = (one.store.locker for one in ran)
+    assert without is None
+    assert isinstance(with_locks, InDatabaseLockerSettings)
+    assert with_locks.jdbc_password is not None
+    assert with_locks.jdbc_password.reveal() == "hunter2"
+
+
+def test_run_wants_one_file(run: Run, tmp_path: Path) -> None:
+    """As an argument, as ``check`` takes it, or as an option."""
+    for arguments in ([], ["a.xml", "--config", "b.xml"]):
+        result = run("run", *arguments)
+        assert result.exit_code == 64
+        assert "orthia run FILE" in result.stderr
 
 
 def test_a_relative_sqlite_path_starts_from_here(
