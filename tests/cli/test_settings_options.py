@@ -160,8 +160,9 @@ def test_a_file_journals_password_is_that_of_its_locks(
     ran: list[Settings] = []
     monkeypatch.setattr("broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings))
     locker = (
-        '<store><file-store><locker xmlns="urn:orthia"><lease-database-locker lockKeepAlivePeriod="2000"'
-        ' jdbcConnectionUrl="postgresql://h/d"/></locker></file-store></store>'
+        '<store><file-store><locker xmlns="urn:orthia">'
+        '<lease-database-locker lockKeepAlivePeriod="2000" jdbcConnectionUrl="postgresql://h/d"/>'
+        "</locker></file-store></store>"
     )
     for text in ("", locker):
         file = tmp_path / "broker.xml"
