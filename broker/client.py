@@ -40,7 +40,7 @@ class ConnectionLost(ClientError):  # noqa: N818 - named for what is the case
 
 
 class EndedByBroker(ConnectionLost):
-    """The broker sent an ERROR frame that answers nothing we sent: it stops, or fails."""
+    """The broker sent an ERROR frame that answers nothing we sent: it bears no more of us."""
 
 
 @dataclass(frozen=True)

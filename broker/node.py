@@ -342,7 +342,7 @@ class BrokerNode:
     def _stop(self, manager: NodeManager, journal: MessageJournal) -> None:
         """Stop in good order; the policy says whether the backup is to take over."""
         self._become(Phase.STOPPING)
-        self._close_service(journal, "the broker is being stopped; connect to the other node")
+        self._close_service(journal)
         if self._settings.ha_policy.failover_on_shutdown:
             manager.crash_live_server()
         else:
@@ -351,17 +351,17 @@ class BrokerNode:
     def _hand_back(self, manager: NodeManager, journal: MessageJournal) -> None:
         """Give the live lock to the returning live node, and be a backup again."""
         self._become(Phase.STOPPING)
-        self._close_service(journal, "the live node is back; connect to it")
+        self._close_service(journal)
         manager.crash_live_server()
         if not self._settings.ha_policy.restart_backup:
             raise Interrupted("handed back, and restart-backup is false")
 
-    def _close_service(self, journal: MessageJournal, reason: str) -> None:
+    def _close_service(self, journal: MessageJournal) -> None:
         """Close the acceptors, store what waits, send the last receipts, close the sockets."""
         self._on_loop(self._stop_accepting())
         if not journal.close(drain=True):
             LOGGER.warning("not everything was stored in time; its senders got no receipt")
-        self._on_loop(self._stop_service(reason))
+        self._on_loop(self._stop_service())
         self._journal = None
 
     # --- on the loop
@@ -387,11 +387,11 @@ class BrokerNode:
         if self._broker is not None:
             self._broker.stop()
 
-    async def _stop_service(self, reason: str | None) -> None:
+    async def _stop_service(self) -> None:
         if self._broker is not None:
             self._broker.stop()
         if self._server is not None:
-            await self._server.stop(reason)
+            await self._server.stop()
         self._broker = None
         self._server = None
 
@@ -508,7 +508,7 @@ class BrokerNode:
         if self._broker is not None:
             self._broker.stop()
         if self._server is not None:
-            self._cutting = asyncio.ensure_future(self._server.stop(None))
+            self._cutting = asyncio.ensure_future(self._server.stop(cut_off=True))
 
     def _leave(self, exit_code: int, reason: str, *, failed: bool = False) -> None:
         self._exit_code, self._exit_reason = exit_code, reason
@@ -525,7 +525,7 @@ class BrokerNode:
         if manager is not None:
             if self._failure is None:
                 if self._journal is not None:
-                    self._close_service(self._journal, "the broker failed to start")
+                    self._close_service(self._journal)
                 manager.crash_live_server()
                 manager.stop_backup()
             if self._failure is None or self._next_life() is None:

@@ -132,6 +132,9 @@ class Connection(asyncio.Protocol):
                     raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        if not self._server.accepts:
+            self.abort()
+            return
         refusal = self._server.admit(self)
         if refusal is not None:
             self.turn_away(refusal)
@@ -223,6 +226,11 @@ class Connection(asyncio.Protocol):
     def shut_down(self, reason: str) -> None:
         """Tell the client why and close."""
         self._session.shut_down(reason)
+        self._count()
+
+    def go_away(self) -> None:
+        """Send what was written and close, without a word."""
+        self._session.go_away()
         self._count()
 
     def end_for_memory(self, reason: str) -> None:
@@ -379,6 +387,11 @@ class StompServer:
         return len(self._connections)
 
     @property
+    def accepts(self) -> bool:
+        """Whether clients may connect; what the system accepted just before a stop may not."""
+        return self._accepting
+
+    @property
     def takes_requests(self) -> bool:
         """Whether clients are to be read from."""
         return not self._deaf and not self.journal.is_full
@@ -403,7 +416,7 @@ class StompServer:
                     backlog=512,
                 )
             except OSError as error:
-                await self.stop(None)
+                await self.stop(cut_off=True)
                 raise AcceptorError(
                     f"acceptor {acceptor.name!r} cannot listen on {acceptor.host}:{acceptor.port}:"
                     f" {error.strerror or error}"
@@ -427,20 +440,21 @@ class StompServer:
         self._servers.clear()
         self._room()
 
-    async def stop(self, reason: str | None) -> None:
-        """Accept nothing more and close every connection; without a reason, cut them off.
+    async def stop(self, *, cut_off: bool = False) -> None:
+        """Accept nothing more and close every connection, or cut it off.
 
-        With one, clients have a moment to read it: unread bytes of theirs would take it away.
+        A client whose connection is closed has a moment to read the last receipts: unread bytes of
+        its own would take them away. No ERROR tells it to go: to clients that is their own fault.
         """
         self.stop_reading()
         if self._ticker is not None:
             self._ticker.cancel()
         for connection in list(self._connections):
-            if reason is None:
+            if cut_off:
                 connection.abort()
             else:
-                connection.shut_down(reason)
-        if reason is not None and self._connections:
+                connection.go_away()
+        if not cut_off and self._connections:
             self._gone.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), _STOP_LINGER_SECONDS)
@@ -450,8 +464,6 @@ class StompServer:
 
     def admit(self, connection: Connection) -> str | None:
         """Note a new connection, or return why it is refused."""
-        if not self._accepting:
-            return "this node is stopping; connect to the other node"
         acceptor = connection.acceptor
         allowed = acceptor.settings.connections_allowed
         if 0 <= allowed <= acceptor.connections:

@@ -23,6 +23,8 @@ class Version(Enum):
     V1_2 = "1.2"
 
 
+ERROR_CONTENT_TYPE = "text/plain;charset=utf-8"
+"""Of an ERROR's body. There are clients that cannot read a text without a charset, and end."""
 _UNESCAPES = {b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\", b"\\r": b"\r"}
 _ESCAPE_SEQUENCE = re.compile(rb"\\.?", re.DOTALL)
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"}
@@ -121,5 +123,5 @@ def error_frame(
         headers.append(("receipt-id", receipt_id))
     if names_versions:
         headers.append(("version", ",".join(one.value for one in Version)))
-    headers += [("content-type", "text/plain"), ("content-length", str(len(body)))]
+    headers += [("content-type", ERROR_CONTENT_TYPE), ("content-length", str(len(body)))]
     return server_frame("ERROR", headers, body, version)

@@ -15,8 +15,11 @@ A large SEND's body goes to the store as it comes, and what follows it waits: me
 order. Inside the body of a large MESSAGE nothing else is written: receipts wait for its end, and an
 ERROR is left out.
 
-After an ERROR the connection is closed, as the specification demands. A CONNECT without ``host`` is
-accepted in 1.1 and 1.2 too: ordinary clients leave it out, and there is one virtual host.
+After an ERROR the connection is closed, as the specification demands. A node that stops, or is live
+no more, closes without one: to clients an ERROR says that they did wrong, and some end on it.
+
+A CONNECT without ``host`` is accepted in 1.1 and 1.2 too: ordinary clients leave it out, and there
+is one virtual host.
 """
 
 import logging
@@ -33,6 +36,7 @@ from broker.api import (
     BrokerCore,
     BrokerError,
     MessageReference,
+    NotLive,
     OutgoingMessage,
     Principal,
     TransactionWork,
@@ -45,6 +49,7 @@ from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscr
 from config.errors import OrthiaError
 from config.settings import StompLimits
 from journal.codec import LargeBody
+from journal.errors import JournalClosed
 from journal.large import Upload
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -235,7 +240,7 @@ class StompSession:
                     return
                 frame = None
         except (ProtocolError, BrokerError) as error:
-            self._refuse(str(error), frame)
+            self._refuse_for(error, frame)
 
     def tick(self, now: float, *, is_read: bool = True) -> None:
         """Send a heart-beat if one is due; end a client that is silent, or never connects.
@@ -268,6 +273,12 @@ class StompSession:
     def shut_down(self, reason: str) -> None:
         """End the session from the broker's side, saying why."""
         self._refuse(reason, None)
+
+    def go_away(self) -> None:
+        """End the session as a node that was killed does, but with all that was written sent."""
+        if self._state is not _State.CLOSED:
+            self._end(failed=False)
+            self._close()
 
     def _is_ending(self) -> bool:
         return self._state in (_State.CLOSED, _State.DISCONNECTING)
@@ -308,7 +319,7 @@ class StompSession:
             if self._state is not _State.LOGGING_IN:
                 return
             if isinstance(outcome, BrokerError):
-                self._refuse(str(outcome), frame)
+                self._refuse_for(outcome, frame)
                 return
             self._connected(outcome, sends_ms, expects_ms)
             if not at_once:
@@ -401,6 +412,9 @@ class StompSession:
         incoming, self._incoming = self._incoming, None
         if incoming is None:
             raise RuntimeError("a body was stored that is of no message")
+        if isinstance(outcome, JournalClosed):
+            self.go_away()
+            return
         if isinstance(outcome, OrthiaError):
             self._refuse(f"the message could not be stored: {outcome}", incoming.frame)
             return
@@ -409,7 +423,7 @@ class StompSession:
             self._send_large(incoming, incoming.message._replace(large=outcome))
         except (ProtocolError, BrokerError) as error:
             self._unpin([outcome])
-            self._refuse(str(error), incoming.frame)
+            self._refuse_for(error, incoming.frame)
             return
         self._go_on()
         self._waited()
@@ -670,6 +684,12 @@ class StompSession:
             self._write_receipt(self._disconnect_receipt)
         self._state = _State.CLOSED
         self._close()
+
+    def _refuse_for(self, error: OrthiaError, frame: Frame | None) -> None:
+        if isinstance(error, NotLive):
+            self.go_away()
+        else:
+            self._refuse(str(error), frame)
 
     def _refuse(self, reason: str, frame: Frame | None) -> None:
         if self._state is _State.CLOSED:

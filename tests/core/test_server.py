@@ -88,13 +88,13 @@ class ServerUnderTest:
         """How many clients are connected."""
         return self.call(lambda: self.server.connections)
 
-    def stop(self, reason: str | None) -> None:
+    def stop(self, *, cut_off: bool = False) -> None:
         """Stop the server, not the loop."""
-        self._run(self.server.stop(reason))
+        self._run(self.server.stop(cut_off=cut_off))
 
     def close(self) -> None:
         """Stop everything."""
-        self.stop(None)
+        self.stop(cut_off=True)
 
         async def settle() -> None:
             await asyncio.sleep(0.05)
@@ -183,7 +183,7 @@ def test_a_client_that_does_not_close_its_end_is_cut_off(monkeypatch: pytest.Mon
 
 
 def test_what_was_read_before_a_stop_is_answered() -> None:
-    """Receipts of what the store had when the node began to stop come before the reason."""
+    """Receipts of what the store had when the node began to stop come, then the end: no ERROR."""
     with serving(auto_commit=False) as server, connected(server) as client:
         for number in range(3):
             client.sendall(b"SEND\ndestination:/queue/a\nreceipt:%d\n\nx\0" % number)
@@ -192,19 +192,19 @@ def test_what_was_read_before_a_stop_is_answered() -> None:
         server.call(server.broker.stop)
         client.sendall(b"SEND\ndestination:/queue/a\nreceipt:late\n\nx\0")
         server.call(server.journal.commit)
-        server.stop("the node is stopping")
+        server.stop()
         data = read_to_the_end(client)
         receipts = [data.index(b"receipt-id:%d" % number) for number in range(3)]
         assert sorted(receipts) == receipts
-        assert receipts[-1] < data.index(b"the node is stopping")
         assert b"receipt-id:late" not in data
+        assert b"ERROR" not in data
 
 
 def test_a_node_that_stops_waits_for_nobody_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that neither reads nor closes holds the hand-over up for a moment only."""
     monkeypatch.setattr("broker.server._LINGER_SECONDS", 3_600)
     with serving() as server, connected(server):
-        server.stop("the node is stopping")
+        server.stop()
         wait_until(lambda: server.connections == 0, what="the connection is cut off")
 
 
@@ -294,11 +294,11 @@ def test_a_client_that_does_not_read_holds_a_bounded_part_of_a_queue() -> None:
         wait_until(lambda: server.depth("a") == 0, what="everything is delivered")
 
 
-def test_stopping_says_why_and_lets_nobody_in() -> None:
-    """Connected clients read the reason; the port is closed."""
+def test_a_node_that_stops_goes_without_a_word_and_lets_nobody_in() -> None:
+    """Clients that take an ERROR for their own fault see a broker that went; the port is closed."""
     with serving() as server, connected(server) as client:
-        server.stop("the broker is being stopped; connect to the other node")
-        assert b"connect to the other node" in read_to_the_end(client)
+        server.stop()
+        assert read_to_the_end(client) == b""
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
@@ -306,7 +306,7 @@ def test_stopping_says_why_and_lets_nobody_in() -> None:
 def test_an_io_error_cuts_everybody_off_without_a_word() -> None:
     """No frame leaves a node that may not be live any more."""
     with serving() as server, connected(server) as client:
-        server.stop(None)
+        server.stop(cut_off=True)
         with suppress(ConnectionResetError):  # which is as silent as a clean end
             assert read_to_the_end(client) == b""
 
@@ -337,6 +337,7 @@ class Collector(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has 
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.receipts: list[str] = []
+        self.errors: list[str] = []
         self.disconnected = threading.Event()
 
     def on_message(self, frame: Frame) -> None:
@@ -346,6 +347,10 @@ class Collector(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has 
     def on_receipt(self, frame: Frame) -> None:
         """Note a receipt."""
         self.receipts.append(frame.headers["receipt-id"])
+
+    def on_error(self, frame: Frame) -> None:
+        """Note an ERROR."""
+        self.errors.append(str(frame.body))
 
     def on_disconnected(self) -> None:
         """Note the end."""
@@ -383,8 +388,9 @@ def test_stomp_py_goes_to_the_other_node() -> None:
         connection = stomp.Connection12(hosts, reconnect_sleep_initial=0.05)
         connection.set_listener("test", listener)
         connection.connect(wait=True)
-        first.stop("the broker is being stopped; connect to the other node")
+        first.stop()
         assert listener.disconnected.wait(30)
+        assert listener.errors == [], "the library is told of an error where there is none"
         connection.connect(wait=True)
         connection.send("/queue/a", "again", receipt="r")
         wait_until(lambda: "r" in listener.receipts, what="the second node answers")

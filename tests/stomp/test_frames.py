@@ -137,7 +137,7 @@ def test_an_error_frame_is_whole_whatever_the_message(
     frame = parse_one(error_frame(message, receipt, version), version)
     assert frame.body.decode() == message + "\n"
     assert len(frame.get(b"message") or "") <= 200
-    assert frame.get(b"content-type") == "text/plain"
+    assert frame.get(b"content-type") == "text/plain;charset=utf-8"
     sayable = None if receipt is None else expressible(receipt, version)
     assert frame.get(b"receipt-id") == sayable
     assert frame.get(b"version") is None

@@ -379,7 +379,9 @@ def test_stomp_1_0_unsubscribes_by_destination() -> None:
     assert client.commands() == ["RECEIPT"]
 
 
-@pytest.mark.parametrize("how", ["connection_lost", "refused", "disconnect", "shut_down"])
+@pytest.mark.parametrize(
+    "how", ["connection_lost", "refused", "disconnect", "shut_down", "go_away"]
+)
 def test_however_a_session_ends_its_messages_go_back(how: str) -> None:
     """Nothing delivered and unacknowledged is lost with a connection."""
     core = CoreUnderTest()
@@ -394,10 +396,25 @@ def test_however_a_session_ends_its_messages_go_back(how: str) -> None:
         case "disconnect":
             client.send("DISCONNECT")
         case "shut_down":
-            client.session.shut_down("the broker is being stopped")
+            client.session.shut_down("too much is held")
+        case "go_away":
+            client.session.go_away()
     assert client.session.is_closed
     client.closed = False
     assert bodies(Client(core).subscribe()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("frame", ["SEND", "SUBSCRIBE", "COMMIT"])
+def test_what_comes_too_late_at_a_node_that_stops_ends_without_an_error(frame: str) -> None:
+    """The client did nothing wrong: to it the node went away."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    core.broker.stop()
+    in_transaction = {"transaction": "t"} if frame == "COMMIT" else {}
+    client.send(frame, destination=QUEUE, id="s", **in_transaction)
+    assert client.commands() == []
+    assert client.closed
 
 
 def test_a_full_socket_gets_no_deliveries_until_it_drains() -> None:
