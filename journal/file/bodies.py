@@ -4,6 +4,12 @@ What refers to a body is in the journal alone; here is a copy in memory of which
 referred to, made when the journal is opened and kept by the journal's writer. A file goes after the
 commit of what deleted its last reference, so that no death in between can lose a body: what is
 left over is found when the journal is opened next.
+
+A node that was stopped may wake up here beside its successor, whose bodies it knows nothing of. It
+looks at the fence before it removes any, and its sweep leaves alone every id that was not given out
+when it opened the journal: those are its own, which it knows of, or its successor's. That is enough
+even if it is stopped between the look and the removal, since what a successor finds unneeded of the
+older ones is the same.
 """
 
 import contextlib
@@ -17,6 +23,7 @@ from typing import Final
 from config.settings import FileStoreSettings
 from journal.errors import LargeBodyError
 from journal.file.disk import io_errors, make_directory, sync_directory
+from journal.file.fence import Fence
 from journal.large import PIECE_BYTES, BodyStore, Piece
 from journal.unit import LargeReference
 
@@ -51,14 +58,22 @@ class LargeReferences:
 class FileBodies(BodyStore):
     """The bodies in one directory."""
 
-    def __init__(self, s: FileStoreSettings, references: LargeReferences) -> None:
-        """Make the directory if it is not there; raises JournalIOError."""
+    def __init__(
+        self, s: FileStoreSettings, references: LargeReferences, fence: Fence, horizon: int
+    ) -> None:
+        """Make the directory if it is not there; raises JournalIOError.
+
+        No id above ``horizon`` was given out before the journal was opened under ``fence``.
+        """
+        self._horizon = horizon
         self._directory = s.large_messages_directory
         self._sync = os.fdatasync if s.journal_datasync else None
         self._references = references
         self._open: dict[int, int] = {}
         """Descriptors of the bodies that are being written."""
         make_directory(self._directory, create=s.create_journal_dir, element="create-journal-dir")
+        # Of its own: the thread of the bodies may outlive the journal's writer, who closes that.
+        self._fence = fence.another()
 
     def path_of(self, body_id: int) -> Path:
         """Return the file of a body."""
@@ -114,15 +129,18 @@ class FileBodies(BodyStore):
         after_id: int,  # noqa: ARG002 - a directory is listed at once
         limit: int,  # noqa: ARG002
     ) -> tuple[list[int], int | None]:
-        """See ``BodyStore``; the whole directory. Raises JournalIOError."""
+        """See ``BodyStore``; the whole directory. Raises Fenced, JournalIOError."""
         with io_errors(f"list {self._directory}"):
             found = list_bodies(self._directory)
-        return [body_id for body_id in found if body_id not in self._references], None
+        self._fence.check()
+        older = (body_id for body_id in found if body_id <= self._horizon)
+        return [body_id for body_id in older if body_id not in self._references], None
 
     def remove(self, body_id: int) -> bool:
-        """See ``BodyStore``; raises JournalIOError."""
+        """See ``BodyStore``; raises Fenced, JournalIOError."""
         if body_id in self._references:
             return True
+        self._fence.check()
         descriptor = self._open.pop(body_id, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -137,6 +155,7 @@ class FileBodies(BodyStore):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._open.clear()
+        self._fence.close()
 
 
 def list_bodies(directory: Path) -> list[int]:

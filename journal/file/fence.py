@@ -141,6 +141,13 @@ class Fence:
         self._token = state.token
         self._mine = self._raw()
 
+    def another(self) -> "Fence":
+        """Return the same for a thread that may outlive this one; raises JournalIOError."""
+        with io_errors(f"open {self.path}"):
+            fence = Fence(self.path.parent, create=False)
+        fence._token, fence._mine = self._token, self._mine
+        return fence
+
     def check(self) -> None:
         """Raise Fenced if anybody has opened the journal since ``adopt``; a few microseconds."""
         if self._raw() != self._mine:

@@ -109,7 +109,7 @@ def open_file_journal(
     limits = limits or JournalLimits()
     opened = open_files(s, token=token, id_block=limits.id_block)
     try:
-        bodies = FileBodies(s, opened.large_references)
+        bodies = FileBodies(s, opened.large_references, opened.fence, opened.horizon)
     except JournalError:
         opened.close(seal=True)
         raise

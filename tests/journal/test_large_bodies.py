@@ -1,5 +1,6 @@
 """The bodies of large messages, in every store: there while anything needs them, then gone."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,9 @@ from config.settings import RetentionSettings
 from journal import Fenced, JournalLimits, Unit, encode_message
 from journal.codec import LargeBody, Xid
 from journal.errors import LargeBodyError
+from journal.file import bodies as bodies_on_files
+from journal.file.bodies import FileBodies
+from journal.file.opening import open_files
 from journal.file.tools import compact
 from journal.large import (
     PIECE_BYTES,
@@ -270,6 +274,45 @@ def test_compacted_files_still_name_the_bodies(tmp_path: Path) -> None:
     assert stored(store) == {bodies[0].id, bodies[1].id}
     assert read(store, successor, bodies[1]) == DATA
     store.close()
+
+
+def test_a_node_that_was_stopped_removes_nothing_of_its_successors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before its sweep lists the bodies, it wakes up when its successor has stored one."""
+    store = FileJournalStore(tmp_path)
+    is_stopped, go_on = threading.Event(), threading.Event()
+    listing = bodies_on_files.list_bodies
+
+    def stopped_once(directory: Path) -> list[int]:
+        if not is_stopped.is_set():
+            is_stopped.set()
+            go_on.wait(60)
+        return listing(directory)
+
+    monkeypatch.setattr(bodies_on_files, "list_bodies", stopped_once)
+    store.open()
+    wait_until(is_stopped.is_set, what="the first node is about to look for bodies")
+    successor = store.open(token=2)
+    body = upload(store, successor)
+    put(store, successor, body)
+    go_on.set()
+    store.loop.run_until(lambda: store.failures, "the first node notices that it is fenced")
+    assert isinstance(store.failures[0], Fenced)
+    assert read(store, successor, body) == DATA
+    store.close()
+
+
+def test_a_sweep_leaves_alone_what_was_given_out_later(tmp_path: Path) -> None:
+    """Stopped after its look at the fence, a node has nothing of its successor's in its hands."""
+    store = FileJournalStore(tmp_path)
+    opened = open_files(store.settings, token=1, id_block=10)
+    bodies = FileBodies(store.settings, opened.large_references, opened.fence, horizon=7)
+    for body_id in (7, 8):
+        bodies.path_of(body_id).touch()
+    assert bodies.sweep(0, 50) == ([7], None)
+    bodies.close()
+    opened.close(seal=True)
 
 
 class BusyStore(BodyStore):
