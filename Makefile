@@ -3,12 +3,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-APT_INSTALL := export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -qq && \
-	$(SUDO) -E apt-get install -y -qq --no-install-recommends
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test servers java run demo test lint format docs fuzz model simulate chaos
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-test packages run demo test lint format docs fuzz model simulate chaos
 .PHONY: benchmark clean
 
 help: ## Show the targets
@@ -17,30 +16,25 @@ help: ## Show the targets
 setup: $(VENV)/.installed ## Make the virtual environment with Orthia in it
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Orthia needs Python 3.11 or newer; found $$($(PYTHON) --version 2>&1)"; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(APT_INSTALL) python3-venv; }
-	$(PYTHON) -m venv $(VENV)
+	@PYTHON=$(PYTHON) tools/packages venv
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable .
+	@echo "Installing Orthia into $(VENV)"
+	@$(PIP_INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[test,pipeline]'
+	@echo "Installing Orthia, Spark and what the tests need into $(VENV): half a gigabyte the first time"
+	@$(PIP_INSTALL) --editable '.[test,pipeline]'
 	@touch $@ $(VENV)/.installed
 
-setup-test: $(VENV)/.installed-test servers java ## The same with all that the tests need
+# One after the other, also with -j: what is missing is asked for once and not package by package.
+setup-test: packages ## The same with all that the tests need
+	@$(MAKE) --no-print-directory $(VENV)/.installed-test
 
-java: ## Install Java 17, on which Spark runs the pipeline, unless there is a Java as new
-	@java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | grep -qE '^(1[7-9]|[2-9][0-9])$$' \
-		|| { $(APT_INSTALL) openjdk-17-jre-headless; }
-
-servers: ## Install PostgreSQL, MariaDB (the tests start private servers) and the model checker spin
-	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(APT_INSTALL) postgresql; }
-	@command -v cc >/dev/null || { $(APT_INSTALL) gcc libc6-dev; }
-	@PATH=$$PATH:/usr/sbin; command -v mariadbd >/dev/null || { $(APT_INSTALL) mariadb-server; }
-	@command -v spin >/dev/null || { $(APT_INSTALL) spin; }
+packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, spin and a compiler
+	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
 
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
 	$(BIN)/orthia pair
@@ -51,7 +45,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
 
-lint: setup-test ## Ruff and mypy --strict
+lint: $(VENV)/.installed-test ## Ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
@@ -73,13 +67,14 @@ benchmark: setup-test ## Measure throughput, takeovers and a backlog of a millio
 	$(BIN)/python -m benchmarks.takeover
 	$(BIN)/python -m benchmarks.backlog
 
-docs: setup-test ## Write the documents that are generated
+docs: setup ## Write the documents that are generated
 	$(BIN)/python -m config.reference > docs/configuration.md
 	$(BIN)/python -m nodemanager.reference > docs/failover-log.md
 
-format: setup-test ## Let ruff format and fix
+format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

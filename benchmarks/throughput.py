@@ -76,7 +76,7 @@ class Pgbench:
         )
         binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/pgbench"))
         if not binaries:
-            raise RuntimeError("pgbench is not installed; `make servers` installs PostgreSQL")
+            raise RuntimeError("pgbench is not installed; `make packages` installs PostgreSQL")
         self._command = [
             str(binaries[-1]), "-n", "-M", "prepared", "-f", str(script),
             "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-d", database,

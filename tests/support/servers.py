@@ -5,7 +5,7 @@
 
 A server keeps its durable defaults (fsync stays on), because what happens when it is killed is
 what Orthia is tested for. Needed on the machine: the binaries of PostgreSQL and MariaDB, which
-``make servers`` installs; nothing that runs.
+``make packages`` installs; nothing that runs.
 """
 
 import ctypes
@@ -453,7 +453,7 @@ def _postgresql_binary(name: str) -> str:
 def _binary(name: str, directories: list[str]) -> str:
     path = shutil.which(name, path=os.pathsep.join([*directories, os.environ.get("PATH", "")]))
     if path is None:
-        raise FileNotFoundError(f"the tests need {name}; install it with: make servers")
+        raise FileNotFoundError(f"the tests need {name}; install it with: make packages")
     return path
 
 
