@@ -155,7 +155,9 @@ def build_stepped_clock(directory: Path) -> Path:
     """Compile the library that steps the clock of a process; raises FileNotFoundError."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise FileNotFoundError("stepping clocks needs a C compiler; install it with: make packages")
+        raise FileNotFoundError(
+            "stepping clocks needs a C compiler; install it with: make packages"
+        )
     library = directory / "stepped_clock.so"
     source = Path(__file__).with_name("stepped_clock.c")
     options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
