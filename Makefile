@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
