@@ -268,7 +268,7 @@ def test_clients_that_never_acknowledge_are_bounded_together(tmp_path: Path) -> 
                 % number
             )
             hogs.append(hog)
-        # A message counts for more than its bytes on the wire, so the wire sees less than the limit.
+        # A message counts for more than its bytes on the wire: less than the limit comes.
         least = 8 * MIB * len(body) // (len(body) + 2 * MESSAGE_OVERHEAD)
         # 12 x 5 MB wait; the limit, a small claim for each, and a window's last message.
         most = 8 * MIB + 12 * 2 * SMALL_CLAIM + 4 * MIB
