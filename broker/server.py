@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
             close=self._close,
             clock=monotonic_seconds,
             authenticate=self._authenticate,
-            may_take=lambda: memory.used < memory.limit,
+            may_take=lambda: memory.used < memory.limit or memory.refuse(self),
             connection_ttl=acceptor.settings.connection_ttl,
             waited=self._session_waited,
         )
@@ -222,6 +222,7 @@ class Connection(asyncio.Protocol):
         """Deliver again: there is memory for it."""
         if self._may_write and not self._closing:
             self._session.set_writable(writable=True)
+            self._count()
 
     def shut_down(self, reason: str) -> None:
         """Tell the client why and close."""
@@ -371,7 +372,6 @@ class StompServer:
         self.memory = ClientMemory(limits.max_client_bytes, limits.max_connections)
         self.logins = LoginGuard(limits.max_login_delay)
         self._most = limits.max_connections
-        self._was_full = False
         self._waiting_room = _WaitingRoom()
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -494,7 +494,6 @@ class StompServer:
     def has_sent_when_full(self, connection: Connection, sent_bytes: int) -> None:
         """End a client that sent more while there is no memory, if it holds more than its share."""
         memory = self.memory
-        self._was_full = True
         if sent_bytes > memory.share:
             self._end_for_memory(
                 connection,
@@ -523,16 +522,12 @@ class StompServer:
             )
             if memory.used >= before:
                 break  # what it held is still on its way out
-        if memory.is_full:
-            self._was_full = True
-        elif self._was_full:
-            self._was_full = False
-            for connection in list(self._connections):
-                connection.resume_deliveries()
+        memory.relieve()
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that is lost."""
         self.memory.used -= connection.held
+        self.memory.forget(connection)
         connection.held = 0
         connection.is_admitted = False
         self._waiting_room.leave(connection)

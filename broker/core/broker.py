@@ -24,7 +24,7 @@ from broker.api import (
 from broker.core.addresses import AddressBook
 from broker.core.consumers import QueueSubscription
 from broker.core.destinations import parse
-from broker.core.memory import MemoryBudget, size_in_memory
+from broker.core.memory import MemoryBudget, Refused, size_in_memory
 from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicMemory, TopicSubscription
@@ -94,6 +94,7 @@ class Broker:
         self.large = journal.large
         self._topic_memory = TopicMemory(settings.global_max_size, journal.large)
         self._is_relief_due = False
+        self._journal_full: Refused[Queue] = Refused()
         self._addresses = AddressBook(
             settings, self._security, bind=self._bind, make_queue=self._make_queue
         )
@@ -166,20 +167,17 @@ class Broker:
 
     def _room(self) -> None:
         """Have queues read on that held back because the journal was full."""
-        for queue in list(self._addresses.queues.values()):
-            queue.resume()
+        self._journal_full.relieve(lambda: not self._journal.is_full, lambda queue: queue.resume())
 
     def _relieved(self) -> None:
         """Soon, and once for many acknowledgements, have consumers asked that got no more."""
         if not self._is_relief_due:
             self._is_relief_due = True
-            self.call_later(RELIEF_MS, self._ask_again)
+            self.call_later(RELIEF_MS, self._relieve)
 
-    def _ask_again(self) -> None:
+    def _relieve(self) -> None:
         self._is_relief_due = False
-        for queue in list(self._addresses.queues.values()):
-            if queue.consumers:
-                queue.ask_again()
+        self._budget.relieve()
 
     def wall_ms(self) -> int:
         """Return the wall clock, for timestamps and ``expires`` only."""
@@ -573,6 +571,7 @@ class Broker:
             disposal=self,
             timers=self,
             may_deliver=self.may_deliver,
+            journal_full=self._journal_full,
             unread_up_to=unread_up_to,
             withheld=self._withheld,
         )

@@ -2,12 +2,15 @@
 
 Counted for each connection: a frame that is not whole yet, open transactions, receipts that wait
 for the store, subscriptions, what was written and not taken, messages not acknowledged. While the
-sum is at ``max-client-bytes``, nothing is delivered; a client that sends more, and holds more than
-its share, is ended; and of those that did next to nothing for a while the one that holds most.
+sum is at ``max-client-bytes``, nothing is delivered, and those that would have got something go on
+when there is room; a client that sends more, and holds more than its share, is ended; and of those
+that did next to nothing for a while the one that holds most.
 """
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
+
+from broker.core.memory import Refused
 
 MIN_SHARE = 65_536
 """What a client may always make the broker hold, however many there are."""
@@ -29,23 +32,44 @@ class Holding(Protocol):
         """What it does."""
 
 
+class Receiver(Protocol):
+    """A client, as far as deliveries go."""
+
+    def resume_deliveries(self) -> None:
+        """Deliver again: there is room. What is held for the client by then is counted."""
+
+
 _Client = TypeVar("_Client", bound=Holding)
 
 
 class ClientMemory:
     """The sum, against its limit."""
 
-    __slots__ = ("limit", "share", "used")
+    __slots__ = ("_refused", "limit", "share", "used")
 
     def __init__(self, limit: int, max_connections: int) -> None:
         self.limit = limit
         self.share = max(MIN_SHARE, limit // max_connections)
         self.used = 0
+        self._refused: Refused[Receiver] = Refused()
 
     @property
     def is_full(self) -> bool:
         """Whether nothing may be delivered."""
         return self.used >= self.limit
+
+    def refuse(self, client: Receiver) -> bool:
+        """Note that a client gets nothing because there is no room; return False."""
+        self._refused.note(client)
+        return False
+
+    def forget(self, client: Receiver) -> None:
+        """Note that a client is gone."""
+        self._refused.forget(client)
+
+    def relieve(self) -> None:
+        """Have clients go on that were refused, while there is room."""
+        self._refused.relieve(lambda: not self.is_full, lambda client: client.resume_deliveries())
 
     def victim(self, clients: Iterable[_Client]) -> _Client | None:
         """Return who is to be ended to make room; None if there is room, or all are active."""

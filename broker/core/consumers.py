@@ -59,7 +59,11 @@ class QueueSubscription:
         return (
             has_credit
             and self._delivered_bytes < self._max_bytes
-            and (self._delivered_bytes < SMALL_CLAIM or not self._budget.is_crowded)
+            and (
+                self._delivered_bytes < SMALL_CLAIM
+                or not self._budget.is_exhausted
+                or self._budget.refuse(self)
+            )
             and self._consumer.is_writable
         )
 
@@ -87,13 +91,14 @@ class QueueSubscription:
         self._consumer.holds(-size)
 
     def resume(self) -> None:
-        """Go on delivering: the socket takes more."""
+        """Go on delivering: the socket takes more, or there is memory again."""
         self._turns.join(self)
         self.queue.resume()
 
     def give_back_all(self, *, failed: bool) -> None:
         """End the subscription and return what is not acknowledged."""
         self.is_closed = True
+        self._budget.forget(self)
         self.queue.detach(self)
         references = list(self._delivered.values())
         self._delivered.clear()

@@ -1,8 +1,8 @@
 """How much of messages is in memory, over all queues."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from journal.codec import MessageRecord
 
@@ -17,6 +17,48 @@ def size_in_memory(record: MessageRecord) -> int:
     return len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
 
 
+_Refused = TypeVar("_Refused")
+
+
+class Refused(Generic[_Refused]):
+    """Those who were refused for want of room, the longest waiting first.
+
+    Whoever refuses notes it here. So nobody waits for ever because room came back before anybody
+    looked whether there was any.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[_Refused, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def note(self, refused: _Refused) -> None:
+        """Have somebody told when there is room."""
+        self._waiting[refused] = None
+
+    def forget(self, refused: _Refused) -> None:
+        """Tell somebody nothing any more."""
+        self._waiting.pop(refused, None)
+
+    def relieve(self, has_room: Callable[[], bool], go_on: Callable[[_Refused], None]) -> None:
+        """Call ``go_on`` for each, once, while there is room; the others wait on."""
+        for _ in range(len(self._waiting)):
+            # One that goes on may make others leave.
+            if not self._waiting or not has_room():
+                return
+            go_on(self._waiting.popitem(last=False)[0])
+
+
+class Claimant(Protocol):
+    """A consumer, which wants messages that its budget may refuse it."""
+
+    def resume(self) -> None:
+        """Ask again."""
+
+
 class Holder(Protocol):
     """Something whose messages count against a budget."""
 
@@ -28,24 +70,38 @@ class MemoryBudget:
     """Counts bytes against ``global-max-size``.
 
     Part of them are *claimed*: messages that consumers have and did not acknowledge, or gave back.
-    Those cannot be left to the table. While they alone reach the limit, the budget is *crowded*,
+    Those cannot be left to the table. While they alone reach the limit, the budget is *exhausted*,
     and each consumer has credit for SMALL_CLAIM only.
     """
 
-    __slots__ = ("_claimed", "_holders", "_relieved", "limit", "used")
+    __slots__ = ("_claimed", "_holders", "_refused", "_relieved", "limit", "used")
 
     def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
-        """Begin empty; ``relieved`` is called when the budget is crowded no more."""
+        """Begin empty; ``relieved`` is called when ``relieve`` has something to do."""
         self.limit = limit
         self.used = 0
         self._claimed = 0
         self._relieved = relieved
+        self._refused: Refused[Claimant] = Refused()
         self._holders: deque[Holder] = deque()
 
     @property
-    def is_crowded(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether what consumers do not acknowledge takes all of the memory."""
         return 0 <= self.limit <= self._claimed
+
+    def refuse(self, claimant: Claimant) -> bool:
+        """Note that somebody gets no more because the budget is exhausted; return False."""
+        self._refused.note(claimant)
+        return False
+
+    def forget(self, claimant: Claimant) -> None:
+        """Note that somebody wants no more."""
+        self._refused.forget(claimant)
+
+    def relieve(self) -> None:
+        """Have those ask again that were refused, until the budget is exhausted again."""
+        self._refused.relieve(lambda: not self.is_exhausted, lambda claimant: claimant.resume())
 
     def claim(self, size: int) -> None:
         """Count a message that went to a consumer."""
@@ -55,7 +111,7 @@ class MemoryBudget:
         """Count messages of so many bytes that are out of the consumers' hands for good."""
         before = self._claimed
         self._claimed = before - size
-        if self._claimed < self.limit <= before:
+        if self._claimed < self.limit <= before and self._refused:
             self._relieved()
 
     @property

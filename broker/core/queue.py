@@ -22,7 +22,7 @@ from typing import Protocol
 
 from broker.api import Consumer, Done, MessageReference
 from broker.core.consumers import QueueSubscription, Turns
-from broker.core.memory import MemoryBudget, size_in_memory
+from broker.core.memory import MemoryBudget, Refused, size_in_memory
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
@@ -88,11 +88,13 @@ class Queue:
         disposal: Disposal,
         timers: Timers,
         may_deliver: Callable[[], bool],
+        journal_full: Refused["Queue"],
         unread_up_to: int = 0,
         withheld: Collection[int] = (),
     ) -> None:
         """Open a queue; its messages up to the seq ``unread_up_to`` are in the table only.
 
+        It notes itself in ``journal_full`` when it reads no more because the journal is full.
         Those with the seqs ``withheld`` stay there: a transaction in doubt has acknowledged them.
         """
         self.id = queue_id
@@ -108,6 +110,7 @@ class Queue:
         self._disposal = disposal
         self._timers = timers
         self._may_deliver = may_deliver
+        self._journal_full = journal_full
         self._ready: deque[MessageReference] = deque()
         self._returned: list[tuple[int, MessageReference]] = []
         self._delivered = 0
@@ -204,8 +207,11 @@ class Queue:
     def _refill(self) -> None:
         if self._reading or not self.is_paged or not self._subscriptions:
             return
-        if len(self._ready) > WINDOW_MESSAGES // 4 or self._journal.is_full:
-            return  # what leaves the queue is work for the journal: a full one calls ``resume``
+        if len(self._ready) > WINDOW_MESSAGES // 4:
+            return
+        if self._journal.is_full:
+            self._journal_full.note(self)  # what leaves the queue is work for the journal
+            return
         if not self._ready:
             self._budget.make_room(MAX_WINDOW_BYTES)
         limit, room = self.settings.max_size_bytes, self._budget.room
@@ -373,12 +379,6 @@ class Queue:
     def _put_back(self, references: list[MessageReference]) -> None:
         for reference in references:
             heapq.heappush(self._returned, (reference.seq, reference))
-
-    def ask_again(self) -> None:
-        """Ask every consumer whether it wants more: what kept it from that may be over."""
-        for subscription in self._subscriptions:
-            self._turns.join(subscription)
-        self.resume()
 
     def resume(self) -> None:
         """Go on reading and delivering."""

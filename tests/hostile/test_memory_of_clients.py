@@ -13,7 +13,7 @@ from broker.core.client_memory import IDLE_SECONDS, Activity, ClientMemory
 from broker.core.memory import SMALL_CLAIM
 from broker.stomp.parser import FrameParser
 from config.settings import AddressSettings, StompLimits
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 from tests.core.test_server import connected, read_to_the_end, read_until, serving
 from tests.stomp.support import Client
 from tests.support.waiting import wait_until
@@ -107,6 +107,23 @@ def test_while_there_is_no_memory_nothing_is_delivered_and_then_it_goes_on(
         assert b"did not read, send or acknowledge" in read_to_the_end(hog)
         read_until(other, b"\n\nhello\0")
     assert "was ended with" in caplog.text
+
+
+@pytest.mark.parametrize("destination", ["/queue/a", "/topic/a"])
+def test_memory_that_was_full_for_a_moment_holds_nobody_back_for_ever(destination: str) -> None:
+    """A message that came within the moment is delivered, though no look ever saw it full."""
+    with serving() as server, connected(server) as client:
+        client.sendall(b"SUBSCRIBE\nid:1\ndestination:%b\nreceipt:s\n\n\0" % destination.encode())
+        read_until(client, b"receipt-id:s\n\n\0")
+
+        def send_while_full() -> None:
+            memory = server.server.memory
+            memory.used += memory.limit
+            server.broker.send(ANYONE, destination, message("hello", persistent=False), None)
+            memory.used -= memory.limit
+
+        server.call(send_while_full)
+        read_until(client, b"\n\nhello\0")
 
 
 def test_receipts_that_wait_for_the_store_count_as_memory() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.core.broker import Broker
+from broker.core.client_memory import ClientMemory
 from broker.stomp.parser import Frame, FrameParser
 from broker.stomp.session import StompSession
 from config.secrets import Secret
@@ -65,6 +66,7 @@ class Client:
         self.closed = False
         self.waited = 0
         self.reads = True
+        self.memory = ClientMemory(1_000, 1)
         self.session = StompSession(
             node.broker,
             LIMITS,
@@ -72,6 +74,7 @@ class Client:
             close=self._close,
             clock=lambda: 0.0,
             waited=self._waited,
+            may_take=self._may_take,
         )
         self._parser = FrameParser(StompLimits())
         self._receipts = itertools.count()
@@ -89,6 +92,13 @@ class Client:
 
     def _waited(self) -> None:
         self.waited += 1
+
+    def _may_take(self) -> bool:
+        return not self.memory.is_full or self.memory.refuse(self)
+
+    def resume_deliveries(self) -> None:
+        """Go on: there is memory."""
+        self.session.set_writable(writable=self.reads)
 
     def send(self, command: str, body: str = "", **headers: str) -> None:
         """Send a frame; header names have underscores for dashes."""
@@ -130,6 +140,7 @@ class Client:
     def drain(self) -> None:
         """Take everything again."""
         self.reads = True
+        self.memory = ClientMemory(1_000, 1)
         self.session.set_writable(writable=True)
 
 
@@ -215,6 +226,18 @@ def test_a_client_that_does_not_read_holds_a_piece(node: Node) -> None:
     consumer.drain()
     node.wait(lambda: consumer.written.endswith(b"\0"), "the rest")
     assert consumer.frames()[0].body.decode() == LONG
+
+
+def test_a_body_that_waits_for_memory_goes_on_however_soon_there_is_some(node: Node) -> None:
+    """What filled it may be gone before the server looks at its clients the next time."""
+    sender, receiver = Client(node), Client(node)
+    sender.send_stored(LONG)
+    receiver.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client-individual")
+    receiver.memory.used = receiver.memory.limit
+    node.wait(lambda: len(receiver.written) > PIECE_BYTES, what="a piece is written")
+    receiver.memory.used = 0
+    receiver.memory.relieve()
+    assert receiver.next("MESSAGE").body.decode() == LONG
 
 
 def test_a_sender_is_not_read_from_while_the_store_is_behind(node: Node) -> None:
