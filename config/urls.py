@@ -1,5 +1,6 @@
 """Database URLs: Artemis' JDBC URLs and SQLAlchemy's, read into one form."""
 
+import difflib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,6 @@ _SCHEMES: Final = {
     "sqlite": Dialect.SQLITE,
     "sqlite+pysqlite": Dialect.SQLITE,
 }
-_OTHERS: Final = frozenset({"cockroachdb", "db2", "h2", "hsqldb", "mssql", "oracle", "sqlserver"})
 _DEFAULT_PORTS: Final = {Dialect.POSTGRESQL: 5432, Dialect.MYSQL: 3306}
 _EXPECTED: Final = (
     "expected jdbc:postgresql://HOST:5432/DATABASE, jdbc:mysql://HOST:3306/DATABASE,"
@@ -90,10 +90,15 @@ class DatabaseUrl:
 
 
 def _parse_sqlalchemy(text: str) -> DatabaseUrl:
-    scheme = text.partition(":")[0].lower()
-    dialect = _SCHEMES.get(scheme)
+    scheme, colon, rest = text.partition(":")
+    dialect = _SCHEMES.get(scheme.lower())
     if dialect is None:
-        raise _unknown_database(scheme)
+        # Without the slashes it may be a user, or a password.
+        raise _unknown_database(scheme if colon and rest.startswith("//") else "")
+    if dialect is not Dialect.SQLITE:
+        if rest.partition("?")[0].removeprefix("//").partition("/")[0].count("@") > 1:
+            raise _stray_at()
+        _refuse_at_in_path(rest)
     try:
         url = sqlalchemy.make_url(text)
     except (ArgumentError, ValueError):
@@ -104,6 +109,20 @@ def _parse_sqlalchemy(text: str) -> DatabaseUrl:
     if isinstance(password, str):
         url = url.difference_update_query(["password"]).set(password=password)
     return DatabaseUrl(dialect, _checked(dialect, url))
+
+
+def _refuse_at_in_path(rest: str) -> None:
+    """Refuse a password with a slash in it: what follows would be shown as the database."""
+    authority, _, path = rest.partition("?")[0].removeprefix("//").partition("/")
+    if "@" in path and "@" not in authority:
+        raise _stray_at()
+
+
+def _stray_at() -> ConfigurationError:
+    return ConfigurationError(
+        "the URL has an '@' too many, or one in a strange place; in a user or a password write @ as"
+        " %40, / as %2F, ? as %3F, # as %23, % as %25, or give the password in ORTHIA_JDBC_PASSWORD"
+    )
 
 
 def _parse_jdbc(text: str) -> DatabaseUrl:
@@ -121,18 +140,27 @@ def _parse_jdbc(text: str) -> DatabaseUrl:
                 " write jdbc:sqlite:PATH instead of jdbc:derby"
             )
         case _:
-            raise _unknown_database(scheme)
+            # What a colon follows; without one the whole may be anything.
+            raise _unknown_database(scheme if rest else "")
 
 
 def _unknown_database(scheme: str) -> ConfigurationError:
-    # A scheme is quoted only if it is known to be one: anything else may be part of a password.
-    shown = scheme.lower().partition("+")[0]
-    shown = repr(shown) if shown in {*_SCHEMES, *_OTHERS} else "the URL"
-    return ConfigurationError(f"{shown} is not a database Orthia can use; {_EXPECTED}")
+    name = scheme.lower()
+    if re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", name) is None:
+        return ConfigurationError(f"the URL names no database Orthia can use; {_EXPECTED}")
+    database, plus, _ = name.partition("+")
+    if plus and database in _SCHEMES:
+        return ConfigurationError(
+            f"{name!r} names a driver that is not Orthia's own; write {database}://"
+        )
+    meant = difflib.get_close_matches(database, sorted(_SCHEMES), n=1)
+    hint = f" (did you mean {meant[0]!r}?)" if meant else ""
+    return ConfigurationError(f"{name!r} is not a database Orthia can use{hint}; {_EXPECTED}")
 
 
 def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:
     body, _, query = rest.partition("?")
+    _refuse_at_in_path(body)
     if not body.startswith("//"):
         raise ConfigurationError(f"the URL names no host; {_EXPECTED}")
     authority, _, database = body[2:].partition("/")

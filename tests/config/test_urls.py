@@ -141,3 +141,48 @@ def test_derby_is_told_about_sqlite() -> None:
     """The embedded database of Artemis is answered with ours."""
     with pytest.raises(ConfigurationError, match="SQLite"):
         DatabaseUrl.parse("jdbc:derby:data/derby;create=true")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:{}@h/db",
+        "mysql://u:{}@h/db",
+        "postgresql://u:12/{}@h/db",
+        "jdbc:postgresql://u:12/{}@h/db",
+    ],
+)
+def test_a_password_that_ends_too_early_is_refused_with_the_remedy(url: str) -> None:
+    """Half of it was taken for the host, and shown wherever the URL is."""
+    with pytest.raises(ConfigurationError, match="%40") as raised:
+        DatabaseUrl.parse(url.format("left@right"))
+    assert "left" not in str(raised.value)
+    assert "right" not in str(raised.value)
+
+
+def test_an_encoded_password_and_a_jdbc_one_with_an_at_are_read() -> None:
+    """As the message advises; JDBC's credentials end at the last one."""
+    for url in ("postgresql://u:p%40ss@h/db", "jdbc:postgresql://u:p@ss@h/db"):
+        parsed = DatabaseUrl.parse(url)
+        assert parsed.sqlalchemy_url.password == "p@ss"
+        assert "ss@" not in str(parsed)
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("foo://h/x", "'foo' is not a database Orthia can use;"),
+        ("jdbc:informix:x", "'informix' is not a database"),
+        ("postgres://h/x", "did you mean 'postgresql'"),
+        ("postgresql+asyncpg://h/x", "write postgresql://"),
+        ("/srv/orthia.db", "names no database"),
+        ("hunter2:x@h/db", "names no database"),
+        ("jdbc:hunter2", "names no database"),
+    ],
+)
+def test_a_scheme_that_is_not_known_is_named(url: str, named: str) -> None:
+    """A typing error in it is seen at once; what may be a password is not shown."""
+    with pytest.raises(ConfigurationError) as raised:
+        DatabaseUrl.parse(url)
+    assert named in str(raised.value)
+    assert "hunter2" not in str(raised.value)
