@@ -22,12 +22,14 @@ from database.errors import (
 )
 from database.locks import for_share, named_lock
 from database.presence import PresenceLock, presence_lock
+from database.sessions import Blocker
 from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
 from database.sqltime import UtcTimestamp, db_now, db_now_plus_ms, seconds_until
 from database.tables import fold_table_name
 
 __all__ = [
     "SQLITE_BEGIN",
+    "Blocker",
     "Database",
     "Dialect",
     "DuplicateKey",

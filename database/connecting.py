@@ -24,6 +24,11 @@ from database.network_timeout import TimedConnection
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
 
+DEAD_HOST_SECONDS = 1
+"""Between the probes by which PostgreSQL notices that the host of a session is gone; three fail."""
+
+_DEAD_HOST_PROBES = 3
+_USER_TIMEOUT_SINCE = 12_00_00
 _MYSQL_UNREACHABLE = (2003, 2005)
 
 _SERVER_SHARE = 0.9
@@ -68,9 +73,11 @@ def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) ->
     """Have the engine set up every connection it opens, before anything else is done with it."""
     match dialect:
         case Dialect.POSTGRESQL:
-            return  # all of it is in the connection's start-up message
+            if limits.idle_in_transaction_ms is None:
+                return  # all of it is in the connection's start-up message
+            prepare: Callable[[Any, SessionLimits], None] = _prepare_postgresql
         case Dialect.MYSQL:
-            prepare: Callable[[Any, SessionLimits], None] = _prepare_mysql
+            prepare = _prepare_mysql
             event.listen(engine, "do_connect", _connect_mysql)
         case Dialect.SQLITE:
             prepare = _prepare_sqlite
@@ -117,6 +124,32 @@ def _postgresql_arguments(
     if password is not None:
         arguments["password"] = password.reveal()
     return arguments
+
+
+def _prepare_postgresql(
+    connection: Any,
+    limits: SessionLimits,  # noqa: ARG001 - its kind of session is all that matters
+) -> None:
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(notice_dead_host(connection.server_version))
+    connection.autocommit = False
+
+
+def notice_dead_host(server_version: int) -> str:
+    """Return the SQL by which PostgreSQL notices within seconds that a session's host is gone.
+
+    Its own default is two hours, for which the session keeps its locks.
+    """
+    settings = {
+        "tcp_keepalives_idle": DEAD_HOST_SECONDS,
+        "tcp_keepalives_interval": DEAD_HOST_SECONDS,
+        "tcp_keepalives_count": _DEAD_HOST_PROBES,
+    }
+    if server_version >= _USER_TIMEOUT_SINCE:
+        # While an answer is on its way there are no probes, and many repeats of it.
+        settings["tcp_user_timeout"] = DEAD_HOST_SECONDS * 1000 * (_DEAD_HOST_PROBES + 1)
+    return "; ".join(f"SET {name} = {value}" for name, value in settings.items())
 
 
 def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -> dict[str, Any]:
@@ -166,6 +199,8 @@ def _prepare_mysql(connection: Any, limits: SessionLimits) -> None:
         idle_seconds = max(1, limits.idle_in_transaction_ms // 1000)
         # MySQL has no limit of its own for a session that idles inside a transaction.
         settings["idle_transaction_timeout" if mariadb else "wait_timeout"] = idle_seconds
+        # For the rest of a statement that has begun to come, there is another limit.
+        settings["net_read_timeout"] = idle_seconds
     assignments = ", ".join(f"SESSION {name} = {value}" for name, value in settings.items())
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -1,5 +1,6 @@
 """One database and the connections Orthia keeps to it."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from config.dialects import Dialect
 from config.errors import ConfigurationError
@@ -15,6 +17,7 @@ from config.secrets import Secret
 from config.settings import DatabaseStoreSettings
 from database.connecting import SQLITE_BEGIN, SessionLimits, connect_arguments, prepare_sessions
 from database.errors import translate_errors
+from database.sessions import mark_mysql_session, user_lock_name
 from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
 from database.sqltime import db_now
 
@@ -75,7 +78,12 @@ class Database:
         )
 
     def dedicated_engine(
-        self, purpose: str, *, query_timeout_ms: int, idle_in_transaction_ms: int | None = None
+        self,
+        purpose: str,
+        *,
+        query_timeout_ms: int,
+        idle_in_transaction_ms: int | None = None,
+        mark: str | None = None,
     ) -> Engine:
         """Return an engine with exactly one connection, which nobody else can take away.
 
@@ -83,6 +91,8 @@ class Database:
         pings and reconnects within one more each. With ``idle_in_transaction_ms`` the server
         ends a transaction that stands still for longer, so that a frozen process cannot hold
         its locks (PostgreSQL, MariaDB; MySQL ends every session idle for so long; SQLite cannot).
+        One that is not idle others can end, by its ``mark``: see ``database.sessions``. A new
+        connection under the same mark ends an earlier one that is still there.
         """
         engine = self._create_engine(
             SessionLimits(purpose, query_timeout_ms, idle_in_transaction_ms),
@@ -90,6 +100,14 @@ class Database:
             max_overflow=0,
             pool_timeout=query_timeout_ms / 1000,
         )
+        if mark is not None and self.dialect is Dialect.MYSQL:
+            name = user_lock_name(self._url.database, mark)
+
+            def take_mark(connection: DBAPIConnection, _record: object) -> None:
+                with contextlib.closing(connection.cursor()) as cursor:
+                    mark_mysql_session(cursor, name)
+
+            event.listen(engine, "connect", take_mark)
         self._dedicated.append(engine)
         return engine
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from config.dialects import Dialect
 from database.errors import StoreUnavailable
 from database.file_lock import try_lock
+from database.sessions import user_lock_name
 
 _POLL_SECONDS = 0.05
 
@@ -71,9 +72,7 @@ def lock_key(connection: Connection, name: str) -> int | str:
     if connection.dialect.name == "postgresql":
         # Advisory locks are numbered, within one database.
         return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
-    # User locks are named, within one server, by at most 64 characters.
-    qualified = f"{connection.engine.url.database}/{name}"
-    return "orthia-" + sha256(qualified.encode()).hexdigest()[:32]
+    return user_lock_name(connection.engine.url.database, name)
 
 
 @contextmanager

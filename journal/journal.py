@@ -105,7 +105,7 @@ class Journal(MessageJournal):
         Raises Fenced, CorruptRecord, StoreError.
         """
         limits = limits or JournalLimits()
-        engine = fenced_engine(database, s, "journal")
+        engine = fenced_engine(database, s, "journal", token)
         try:
             recovered = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
             store = _batch_store(database, s, engine, token)

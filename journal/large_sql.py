@@ -35,7 +35,7 @@ class SqlBodies(BodyStore):
         self._database = database
         self._settings = s
         self._token = token
-        self._writing = fenced_engine(database, s, "large messages")
+        self._writing = fenced_engine(database, s, "large messages", token)
         metadata = MetaData()
         dialect = database.dialect
         self._table = large_messages_table(metadata, s.large_message_table_name, dialect)

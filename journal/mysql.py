@@ -10,8 +10,6 @@ a statement's size is known beforehand, and it costs a third of PyMySQL's ``exec
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated, numbers, hex)
 
 import contextlib
-import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +19,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from database import StoreUnavailable, translate_errors
+from database import translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -35,9 +33,6 @@ _ROW_OVERHEAD_BYTES = 256
 """More than the text of a row without its record, or of a statement without its rows."""
 _SEQS_IN_STATEMENT = 5_000
 _BODIES_IN_STATEMENT = 200
-_UNKNOWN_THREAD = 1094
-_END_SESSION_SECONDS = 10.0
-_END_SESSION_POLL_SECONDS = 0.01
 
 
 class MysqlStore(BatchStore):
@@ -48,8 +43,6 @@ class MysqlStore(BatchStore):
         self._names = names
         self._token = token
         self._proxy: PoolProxiedConnection | None = None
-        self._session_lock = f"orthia-journal-{uuid.uuid4()}"
-        """A user lock that every session of this store holds while it lives: how it is found."""
         self._statement_bytes = _STATEMENT_BYTES
         self._fence_sql = (
             f"SELECT 1 FROM {names.node_manager_store}"
@@ -62,14 +55,13 @@ class MysqlStore(BatchStore):
         self._unlink_sql = unlink_sql(names)
 
     def connect(self) -> None:
-        """See ``BatchStore``."""
+        """See ``BatchStore``; a new session ends the earlier one by the mark they share."""
         self.close()
         with translate_errors("connect the journal writer"):
             self._proxy = self._engine.raw_connection()
             connection: Any = self._proxy.driver_connection
             connection.autocommit(value=True)
             self._cursor: Cursor = connection.cursor()
-            _take_session_lock(self._cursor, self._session_lock)
             self._cursor.execute("SELECT @@max_allowed_packet")
             (packet_bytes,) = self._cursor.fetchone() or (0,)
         self._statement_bytes = min(_STATEMENT_BYTES, packet_bytes) - _ROW_OVERHEAD_BYTES
@@ -208,32 +200,3 @@ def _delete(cursor: Cursor, table: str, seqs: Sequence[int]) -> None:
     for start in range(0, len(seqs), _SEQS_IN_STATEMENT):
         listed = ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))
         cursor.execute(f"DELETE FROM {table} WHERE seq IN ({listed})")
-
-
-def _take_session_lock(cursor: Cursor, name: str) -> None:
-    """Take the lock that marks a session of this store; an earlier one that holds it is ended.
-
-    It may still be at work for a client that is gone. A session gives its locks up last, after
-    its transaction is over.
-    """
-    give_up_seconds = time.monotonic() + _END_SESSION_SECONDS
-    while True:
-        cursor.execute("SELECT GET_LOCK(%s, 0), IS_USED_LOCK(%s)", (name, name))
-        taken, holder = cursor.fetchone() or (0, None)
-        if taken:
-            return
-        if time.monotonic() >= give_up_seconds:
-            raise StoreUnavailable(
-                f"the journal's earlier session, connection {holder}, does not end in the database"
-            )
-        if holder is not None:
-            _kill(cursor, holder)
-        time.sleep(_END_SESSION_POLL_SECONDS)
-
-
-def _kill(cursor: Cursor, connection_id: int) -> None:
-    try:
-        cursor.execute("KILL %s", (connection_id,))
-    except pymysql.OperationalError as error:
-        if error.args[0] != _UNKNOWN_THREAD:
-            raise

@@ -13,11 +13,10 @@ client's CPU.
 
 import contextlib
 import struct
-import time
 from collections.abc import Iterable
 from datetime import datetime
 from io import BytesIO
-from typing import Any, cast
+from typing import cast
 
 import psycopg2
 from psycopg2 import extensions
@@ -25,7 +24,8 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from database import StoreUnavailable, translate_errors
+from database import translate_errors
+from database.sessions import end_postgresql_session
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
@@ -49,8 +49,6 @@ _COPY_TRAILER = b"\xff\xff"
 # The number of fields, then each field after its length; the record itself follows.
 _COPY_ROW = struct.Struct(">hiqiqihihiqiqi")
 _COPY_ROW_WITHOUT_QUEUE = struct.Struct(">hiqiqihihiiqi")
-_END_SESSION_SECONDS = 10.0
-_END_SESSION_POLL_SECONDS = 0.01
 
 
 class PostgresqlStore(BatchStore):
@@ -93,7 +91,7 @@ class PostgresqlStore(BatchStore):
             connection.autocommit = True
             cursor = connection.cursor()
             if self._session is not None:
-                _end_session(cursor, *self._session)
+                end_postgresql_session(cursor, *self._session)
             cursor.execute(
                 "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
             )
@@ -292,22 +290,3 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
             WHERE body.seq = gone.seq AND NOT EXISTS (SELECT 1 FROM {messages} AS reference
                 WHERE reference.seq BETWEEN gone.seq + 1 AND gone.seq + gone.total)
     """
-
-
-def _end_session(cursor: extensions.cursor, pid: int, started: datetime) -> None:
-    """End the session, which may still be at work for a client that is gone, and see it gone."""
-    give_up_seconds = time.monotonic() + _END_SESSION_SECONDS
-    while True:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid = %s AND backend_start = %s",
-            (pid, started),
-        )
-        ended: list[Any] = cursor.fetchall()
-        if not ended:
-            return
-        if time.monotonic() >= give_up_seconds:
-            raise StoreUnavailable(
-                f"the journal's earlier session, process {pid}, does not end in the database"
-            )
-        time.sleep(_END_SESSION_POLL_SECONDS)

@@ -112,7 +112,7 @@ class Pruner:
         period_seconds: float = PERIOD_SECONDS,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        self._engine = fenced_engine(database, s, "history")
+        self._engine = fenced_engine(database, s, "history", token)
         self._database = database
         self._settings = s
         self._retention = retention

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
 from database import Database, fold_table_name
+from database.sessions import fenced_mark
 from journal.batch import Batch, JournalTable, Marker
 
 
@@ -65,16 +66,20 @@ def history_of(names: TableNames, reason: str) -> str:
     )
 
 
-def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str) -> Engine:
+def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, token: int) -> Engine:
     """Return an engine of one connection, whose session cannot hold the fence for long.
 
-    A frozen node may have a transaction open; its successor's fence waits for it. A quarter of
-    the lease leaves the successor most of the time in which the frozen node is known to be gone.
+    A frozen node may have a transaction open; its successor's fence waits for it. An idle one is
+    ended by the server: a quarter of the lease leaves the successor most of the time in which the
+    frozen node is known to be gone. Any other the successor ends; ``purpose`` is one of
+    ``database.sessions.FENCED_PURPOSES``, by which it is found.
     """
+    table = fold_table_name(database.dialect, s.node_manager_store_table_name)
     return database.dedicated_engine(
         purpose,
         query_timeout_ms=s.jdbc_network_timeout,
         idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
+        mark=fenced_mark(table, purpose, token),
     )
 
 

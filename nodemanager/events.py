@@ -525,6 +525,44 @@ class LoopUnanswered(Event):
     policy: str
 
 
+@dataclass(frozen=True)
+class FenceUnblocked(Event):
+    """A session of the database that held the fence was ended: its node froze, or its host died."""
+
+    code: ClassVar[str] = "ORT100030"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "the journal's fence under token {token} waited for session {session} of the database,"
+        " which was ended"
+    )
+    advice: ClassVar[str] = (
+        "Find out what became of the node whose session it was: it froze, or its host was lost, in"
+        " the middle of a batch. Nothing of that batch was confirmed to a client."
+    )
+    token: int
+    session: str
+
+
+@dataclass(frozen=True)
+class FenceBlocked(Event):
+    """A session of the database holds the fence and cannot be ended by this node."""
+
+    code: ClassVar[str] = "ORT100031"
+    level: ClassVar[int] = ERROR
+    text: ClassVar[str] = (
+        "the journal's fence under token {token} waits for {session}, which could"
+        " not be ended: {reason}"
+    )
+    advice: ClassVar[str] = (
+        "Until that session is gone nobody serves. End it in the database (PostgreSQL:"
+        " pg_terminate_backend; MySQL, MariaDB: KILL), or kill the process or host it belongs to."
+        " Then give the nodes' users the right that the reason names."
+    )
+    token: int
+    session: str
+    reason: str
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():

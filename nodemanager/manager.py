@@ -50,6 +50,7 @@ from nodemanager.events import (
     StateWritten,
 )
 from nodemanager.failover_log import FailoverLog, FailoverLogTable
+from nodemanager.fencing import Unblocker
 from nodemanager.judgement import DriftJudge
 from nodemanager.keepalive import KeepAlive
 from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus, State
@@ -216,7 +217,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             live=open_store("live-lock", timeout_ms),
             backup=open_store("backup-lock", timeout_ms),
             shared=open_store("shared-state", store.jdbc_network_timeout),
-            # The fence waits for the batch in flight, which the server ends in time.
+            # The fence waits for the batch in flight, or for that to be ended.
             fence=open_store("fence", store.jdbc_lock_expiration),
         )
         holder_id = new_holder_id(
@@ -468,8 +469,19 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         self._keep(lease, self._lose_live_lock)
         self.log.emit(LiveLockObtained(Lock.LIVE, lease.token))
         asked = self._clock()
-        while not self._try_advance_fence(lease):
-            self._pause(poll_seconds(self._settings.jdbc_lock_renew_period))
+        unblocker = Unblocker(
+            lambda: self._stores.fence.end_fence_blockers(self.holder_id, lease.token),
+            token=lease.token,
+            is_held=self.is_lease_valid,
+            report=self.log.emit,
+            threads=self._threads,
+        )
+        unblocker.start()
+        try:
+            while not self._try_advance_fence(lease):
+                self._pause(poll_seconds(self._settings.jdbc_lock_renew_period))
+        finally:
+            unblocker.stop()
         fence_ms = (self._clock() - asked) * 1000
         self.log.emit(FenceAdvanced(lease.token, fence_ms))
         return ActivateCallback(self, detection_ms=detection_ms, fence_ms=fence_ms)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from database import Blocker
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.store import Acquired, NodeManagerStore
 
@@ -105,6 +106,14 @@ class MemoryNodeManagerStore(NodeManagerStore):
                 return False
             self.fence_token = token
             return True
+
+    def end_fence_blockers(
+        self,
+        holder_id: str,  # noqa: ARG002 - nobody waits
+        token: int,  # noqa: ARG002
+    ) -> list[Blocker]:
+        """End nothing: there are no sessions."""
+        return []
 
     def write_state(self, state: State, *, expected: State | None = None) -> bool:
         """Write the shared state."""

@@ -19,12 +19,21 @@ from sqlalchemy import (
 
 from config.settings import DatabaseStoreSettings
 from database import (
+    Blocker,
     Database,
+    Dialect,
     db_now,
     db_now_plus_ms,
     seconds_until,
     translate_errors,
     write_transaction,
+)
+from database.sessions import (
+    FENCED_PURPOSES,
+    end_marked_mysql_sessions,
+    end_postgresql_blockers,
+    fenced_mark,
+    session_id,
 )
 from nodemanager.errors import RowMissing
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
@@ -48,6 +57,9 @@ class SqlNodeManagerStore(NodeManagerStore):
 
     def __init__(self, database: Database, settings: DatabaseStoreSettings, engine: Engine) -> None:
         self._engine = engine
+        self._database = database
+        self._fencing_session: int | None = None
+        """The session that waits for the fence, while one does."""
         self._urgent = database.turnstile.urgent
         name = settings.node_manager_store_table_name
         self._table = node_manager_store(MetaData(), name, database.dialect)
@@ -170,12 +182,36 @@ class SqlNodeManagerStore(NodeManagerStore):
             .values(holder_token=token, holder_id=holder_id)
         )
         with self._urgent(), write_transaction(self._engine, "advance the fence") as connection:
-            fenced = connection.execute(fence).scalar()
+            self._fencing_session = session_id(connection)
+            try:
+                fenced = connection.execute(fence).scalar()
+            finally:
+                self._fencing_session = None
             if fenced is None:
                 raise self._missing(_FENCE_ROW)
             if fenced > token or connection.execute(held).first() is None:
                 return False
             return self._update_one(connection, advance)
+
+    def end_fence_blockers(self, holder_id: str, token: int) -> list[Blocker]:
+        """Ask the server who is in the way, through the shared pool; see ``database.sessions``."""
+        waiting = self._fencing_session
+        if waiting is None:
+            return []
+        c = self._table.c
+        held = select(c.id).where(
+            self._held_by(Lock.LIVE, holder_id, token), c.holder_expiration_time > db_now()
+        )
+        what = "end the sessions that keep the fence waiting"
+        with translate_errors(what), self._database.engine.connect() as connection:
+            if self._database.dialect is Dialect.POSTGRESQL:
+                return end_postgresql_blockers(connection, waiting, only_while=held.exists())
+            of = select(c.holder_token).where(c.id == _FENCE_ROW, c.holder_token < token)
+            former = connection.execute(of.where(held.exists())).scalar()
+            if former is None:
+                return []
+            marks = [fenced_mark(self._table.name, one, former) for one in FENCED_PURPOSES]
+            return end_marked_mysql_sessions(connection, marks)
 
     def write_state(self, state: State, *, expected: State | None = None) -> bool:
         """Write row 0."""

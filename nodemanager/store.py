@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import NamedTuple
 
+from database import Blocker
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 
 
@@ -60,6 +61,14 @@ class NodeManagerStore(ABC):
 
         Waits for a journal transaction that is in flight under an older token. False: the live
         lock is not held under this holder and token, or a newer token is fenced already.
+        """
+
+    @abstractmethod
+    def end_fence_blockers(self, holder_id: str, token: int) -> list[Blocker]:
+        """End the sessions that keep ``advance_fence`` waiting, on another thread, at this moment.
+
+        None is ended unless the live lock is held under this holder and token. Returns those that
+        were ended, and those that were to be but could not.
         """
 
     @abstractmethod

@@ -31,6 +31,10 @@ def dedicated(database: Database) -> Engine:
         ("application_name", "orthia test"),
         ("statement_timeout", "9s"),
         ("idle_in_transaction_session_timeout", "3s"),
+        ("tcp_keepalives_idle", "1"),
+        ("tcp_keepalives_interval", "1"),
+        ("tcp_keepalives_count", "3"),
+        ("tcp_user_timeout", "4000"),
         ("client_encoding", "UTF8"),
     ],
 )
@@ -49,6 +53,7 @@ def test_a_postgresql_session_is_set_up(database: Database, setting: str, value:
         ("innodb_lock_wait_timeout", 9),
         ("max_statement_time", 9.0),
         ("idle_transaction_timeout", 3),
+        ("net_read_timeout", 3),
         ("character_set_client", "utf8mb4"),
     ],
 )

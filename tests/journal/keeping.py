@@ -66,7 +66,7 @@ class KeepingStore(SqlJournalStore):
         batch = Batch()
         for item in items:
             batch.add(item)
-        engine = fenced_engine(self.database, self.settings, "journal")
+        engine = fenced_engine(self.database, self.settings, "journal", 1)
         store = _batch_store(self.database, self.settings, engine, 1)
         store.connect()
         try:

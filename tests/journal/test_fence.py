@@ -113,7 +113,7 @@ def test_the_fence_waits_for_a_batch_in_flight(sql_store: SqlJournalStore) -> No
 @pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
 def test_a_frozen_nodes_transaction_does_not_hold_the_fence(sql_store: SqlJournalStore) -> None:
     """A transaction that stands still is ended by the server long before the lease is."""
-    engine = fenced_engine(sql_store.database, sql_store.settings, "journal")
+    engine = fenced_engine(sql_store.database, sql_store.settings, "journal", 1)
     with engine.connect() as frozen:
         frozen.execute(select(sql_store.fence).with_for_update(read=True))
         sql_store.advance_fence(2)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData, select, text
@@ -154,7 +155,7 @@ def test_no_statement_of_the_writer_reads_the_whole_table(keeping: KeepingStore)
     """Also not one that was planned while the table was empty, as on the day of installation."""
     with keeping.database.engine.begin() as connection:
         connection.execute(text("ANALYZE messages"))
-    engine = fenced_engine(keeping.database, keeping.settings, "journal")
+    engine = fenced_engine(keeping.database, keeping.settings, "journal", 1)
     writer = _batch_store(keeping.database, keeping.settings, engine, 1)
     assert isinstance(writer, PostgresqlStore)
     writer.connect()
@@ -327,7 +328,7 @@ def test_a_fenced_step_of_pruning_ends_within_the_lease(
     taken: list[str] = []
     dedicated = keeping.database.dedicated_engine
 
-    def take(purpose: str, **limits: int) -> Engine:
+    def take(purpose: str, **limits: Any) -> Engine:
         assert limits["idle_in_transaction_ms"] < keeping.settings.jdbc_lock_expiration
         taken.append(purpose)
         return dedicated(purpose, **limits)

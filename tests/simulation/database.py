@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from database import StoreUnavailable
+from database import Blocker, StoreUnavailable
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.memory_store import MemoryNodeManagerStore
 from nodemanager.store import Acquired, NodeManagerStore
@@ -40,14 +40,20 @@ class Batch:
     alive: bool = True
     is_committing: bool = False
     """Whether COMMIT was sent: it may be carried out though the process is gone by then."""
+    is_in_copy: bool = False
+    """Whether its session stands in the middle of a COPY: to the server it is never idle."""
 
 
 class Database:
     """One for all nodes."""
 
-    def __init__(self, engine: Engine, mechanisms: Mechanisms, *, rate: float) -> None:
+    def __init__(
+        self, engine: Engine, mechanisms: Mechanisms, *, rate: float, may_end_sessions: bool
+    ) -> None:
+        """``may_end_sessions`` says whether nodes have the right to; without it none must COPY."""
         self.engine = engine
         self.mechanisms = mechanisms
+        self.may_end_sessions = may_end_sessions
         self.faults = True
         self.clock_offset = 0.0
         self.store = MemoryNodeManagerStore(lambda: engine.now * rate + self.clock_offset)
@@ -123,9 +129,10 @@ class Database:
         if self.mechanisms.fence and self.store.fence_token != client.token:
             return None
         batch = Batch(client, client.token, messages, alive=not client.life.is_over)
+        batch.is_in_copy = self.may_end_sessions and len(self.rows) % 2 == 0
         if batch.alive:
             self.open.append(batch)
-        if self.mechanisms.idle_limit:
+        if self.mechanisms.idle_limit and not batch.is_in_copy:
             self.engine.after(IDLE_LIMIT_SECONDS, self.end, batch)
         return batch
 
@@ -152,6 +159,17 @@ class Database:
         batch.alive = False
         if batch in self.open:
             self.open.remove(batch)
+
+    def end_blockers(self, holder_id: str, token: int) -> list[Blocker]:
+        """End the sessions of older batches, for the node that has the live lock."""
+        row = self.store._rows[Lock.LIVE]
+        is_held = row.holder_id == holder_id and row.token == token
+        if not (is_held and self.may_end_sessions and self.mechanisms.blockers_are_ended):
+            return []
+        blocking = [batch for batch in self.open if batch.token < token]
+        for batch in blocking:
+            self.end(batch)
+        return [Blocker(batch.token, "journal", None) for batch in blocking]
 
     def fence_is_free(self, token: int) -> bool:
         """Return whether no batch is in flight under an older token."""
@@ -315,6 +333,10 @@ class RemoteStore(NodeManagerStore):
             lambda: self._store.advance_fence(holder_id, token),
             ready=lambda: self._database.fence_is_free(token),
         )
+
+    def end_fence_blockers(self, holder_id: str, token: int) -> list[Blocker]:
+        """End the sessions that are in the way."""
+        return self._call(lambda: self._database.end_blockers(holder_id, token))
 
     def write_state(self, state: State, *, expected: State | None = None) -> bool:
         """Write the shared state."""

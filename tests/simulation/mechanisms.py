@@ -23,6 +23,7 @@ class Mechanisms:
     deadline_from_before_the_request: bool = True
     watchdog: bool = True
     idle_limit: bool = True
+    blockers_are_ended: bool = True
     idempotent_batches: bool = True
     receipt_after_commit: bool = True
     crash_writes_no_pause: bool = True

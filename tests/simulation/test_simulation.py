@@ -16,15 +16,16 @@ RUNS = 100
 CAUGHT_BY = {
     "renewal_matches_holder_and_token": 57,
     "fence": 12,
-    "fence_waits_for_batches": 38,
+    "fence_waits_for_batches": 308,
     "deadline_from_before_the_request": 37,
     "watchdog": 1,
-    "idle_limit": 2,
+    "idle_limit": 3,
+    "blockers_are_ended": 2,
     "idempotent_batches": 0,
     "receipt_after_commit": 0,
     "crash_writes_no_pause": 1,
     "watch_before_taking_over": 1,
-    "delivery_ends_with_the_grace": 9,
+    "delivery_ends_with_the_grace": 4,
 }
 """A seed that fails when the mechanism is missing; as the table in README.md."""
 

@@ -51,6 +51,7 @@ SETTINGS = DatabaseStoreSettings(
     jdbc_lock_expiration=EXPIRATION_MS,
     jdbc_lock_renew_period=PERIOD_MS,
 )
+FROZEN_SECONDS = 300.0
 SETTLES_WITHIN_SECONDS = 80.0
 """After the faults: leases run out, a node that failed is started again and waits."""
 
@@ -280,7 +281,11 @@ class World:
         self.loses_the_live_node = random.random() < 0.5
         self.mechanisms = mechanisms or Mechanisms()
         self.database = Database(
-            self.engine, self.mechanisms, rate=1 + random.choice([-drift, 0, drift])
+            self.engine,
+            self.mechanisms,
+            rate=1 + random.choice([-drift, 0, drift]),
+            # Not drawn: what else a seed gives stays as it was.
+            may_end_sessions=seed % 3 > 0,
         )
         self.receipted: set[int] = set()
         self.sent = 0
@@ -364,7 +369,10 @@ class World:
                     self.engine.after(random.uniform(3, 10), self.cut_off, node)
             case 10:
                 if database.open:
-                    self.pause(database.open[0].client)
+                    batch = database.open[0]
+                    self.pause(batch.client)
+                    if batch.is_in_copy:
+                        self.freeze(batch.client)
                     if random.random() < 0.5:
                         database.grant_presence(None)
         self.engine.after(random.expovariate(1 / 5), self.break_something)
@@ -374,6 +382,16 @@ class World:
         if self.database.faults:
             seconds = self.random.choice([0.5, 3, 6, 10, 25, 60])
             node.life.paused_until = max(node.life.paused_until, self.now + seconds)
+
+    def freeze(self, node: Client) -> None:
+        """Stop a process for longer than anybody waits for it, if another is left to serve."""
+        left = [
+            one
+            for one in self.nodes[self.loses_the_live_node :]
+            if one is not node and one.life.paused_until < self.now + SETTLES_WITHIN_SECONDS
+        ]
+        if left and self.database.faults:
+            node.life.paused_until = self.now + FROZEN_SECONDS
 
     def cut_off(self, node: Node) -> None:
         """Have a node's messages to and from the database lost for a time."""

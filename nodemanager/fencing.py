@@ -1,0 +1,70 @@
+"""Beside the wait for the fence: ending what it waits for.
+
+The fence waits for the batch the former live node has in flight, which takes milliseconds. One that
+takes longer is of a process that froze in the middle of it, or whose host is lost, and the database
+would keep it for as long as it hears nothing else. Its node is live no more: this one has the live
+lock. So the sessions that are in the way are ended, on another connection than the one that waits.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from config.errors import OrthiaError
+from database import Blocker
+from nodemanager.events import Event, FenceBlocked, FenceUnblocked
+from nodemanager.threads import Threads
+
+PATIENCE_SECONDS: Final = 1.0
+"""For how long a batch in flight is left alone; and between two looks at what is in the way."""
+
+
+class Unblocker:
+    """A thread that ends what is in the way of the fence, from ``start`` to ``stop``.
+
+    ``end_blockers`` asks the store; ``is_held`` says whether the live lock still is.
+    """
+
+    def __init__(
+        self,
+        end_blockers: Callable[[], list[Blocker]],
+        *,
+        token: int,
+        is_held: Callable[[], bool],
+        report: Callable[[Event], None],
+        threads: Threads,
+    ) -> None:
+        self._end_blockers = end_blockers
+        self._token = token
+        self._is_held = is_held
+        self._report = report
+        self._over = threads.event()
+        self._thread = threads.thread(self._run, "orthia-fence-unblocker")
+        self._told: set[Event] = set()
+
+    def start(self) -> None:
+        """Begin to look, after the first ``PATIENCE_SECONDS``."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End nothing any more; the thread ends by itself."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(PATIENCE_SECONDS) and self._is_held():
+            try:
+                blockers = self._end_blockers()
+            except OrthiaError as error:
+                self._tell(FenceBlocked(self._token, "a session of the database", str(error)))
+                continue
+            for blocker in blockers:
+                session = f"{blocker.session} ({blocker.description})"
+                if blocker.refusal is None:
+                    self._tell(FenceUnblocked(self._token, session))
+                else:
+                    self._tell(FenceBlocked(self._token, f"session {session}", blocker.refusal))
+
+    def _tell(self, event: Event) -> None:
+        """Report each event once."""
+        if event not in self._told:
+            self._told.add(event)
+            self._report(event)
