@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test packages run demo test lint format docs fuzz model simulate chaos
+.PHONY: help setup setup-test packages run demo test test-mysql lint format docs fuzz model simulate chaos
 .PHONY: benchmark clean
 
 help: ## Show the targets
@@ -44,6 +44,15 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
+
+test-mysql: setup-test ## Run on MySQL what runs on MariaDB; MYSQLD=PATH names mysqld if PATH does not
+	@mysqld='$(or $(MYSQLD),$(shell PATH=$$PATH:/usr/sbin command -v mysqld))'; \
+	version=$$("$$mysqld" --version 2>&1) && ! grep -qi mariadb <<<"$$version" \
+		|| { echo "make test-mysql needs MySQL's mysqld, found $${mysqld:-none} ($$version); say" \
+			"make test-mysql MYSQLD=PATH"; exit 1; }; \
+	MYSQLD=$$mysqld $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -k mysql \
+		tests/database tests/migrations tests/nodemanager tests/journal tests/core tests/process \
+		$(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test ## Ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 A test that takes ``store_settings`` (or ``migrated_store``, ``database``) runs on PostgreSQL,
 MariaDB and SQLite; ``@pytest.mark.parametrize("server", ["postgresql"], indirect=True)`` chooses.
+With MYSQLD set (``make test-mysql``) MySQL is one of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ import migrations
 from config.settings import DatabaseStoreSettings
 from database import Database
 from tests.support.servers import (
-    MariadbServer,
-    PostgresqlServer,
+    SERVER_NAMES,
+    SERVER_PROCESSES,
     ServerProcess,
     SqliteServer,
     StoreServer,
@@ -22,11 +23,7 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
-_PROCESSES: dict[str, type[ServerProcess]] = {
-    "postgresql": PostgresqlServer,
-    "mariadb": MariadbServer,
-}
-EVERY_DBMS = [*_PROCESSES, "sqlite"]
+EVERY_DBMS = [*SERVER_NAMES, "sqlite"]
 
 Servers = Callable[[str], ServerProcess]
 
@@ -45,7 +42,7 @@ def templates() -> Iterator[Servers]:
 
     def template(dbms: str) -> ServerProcess:
         if dbms not in made:
-            made[dbms] = _PROCESSES[dbms]()
+            made[dbms] = SERVER_PROCESSES[dbms]()
         return made[dbms]
 
     yield template
@@ -60,7 +57,7 @@ def shared_servers(templates: Servers) -> Iterator[Servers]:
 
     def server(dbms: str) -> ServerProcess:
         if dbms not in running:
-            running[dbms] = _PROCESSES[dbms](template=templates(dbms))
+            running[dbms] = SERVER_PROCESSES[dbms](template=templates(dbms))
             running[dbms].start()
         return running[dbms]
 
@@ -77,10 +74,10 @@ def server(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Pa
     return shared_servers(request.param)
 
 
-@pytest.fixture(params=list(_PROCESSES))
+@pytest.fixture(params=SERVER_NAMES)
 def private_server(request: pytest.FixtureRequest, templates: Servers) -> Iterator[ServerProcess]:
     """Give a running server of this test's own, to be killed and paused as it likes."""
-    server = _PROCESSES[request.param](template=templates(request.param))
+    server = SERVER_PROCESSES[request.param](template=templates(request.param))
     try:
         server.start()
         yield server

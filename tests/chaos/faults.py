@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from broker.client import BrokerAddress, ClientError, Connection
 from tests.chaos.ground import EXPIRATION_SECONDS, ChaosNode, Ground, wait_gone
 
-SERVERS = frozenset({"postgresql", "mariadb"})
+SERVERS = frozenset({"postgresql", "mariadb", "mysql"})
 _LARGE_BYTES = 1024 * 1024
 _LARGE_MESSAGES = 60
 _WITHOUT_MEMORY = frozenset({1, 70})

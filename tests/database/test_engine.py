@@ -14,6 +14,7 @@ from config.errors import ConfigurationError
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from database import Database, Dialect, StoreError, UnknownOutcome, write_transaction
+from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES
 from tests.support.waiting import wait_until
 
 
@@ -63,8 +64,26 @@ def test_a_mariadb_session_is_set_up(database: Database, setting: str, value: ob
         assert connection.execute(text(f"SELECT @@SESSION.{setting}")).scalar() == value
 
 
-@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
-def test_mariadb_refuses_what_does_not_fit(database: Database) -> None:
+@pytest.mark.parametrize("server", set(MYSQL_FAMILY) - {"mariadb"}, indirect=True)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("transaction_isolation", "READ-COMMITTED"),
+        ("time_zone", "+00:00"),
+        ("innodb_lock_wait_timeout", 9),
+        ("max_execution_time", 9_000),
+        ("wait_timeout", 3),
+        ("character_set_client", "utf8mb4"),
+    ],
+)
+def test_a_mysql_session_is_set_up(database: Database, setting: str, value: object) -> None:
+    """Every MySQL session has its isolation, zone and limits from the start."""
+    with dedicated(database).connect() as connection:
+        assert connection.execute(text(f"SELECT @@SESSION.{setting}")).scalar() == value
+
+
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
+def test_mysql_refuses_what_does_not_fit(database: Database) -> None:
     """A value too long for its column is an error and not cut, and text may be of any script."""
     with write_transaction(database.engine, "create") as connection:
         connection.execute(text("CREATE TABLE t (v VARCHAR(4)) DEFAULT CHARSET utf8mb4"))
@@ -115,7 +134,7 @@ def test_an_exhausted_pool_does_not_starve_a_dedicated_engine(database: Database
             connection.close()
 
 
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_connection_that_broke_in_the_pool_is_replaced(database: Database) -> None:
     """A pooled connection the server has closed meanwhile costs no call."""
     own_id, others, end = (
@@ -144,7 +163,7 @@ def test_a_connection_that_broke_in_the_pool_is_replaced(database: Database) -> 
     assert database.server_now() is not None
 
 
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_the_server_ends_a_transaction_that_stands_still(database: Database) -> None:
     """A process that froze in a transaction loses its locks, and cannot commit when it wakes."""
     with write_transaction(database.engine, "create") as connection:

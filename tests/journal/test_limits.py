@@ -4,7 +4,7 @@ import pytest
 
 from journal import JournalLimits, MemoryJournal, RecordTooLarge, Unit, encode_message
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload, record
-from tests.support.servers import ServerProcess
+from tests.support.servers import MYSQL_FAMILY, ServerProcess
 
 
 def test_a_record_too_large_harms_nobody_else() -> None:
@@ -25,7 +25,7 @@ def test_a_record_too_large_harms_nobody_else() -> None:
     assert len(journal.store.messages) == 2
 
 
-@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
 @pytest.mark.parametrize("queues", [[QUEUE], [QUEUE, OTHER_QUEUE]])
 def test_the_largest_record_fits_the_packet(sql_store: SqlJournalStore, queues: list[int]) -> None:
     """A record of exactly the announced size is stored and read back, alone or among others."""

@@ -14,15 +14,10 @@ from journal.journal import Journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
-from tests.support.servers import ServerProcess
+from tests.support.servers import SERVER_NAMES, ServerProcess
 
-SERVERS = ["postgresql", "mariadb"]
-
-LONE_INSERT = {"postgresql": b"EXECUTE orthia_put(", "mariadb": b"LOCK IN SHARE MODE"}
+LONE_INSERT = {"postgresql": b"EXECUTE orthia_put(", "mysql": b"LOCK IN SHARE MODE"}
 """What only the statement contains that stores a lone message and commits itself."""
-
-LONE_DELETE = {"postgresql": b"EXECUTE orthia_delete(", "mariadb": b"COMMIT"}
-"""What commits a batch of deletes."""
 
 WRITER_SAYS = {"postgresql": b"PREPARE orthia_put", "mysql": b"LOCK IN SHARE MODE"}
 """What the journal's writer alone sends: not the search for large bodies nobody needs."""
@@ -60,7 +55,7 @@ class ProxiedStore(SqlJournalStore):
         self.proxy.close()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=SERVER_NAMES)
 def dbms(request: pytest.FixtureRequest) -> str:
     """Give the DBMS that are reached by a network."""
     name: str = request.param
@@ -79,10 +74,10 @@ def proxied_store(dbms: str, shared_servers: Servers) -> Iterator[ProxiedStore]:
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
-def test_a_lone_message_is_stored_once(proxied_store: ProxiedStore, dbms: str, cut: Cut) -> None:
+def test_a_lone_message_is_stored_once(proxied_store: ProxiedStore, cut: Cut) -> None:
     """A message that commits itself survives a cut on either side of its commit."""
     journal = proxied_store.open_proxied()
-    proxied_store.proxy.cut_once(cut, LONE_INSERT[dbms])
+    proxied_store.proxy.cut_once(cut, LONE_INSERT[proxied_store.database.dialect.value])
     (seq,) = proxied_store.append(journal, "precious")
     assert proxied_store.rows() == {seq: (QUEUE, 1)}
     assert proxied_store.proxy.cuts == 1
@@ -128,7 +123,7 @@ def test_a_binding_is_stored_once(proxied_store: ProxiedStore, cut: Cut) -> None
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
-def test_deletes_are_repeated(proxied_store: ProxiedStore, dbms: str, cut: Cut) -> None:
+def test_deletes_are_repeated(proxied_store: ProxiedStore, cut: Cut) -> None:
     """A batch of deletes alone may be repeated whatever became of it."""
     journal = proxied_store.open_proxied()
     first, second = proxied_store.append(journal, "a", "b")

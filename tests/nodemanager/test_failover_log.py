@@ -25,7 +25,7 @@ from nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable, log_f
 from nodemanager.lease import State
 from nodemanager.merge import merge, read_files, read_table
 from tests.nodemanager.conftest import StuckConsole
-from tests.support.servers import ServerProcess
+from tests.support.servers import SERVER_NAMES, ServerProcess
 from tests.support.waiting import wait_until
 
 
@@ -96,7 +96,7 @@ def test_a_line_that_is_no_entry_is_a_value_error(line: str) -> None:
         Entry.from_json(line)
 
 
-@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("private_server", SERVER_NAMES, indirect=True)
 def test_a_hung_database_costs_the_file_nothing(
     private_server: ServerProcess, tmp_path: Path
 ) -> None:

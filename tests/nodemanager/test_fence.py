@@ -13,6 +13,7 @@ from database import Database, for_share, write_transaction
 from nodemanager.lease import Lock
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store
+from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
 
 LONG_MS = 60_000
@@ -74,7 +75,7 @@ def test_after_the_fence_the_old_token_finds_no_row(
         assert not let_in
 
 
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_the_fence_waits_for_the_batch_in_flight(
     store: SqlNodeManagerStore, database: Database
 ) -> None:
@@ -100,7 +101,7 @@ def test_the_fence_waits_for_the_batch_in_flight(
         assert not let_in
 
 
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_fence_that_waited_beyond_its_lease_is_not_advanced(
     store: SqlNodeManagerStore, database: Database
 ) -> None:

@@ -29,7 +29,7 @@ from nodemanager.protocol import Activation
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
-from tests.support.servers import ServerProcess, SqliteServer
+from tests.support.servers import MYSQL_FAMILY, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
 
 Manager = JdbcNodeManager | FileLockNodeManager
@@ -202,7 +202,12 @@ def test_one_node_is_live(place: Place) -> None:
         other.manager.start()
 
 
-@only(("lease", "mariadb"), ("database", "postgresql"), ("file", "sqlite"), ("file", "directory"))
+@only(
+    *(("lease", dbms) for dbms in MYSQL_FAMILY),
+    ("database", "postgresql"),
+    ("file", "sqlite"),
+    ("file", "directory"),
+)
 def test_the_lock_outlives_its_periods(place: Place) -> None:
     """It is kept alive for longer than it lasts without, and stays under its token."""
     live = place.node("a")

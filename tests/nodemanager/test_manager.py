@@ -35,7 +35,7 @@ from nodemanager.events import (
 from nodemanager.lease import Lock
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store
-from tests.support.servers import ServerProcess, StoreServer
+from tests.support.servers import SERVER_NAMES, ServerProcess, StoreServer
 from tests.support.waiting import wait_until
 
 
@@ -312,7 +312,7 @@ def test_the_next_backup_moves_up(nodes: Nodes) -> None:
     )
 
 
-@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("private_server", SERVER_NAMES, indirect=True)
 def test_waiting_nodes_outlive_the_database(private_server: ServerProcess) -> None:
     """It dies and comes back: a waiting backup says so and goes on waiting, then takes over."""
     settings = private_server.settings(private_server.create_database())
@@ -338,7 +338,7 @@ def test_waiting_nodes_outlive_the_database(private_server: ServerProcess) -> No
         backup.close()
 
 
-@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("private_server", SERVER_NAMES, indirect=True)
 def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
     private_server: ServerProcess,
 ) -> None:
@@ -373,7 +373,7 @@ def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
         live.close()
 
 
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_node_frozen_inside_a_renewal_does_not_hold_up_its_successor(nodes: Nodes) -> None:
     """The server ends the transaction it stands still in, which frees the live lock's row."""
     live, backup = nodes("a"), nodes("b", Role.BACKUP)

@@ -24,7 +24,7 @@ from nodemanager.lease import LEASE_ONLY, Lock, LockStatus, State
 from nodemanager.presence import PresenceKeeper
 from tests.nodemanager.conftest import ManualClock
 from tests.nodemanager.test_rules import NOW, status
-from tests.support.servers import ServerProcess
+from tests.support.servers import SERVER_NAMES, ServerProcess
 from tests.support.waiting import wait_until
 
 GRACE = 2.5
@@ -102,7 +102,7 @@ def test_a_wait_can_be_interrupted(locks: Maker) -> None:
     assert second.acquire(5.0)
 
 
-@pytest.mark.parametrize("private_server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("private_server", SERVER_NAMES, indirect=True)
 def test_a_session_that_is_gone_holds_nothing(private_server: ServerProcess) -> None:
     """After a restart of the database the lock is nobody's, and can be had again."""
     database = Database.from_settings(private_server.settings(private_server.create_database()))

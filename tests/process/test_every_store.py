@@ -11,17 +11,16 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import file_cluster
 from tests.process.locker_stores import store
 from tests.process.nodes import NodeProcess, accepts, cluster
-from tests.support.servers import SqliteServer, StoreServer, url_with_password
+from tests.support.servers import MYSQL_FAMILY, SqliteServer, StoreServer, url_with_password
 from tests.support.waiting import wait_until
 
 LOCKERS = [
     ("lease", "postgresql"),
     ("database", "postgresql"),
-    ("database", "mariadb"),
-    ("file", "mariadb"),
+    *((locker, dbms) for dbms in MYSQL_FAMILY for locker in ("database", "file")),
     ("file", "sqlite"),
     ("lease", "files and postgresql"),
-    ("database", "files and mariadb"),
+    *(("database", f"files and {dbms}") for dbms in MYSQL_FAMILY),
 ]
 """A locker, and what it is for: a database, or files whose lock is in that database."""
 

@@ -17,7 +17,7 @@ from tests.conftest import Servers
 from tests.process.file_nodes import file_cluster
 from tests.process.large_clients import MIB, LargeClient, body, digest
 from tests.process.nodes import NodeProcess, cluster
-from tests.support.servers import SqliteServer, url_with_password
+from tests.support.servers import SERVER_NAMES, SqliteServer, url_with_password
 from tests.support.waiting import wait_until
 
 QUEUE = "/queue/large"
@@ -105,7 +105,7 @@ def test_a_message_of_64_mib_needs_little_memory(
         pair.wait_bodies(1)
 
 
-@pytest.mark.parametrize("store", ["files", "postgresql", "mariadb"])
+@pytest.mark.parametrize("store", ["files", *SERVER_NAMES])
 def test_a_takeover_amid_an_upload_and_a_delivery(
     store: str, tmp_path: Path, shared_servers: Servers
 ) -> None:

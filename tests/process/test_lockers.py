@@ -16,7 +16,7 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts
-from tests.support.servers import ServerProcess, SqliteServer
+from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 
 Pairs = Callable[..., FileCluster]
 
@@ -44,7 +44,7 @@ def pair_on(shared_servers: Servers, tmp_path: Path) -> Iterator[Pairs]:
     ("locker", "place"),
     [
         ("database", "postgresql"),
-        ("database", "mariadb"),
+        *(("database", dbms) for dbms in MYSQL_FAMILY),
         ("lease", "files and postgresql"),
     ],
 )
@@ -84,9 +84,9 @@ def test_a_frozen_holder_of_a_lock_file_is_not_replaced(pair_on: Pairs) -> None:
 
 @pytest.mark.parametrize(
     ("private_server", "files"),
-    [("postgresql", False), ("mariadb", True)],
+    [("postgresql", False), *((dbms, True) for dbms in MYSQL_FAMILY)],
     indirect=["private_server"],
-    ids=["postgresql", "files and mariadb"],
+    ids=["postgresql", *(f"files and {dbms}" for dbms in MYSQL_FAMILY)],
 )
 def test_a_database_restart_moves_a_held_row(
     private_server: ServerProcess, tmp_path: Path, *, files: bool
@@ -105,7 +105,7 @@ def test_a_database_restart_moves_a_held_row(
         receive_all(backup.port, QUEUE, receipted)
 
 
-@pytest.mark.parametrize("dbms", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("dbms", SERVER_NAMES)
 def test_a_lock_that_is_never_looked_at_cannot_spoil_the_store(
     pair_on: Pairs, shared_servers: Servers, dbms: str
 ) -> None:

@@ -5,7 +5,8 @@
 
 A server keeps its durable defaults (fsync stays on), because what happens when it is killed is
 what Orthia is tested for. Needed on the machine: the binaries of PostgreSQL and MariaDB, which
-``make packages`` installs; nothing that runs.
+``make packages`` installs; nothing that runs. With MYSQLD in the environment, the path of MySQL's
+``mysqld``, whatever runs on MariaDB runs on MySQL too.
 """
 
 import ctypes
@@ -251,6 +252,10 @@ class ServerProcess(StoreServer):
         self.kill()
         self._end()
 
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Execute one statement as the administrator and return its rows."""
+        return self._administrate(statement)
+
     def create_database(self) -> str:
         """Create an empty database."""
         name = _new_name()
@@ -405,10 +410,20 @@ class MariadbServer(ServerProcess):
                 "--auth-root-authentication-method=normal",
             ]
         )
-        init = self.directory / "init.sql"
-        init.write_text("")
 
     def _command(self) -> list[str]:
+        return [
+            _binary("mariadbd", ["/usr/sbin", "/usr/bin", "/usr/libexec"]),
+            *("--no-defaults", f"--datadir={self.data}", f"--port={self.port}"),
+            *("--bind-address=127.0.0.1", f"--socket={self.directory / 'socket'}"),
+            *(f"--pid-file={self.directory / 'pid'}", f"--init-file={self._init_file()}"),
+            *("--character-set-server=utf8mb4", "--skip-name-resolve"),
+            *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"),
+            f"--tmpdir={self._own_tmpdir()}",
+        ]
+
+    def _init_file(self) -> Path:
+        """Write what the server executes when it starts, and return where."""
         init = self.directory / "init.sql"
         init.write_text(
             f"CREATE USER IF NOT EXISTS {USER}@localhost IDENTIFIED BY '{PASSWORD}';\n"
@@ -417,14 +432,15 @@ class MariadbServer(ServerProcess):
             f"GRANT ALL ON *.* TO {USER}@'127.0.0.1' WITH GRANT OPTION;\n",
             encoding="utf-8",
         )
-        return [
-            _binary("mariadbd", ["/usr/sbin", "/usr/bin", "/usr/libexec"]),
-            *("--no-defaults", f"--datadir={self.data}", f"--port={self.port}"),
-            *("--bind-address=127.0.0.1", f"--socket={self.directory / 'socket'}"),
-            *(f"--pid-file={self.directory / 'pid'}", f"--init-file={init}"),
-            *("--character-set-server=utf8mb4", "--skip-name-resolve"),
-            *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"),
-        ]
+        return init
+
+    def _own_tmpdir(self) -> Path:
+        """Return a directory for temporary files that no other server clears when it starts."""
+        path = self.directory / "tmp"
+        path.mkdir(exist_ok=True)
+        if self._account is not None:
+            os.chown(path, self._account.pw_uid, self._account.pw_gid)
+        return path
 
     def _administrate(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         connection = pymysql.connect(
@@ -442,6 +458,47 @@ class MariadbServer(ServerProcess):
                 return list(cursor.fetchall())
         finally:
             connection.close()
+
+
+class MysqlServer(MariadbServer):
+    """A MySQL server, of the ``mysqld`` that MYSQLD in the environment names."""
+
+    def url(self, database: str) -> str:
+        """Return the JDBC URL of a database."""
+        return f"jdbc:mysql://127.0.0.1:{self.port}/{database}"
+
+    def _initialise(self) -> None:
+        self._run([_mysqld(), "--initialize-insecure", f"--datadir={self.data}"])
+
+    def _command(self) -> list[str]:
+        return [
+            *(_mysqld(), f"--datadir={self.data}", f"--port={self.port}"),
+            *("--bind-address=127.0.0.1", f"--socket={self.directory / 'socket'}"),
+            *(f"--pid-file={self.directory / 'pid'}", f"--init-file={self._init_file()}"),
+            *("--character-set-server=utf8mb4", "--skip-name-resolve", "--mysqlx=OFF"),
+            *("--innodb-buffer-pool-size=64M", f"--tmpdir={self._own_tmpdir()}"),
+        ]
+
+
+SERVER_PROCESSES: dict[str, type[ServerProcess]] = {
+    "postgresql": PostgresqlServer,
+    "mariadb": MariadbServer,
+}
+"""The servers that tests run on, by name."""
+if os.environ.get("MYSQLD"):
+    SERVER_PROCESSES["mysql"] = MysqlServer
+
+SERVER_NAMES = list(SERVER_PROCESSES)
+MYSQL_FAMILY = [name for name in SERVER_NAMES if name != "postgresql"]
+"""Servers of MySQL's protocol and SQL."""
+
+
+def _mysqld() -> str:
+    mysqld = os.environ["MYSQLD"]
+    version = subprocess.run([mysqld, "--version"], capture_output=True, text=True, check=True)
+    if "mariadb" in version.stdout.lower():
+        raise ValueError(f"MYSQLD={mysqld} is a MariaDB server, which the tests run on anyway")
+    return mysqld
 
 
 def _postgresql_binary(name: str) -> str:
