@@ -61,17 +61,29 @@ _PG_LOGIN_REFUSED = (
     "is not permitted to log in",
 )
 
-# Error numbers from the MySQL and MariaDB error references; 2000 and above are the client's.
+# Error numbers from the MySQL and MariaDB error references; 2000 to 2999 are the client's.
 _MYSQL_DUPLICATE = {1022, 1062, 1586}
-_MYSQL_TRANSIENT = {1020, 1213, 1614}
+_MYSQL_TRANSIENT = {
+    *(1020, 1213, 1614),  # changed since it was read, deadlock
+    *(1297, 1412),  # temporary error, table definition changed
+    3101,  # a plugin had the transaction rolled back: group replication certified another's
+}
 _MYSQL_REFUSED_FOR_NOW = {
-    *(1021, 1037, 1041, 1114),  # disk, memory or table space full
-    *(1040, 1203, 1226),  # too many connections
+    *(3, 5, 20, 23),  # a temporary file: no disk, memory or descriptors left
+    *(1021, 1037, 1041, 1114, 1135, 1206, 3675),  # disk, memory, table space, threads, locks
+    *(1040, 1129, 1203, 1226, 1637),  # too many connections, errors of a host, transactions
     1205,  # lock wait time-out
     *(1317, 1969, 3024),  # statement interrupted or over its time limit
-    *(1290, 1792, 1836),  # read-only server
+    *(1036, 1290, 1792, 1836, 1874, 1881, 3989),  # server, tables or schema are read-only
+    *(3032, 3168),  # offline_mode, which group replication sets too as it leaves; unavailable
+    1047,  # Galera: this node is not part of the primary component
+    *(3781, 3782, 3783, 3796, 3799, 4094),  # group replication: held back, in error, stopping
 }
-_MYSQL_LOST = {0, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031}
+_MYSQL_LOST = {
+    *(0, 1043, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031),
+    *(1026, 1180),  # writing a file, or the commit itself, failed
+    3100,  # a plugin could not do its part of the commit: group replication, without its group
+}
 _MYSQL_CLIENT_PROGRAM_ERRORS = {2014, 2030, 2031, 2034, 2036}  # out of sync, parameters
 
 _SQLITE_DUPLICATE = {

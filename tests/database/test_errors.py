@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 
+import pymysql
 import pytest
 from sqlalchemy import Connection, text
 
@@ -21,9 +22,9 @@ from database import (
     translate_errors,
     write_transaction,
 )
-from tests.support.servers import PASSWORD, ServerProcess, StoreServer, free_port
+from tests.support.servers import PASSWORD, SERVER_NAMES, ServerProcess, StoreServer, free_port
 
-SERVERS = pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+SERVERS = pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 
 
 @pytest.fixture
@@ -240,6 +241,38 @@ def test_a_host_without_an_address_is_unavailable_and_named(scheme: str) -> None
     error = connect_error(DatabaseStoreSettings(url, jdbc_user="orthia"))
     assert isinstance(error, StoreUnavailable)
     assert "no-such-host.invalid" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (1036, StoreUnavailable),
+        (1047, StoreUnavailable),
+        (1053, UnknownOutcome),
+        (1062, DuplicateKey),
+        (1129, StoreUnavailable),
+        (1146, PermanentStoreError),
+        (1213, TransientStoreError),
+        (1290, StoreUnavailable),
+        (1836, StoreUnavailable),
+        (1927, UnknownOutcome),
+        (2013, UnknownOutcome),
+        (3032, StoreUnavailable),
+        (3100, UnknownOutcome),
+        (3101, TransientStoreError),
+        (3168, StoreUnavailable),
+        (3169, UnknownOutcome),
+        (3796, StoreUnavailable),
+        (4031, UnknownOutcome),
+    ],
+)
+def test_a_commit_refused_by_mysql_is_judged_by_its_number(
+    number: int, kind: type[StoreError]
+) -> None:
+    """A server or group that will not serve now is unavailable; only a lost answer is unknown."""
+    judged = classify(pymysql.OperationalError(number, "told so"), during_commit=True)
+    assert type(judged) is kind
+    assert f"told so (error {number})" in str(judged)
 
 
 def test_an_exhausted_pool_is_unavailable(
