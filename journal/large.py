@@ -172,7 +172,8 @@ class LargeMessages:
     """The bodies of an opened journal; calls and callbacks on the loop's thread.
 
     ``failed`` is called on the thread when the store says that this node is fenced, or the lease
-    ended before a body was stored.
+    ended before a body was stored. Not after ``close``: a node that handed back is fenced by its
+    successor, and that is in order.
     """
 
     def __init__(
@@ -315,13 +316,17 @@ class LargeMessages:
                 if self._seconds_until_background() == 0:
                     self._do_in_background()
         except Fenced as error:
-            self._failed(error)
+            self._fail(error)
         except Exception as error:  # noqa: BLE001 - a thread that dies silently holds uploads for ever
-            self._failed(
+            self._fail(
                 JournalError(f"large messages cannot be stored: {type(error).__name__}: {error}")
             )
         finally:
             self._store.close()
+
+    def _fail(self, error: OrthiaError) -> None:
+        if not self._closed.is_set():
+            self._failed(error)
 
     def _take(self) -> list[_Job] | None:
         """Wait for jobs, or for something to do in the background; return None to end."""

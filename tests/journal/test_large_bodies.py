@@ -24,6 +24,7 @@ from journal.large import (
     LargeMessages,
     Piece,
 )
+from journal.large_sql import SqlBodies
 from journal.xa import XaTransactions
 from tests.conftest import EVERY_DBMS
 from tests.journal.large_support import (
@@ -313,6 +314,30 @@ def test_a_sweep_leaves_alone_what_was_given_out_later(tmp_path: Path) -> None:
     assert bodies.sweep(0, 50) == ([7], None)
     bodies.close()
     opened.close(seal=True)
+
+
+def test_a_node_that_handed_back_does_not_hear_of_its_late_uploads(
+    sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece that is on its way while the journal is closed meets the successor's fence later."""
+    journal = sql_store.open()
+    is_stopped, go_on = threading.Event(), threading.Event()
+    writing = SqlBodies.write
+
+    def stopped(bodies: SqlBodies, pieces: Sequence[Piece]) -> None:
+        is_stopped.set()
+        go_on.wait(60)
+        writing(bodies, pieces)
+
+    monkeypatch.setattr(SqlBodies, "write", stopped)
+    begin(journal, []).add(DATA)
+    assert is_stopped.wait(30)
+    assert journal.close(drain=True)
+    sql_store.advance_fence(2)
+    go_on.set()
+    bodies_of(journal).join(30)
+    sql_store.settle(sql_store.open(token=2))
+    assert sql_store.failures == []
 
 
 class BusyStore(BodyStore):
