@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.settings import FileStoreSettings
 from journal.errors import Fenced, JournalError
@@ -17,14 +18,15 @@ from journal.recovery import Recovered
 
 LOGGER = logging.getLogger("orthia.journal")
 _KEEP_SECONDS = 1.0
+_SAY_AGAIN_SECONDS = 60.0
 _JOIN_SECONDS = 5.0
 
 
 class FileKeeper:
     """Prepares files, uses them again, and compacts, on a thread of its own.
 
-    What it cannot do costs disk space, not messages: it says so, and tries again. Only a journal
-    whose directory was taken away, or that another node has opened, it leaves alone for good.
+    What it cannot do costs disk space, not messages: it says so, again each minute, and tries
+    again, whatever the reason is. Only a journal that another node has opened it leaves alone.
     """
 
     def __init__(self, opened: OpenedFiles, s: FileStoreSettings) -> None:
@@ -34,6 +36,7 @@ class FileKeeper:
         self._wanted = False
         self._stopping = False
         self._said: str | None = None
+        self._say_again_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="journal-files", daemon=True)
 
     def start(self) -> None:
@@ -80,15 +83,25 @@ class FileKeeper:
             except Fenced:
                 return  # the writer meets it too, and says so
             except JournalError as error:
-                self._say(str(error))
-            except Exception:
-                LOGGER.exception("the keeper of the journal's files failed")
-                return
+                self._say(str(error), None)
+            except Exception as error:  # noqa: BLE001 - without this thread the disk would fill up
+                self._say(f"{type(error).__name__}: {error}", error)
+            else:
+                if self._said is not None:
+                    LOGGER.warning("the files of the journal are looked after again")
+                    self._said = None
 
-    def _say(self, problem: str) -> None:
-        if problem != self._said:
-            LOGGER.error("the files of the journal are not looked after: %s", problem)
-            self._said = problem
+    def _say(self, problem: str, unexpected: Exception | None) -> None:
+        now = monotonic_seconds()
+        if problem != self._said or now >= self._say_again_seconds:
+            LOGGER.error(
+                "the files of the journal in %s are not prepared, used again or compacted, so that"
+                " it takes more and more of the disk; tried again each second: %s",
+                self._settings.journal_directory,
+                problem,
+                exc_info=unexpected,
+            )
+            self._said, self._say_again_seconds = problem, now + _SAY_AGAIN_SECONDS
 
 
 def open_file_journal(

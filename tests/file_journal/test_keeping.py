@@ -17,6 +17,7 @@ from journal.file.recovery import Control, control_path, scan, write_control
 from journal.records import RecordType
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, FileJournalStore, payload
+from tests.support.waiting import wait_until
 
 BODY = "x" * 900
 
@@ -267,3 +268,24 @@ def test_a_compaction_whose_result_is_gone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JournalDamaged, match=r"there is no activemq-data-9\.amq; restore it"):
         DirectJournal(s, token=2)
     assert (s.journal_directory / "activemq-data-1.amq").exists()
+
+
+def test_the_keeper_outlives_what_nobody_thought_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says what went wrong, tries again, and says when it works again."""
+    journal = DirectJournal(file_settings(tmp_path))
+    failing = JournalFiles.reclaim
+    failures = [RuntimeError("nobody thought of this")] * 2
+
+    def reclaim(files: JournalFiles) -> None:
+        if failures:
+            raise failures.pop()
+        failing(files)
+
+    monkeypatch.setattr(JournalFiles, "reclaim", reclaim)
+    journal.keeper.start()
+    wait_until(lambda: "are looked after again" in caplog.text, what="the keeper goes on")
+    assert caplog.text.count("RuntimeError: nobody thought of this") == 2  # once in the traceback
+    journal.keeper.stop()
+    journal.close()
