@@ -37,11 +37,14 @@ class _Fuse:
     def blow(self) -> None:
         self.blown = True
         self.deadline_seconds = None
-        with socket.socket(fileno=os.dup(self._descriptor)) as connection:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # the peer has closed it: the call ends by itself
+        # The descriptor itself: with as many open as may be there is no other to be had.
+        connection = socket.socket(fileno=self._descriptor)
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the peer has closed it: the call ends by itself
+        finally:
+            connection.detach()
 
     def close(self) -> None:
         self.deadline_seconds = None
@@ -119,7 +122,12 @@ class TimedConnection(psycopg2.extensions.connection):
     def __init__(self, dsn: str, network_timeout_seconds: float) -> None:
         super().__init__(dsn)
         self.cursor_factory = TimedCursor
-        self._fuse = _Fuse(self.fileno(), network_timeout_seconds)
+        try:
+            self._fuse = _Fuse(self.fileno(), network_timeout_seconds)
+        except OSError as error:
+            super().close()
+            # As libpq says it when it gets no socket: a store that cannot be reached at present.
+            raise psycopg2.OperationalError(f"no descriptor for a time-out: {error}") from error
         _reaper.install(self._fuse)
         self._remove_fuse = weakref.finalize(self, _reaper.remove, self._fuse)
 

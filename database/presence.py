@@ -194,11 +194,15 @@ class _FilePresenceLock:
         except OSError as error:
             raise StoreUnavailable(f"acquire the presence lock {self._path}: {error}") from None
         give_up_seconds = time.monotonic() + timeout_seconds
-        while not try_lock(descriptor):
-            if time.monotonic() >= give_up_seconds:
-                os.close(descriptor)
-                return False
-            time.sleep(_FILE_POLL_SECONDS)
+        try:
+            while not try_lock(descriptor):
+                if time.monotonic() >= give_up_seconds:
+                    os.close(descriptor)
+                    return False
+                time.sleep(_FILE_POLL_SECONDS)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreUnavailable(f"acquire the presence lock {self._path}: {error}") from None
         self._descriptor = descriptor
         return True
 

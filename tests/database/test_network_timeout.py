@@ -1,5 +1,6 @@
 """A server that stops answering ends a call within the time-out, whatever the call is."""
 
+import errno
 import io
 import os
 import threading
@@ -149,6 +150,39 @@ def test_a_copy_to_a_paused_server_ends(private_server: ServerProcess, engine: E
                 connection.close()
 
     assert isinstance(outcome(copy), StoreUnavailable)
+
+
+def _no_more_descriptors(_: int) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
+def test_a_connection_that_gets_no_time_out_is_none(
+    opened: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many files open as may be, the database cannot be reached; it is no other error."""
+    monkeypatch.setattr(os, "dup", _no_more_descriptors)
+    engine = opened.dedicated_engine("test", query_timeout_ms=TIMEOUT_MS)
+    with pytest.raises(StoreUnavailable, match="Too many open files"), translate_errors("connect"):
+        engine.connect()
+    monkeypatch.undo()
+    with engine.connect():
+        pass
+
+
+@pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
+def test_a_call_ends_without_another_descriptor(
+    private_server: ServerProcess, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time-out needs nothing that may be used up when it is wanted."""
+
+    def query() -> None:
+        with translate_errors("read"), engine.connect() as connection:
+            private_server.pause()
+            monkeypatch.setattr(os, "dup", _no_more_descriptors)
+            connection.execute(text("SELECT 1"))
+
+    assert isinstance(outcome(query), StoreUnavailable)
 
 
 def test_the_engine_recovers_with_the_server(private_server: ServerProcess, engine: Engine) -> None:
