@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from broker.client import BrokerUnreachable
+from broker.client import BrokerRefused, BrokerUnreachable
 from broker.server import AcceptorError
 from config.errors import ConfigurationError, OrthiaError
 from database import PermanentStoreError, StoreUnavailable
@@ -15,24 +15,32 @@ class ExitCode(IntEnum):
 
     OK = 0
     INCOMPLETE = 1
+    NOBODY_LIVE = 3
     USAGE = 64
     UNAVAILABLE = 69
     SOFTWARE = 70
     IO_ERROR = 74
     LOCK_NOT_ACQUIRED = 75
+    REFUSED = 77
     CONFIGURATION = 78
+    INTERRUPTED = 130
 
 
 MEANINGS = {
     ExitCode.OK: "done; a node: stopped as asked",
     ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be",
+    ExitCode.NOBODY_LIVE: "no node serves clients, says status",
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNAVAILABLE: "the database or the broker cannot be reached, or has no schema",
     ExitCode.SOFTWARE: "something went wrong that should not",
-    ExitCode.IO_ERROR: "a node lost its lease or its store; start it again",
+    ExitCode.IO_ERROR: "a node lost its lease or its store: start it again; a command could not"
+    " write its output",
     ExitCode.LOCK_NOT_ACQUIRED: "a live node did not get the live lock in time, or a node has the"
     " journal open",
-    ExitCode.CONFIGURATION: "the configuration is wrong, or the database or the port refuses it",
+    ExitCode.REFUSED: "the broker refused the login, or what was asked of it",
+    ExitCode.CONFIGURATION: "the configuration is wrong, or the database, a directory or the port"
+    " refuses it",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C before it was done",
 }
 
 
@@ -48,6 +56,8 @@ def code_of(error: OrthiaError) -> ExitCode:
         return ExitCode.IO_ERROR
     if isinstance(error, LockAcquisitionTimeout | JournalInUse):
         return ExitCode.LOCK_NOT_ACQUIRED
+    if isinstance(error, BrokerRefused):
+        return ExitCode.REFUSED
     if isinstance(error, StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE
     return ExitCode.SOFTWARE

@@ -245,6 +245,11 @@ class BrokerNode:
             self._fail(str(error))
         except OrthiaError as error:
             self._leave(code_of(error), str(error), failed=True)
+        except OSError as error:
+            if error.filename is None:
+                LOGGER.exception("unexpected error")
+            reason = f"{error.filename} cannot be used: {error.strerror}"
+            self._leave(ExitCode.CONFIGURATION, reason, failed=True)
         except Exception as error:
             LOGGER.exception("unexpected error")
             self._leave(ExitCode.SOFTWARE, f"{type(error).__name__}: {error}", failed=True)

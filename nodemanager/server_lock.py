@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from database import PermanentStoreError, StoreUnavailable
+from database import PermanentStoreError, StoreError, StoreUnavailable
 from database.file_lock import try_lock
 from nodemanager.lease import Lock, State
 
@@ -59,14 +59,14 @@ def decode(data: bytes) -> SharedState:
 
 
 class ServerLock:
-    """The lock files of one directory, opened; raises StoreUnavailable."""
+    """The lock files of one directory, opened; raises StoreUnavailable, PermanentStoreError."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / STATE_FILE
         self._lock_paths = {lock: directory / f"serverlock.{lock.value}" for lock in Lock}
         self._descriptors: dict[Lock, int] = {}
         self._held: set[Lock] = set()
-        with _unavailable(self._path):
+        with _unavailable(self._path, refused=PermanentStoreError):
             self._state = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
             # Its name too outlives a power failure: it says whether the pair is paused.
             of_directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -210,9 +210,12 @@ class ServerLock:
 
 
 @contextmanager
-def _unavailable(path: Path) -> Iterator[None]:
+def _unavailable(path: Path, *, refused: type[StoreError] = StoreUnavailable) -> Iterator[None]:
+    """Raise StoreUnavailable for what the operating system cannot do; ``refused`` for may not."""
     try:
         yield
+    except PermissionError as error:
+        raise refused(f"{path} cannot be used: {error.strerror}") from error
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be used: {error.strerror}") from error
 

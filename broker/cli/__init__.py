@@ -1,11 +1,31 @@
 """The command line: ``orthia``."""
 
-from broker.cli.app import orthia
+import os
+import signal
+import sys
 
 
 def main() -> None:
     """Run the command that the process' arguments name, and exit."""
-    orthia(prog_name="orthia")
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heeded:
+        # Loading the commands takes a moment: Ctrl-C before there is anything to stop ends it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from broker.cli.app import orthia
+    from broker.cli.group import say_os_error
+
+    if heeded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        orthia(prog_name="orthia")
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            pass  # as click has it: whoever read has seen enough
+        except OSError as error:
+            # The interpreter would try once more at its end, and complain in its own words.
+            os._exit(say_os_error(error))
 
 
-__all__ = ["main", "orthia"]
+__all__ = ["main"]

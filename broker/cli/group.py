@@ -1,8 +1,9 @@
 """The root command: errors on one line of standard error, exit codes from ``sysexits.h``."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.exceptions import Exit
@@ -42,6 +43,28 @@ def _our_exit_codes() -> Iterator[None]:
         for line in str(error).splitlines():
             click.echo(f"orthia: {line}", err=True)
         raise Exit(code_of(error)) from error
+    except (KeyboardInterrupt, EOFError) as error:
+        raise Exit(ExitCode.INTERRUPTED) from error
+    except BrokenPipeError:
+        raise  # click ends quietly: whoever read the output has seen enough
+    except OSError as error:
+        raise Exit(say_os_error(error)) from error
+
+
+def say_os_error(error: OSError) -> ExitCode:
+    """Say what the operating system refused, and to what; return the exit code for it."""
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        click.echo(f"orthia: cannot write the output: {reason}", err=True)
+        return ExitCode.IO_ERROR
+    click.echo(f"orthia: {error.filename} cannot be used: {reason}", err=True)
+    if error.errno in _FULL:
+        return ExitCode.IO_ERROR
+    return ExitCode.CONFIGURATION
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What passes, or is of the device: not of how Orthia is set up."""
 
 
 def example(*lines: str) -> str:

@@ -1,6 +1,8 @@
 """What holds for every command: help, examples, exit codes, errors."""
 
+import errno
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from broker.cli import orthia
+from broker.cli.app import orthia
 from broker.client import BrokerUnreachable
 from broker.exit_codes import MEANINGS
 from config.errors import ConfigurationError, OrthiaError
@@ -104,3 +106,67 @@ def test_a_process_exits_with_the_code(tmp_path: Path) -> None:
     assert finished.returncode == 78
     assert str(missing) in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def ended(program: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run a Python program that calls the command line, and return how it ended."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, timeout=120, check=False)
+
+
+def test_ctrl_c_while_the_commands_load_is_no_traceback() -> None:
+    """There is nothing to stop yet: the process ends as any other does."""
+    done = ended("""if True:
+        import importlib.abc, os, signal, sys
+        class Interrupting(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name == "broker.cli.app":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Interrupting())
+        from broker.cli import main
+        main()
+    """)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
+def test_ctrl_c_in_a_command_has_its_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started it can tell that it was not done."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("broker.cli.configuration.codec_key", interrupted)
+    result = run("mask", "x")
+    assert result.exit_code == 130
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "command", [["--help"], ["db", "ddl", "--url", "mysql://h/d"], ["mask", "x"]]
+)
+def test_a_full_output_is_one_line(command: list[str]) -> None:
+    """It says that the output could not be written, not where in the program that was."""
+    program = "import sys; from broker.cli import main; sys.stdout = open('/dev/full', 'w'); main()"
+    done = ended(program, *command)
+    assert done.returncode == 74
+    *_, last = done.stderr.decode().splitlines()
+    assert last == "orthia: cannot write the output: No space left on device"
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_directory_without_permission_is_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name and what the operating system said; a service manager does not try again."""
+    refused = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "data"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refused
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    monkeypatch.setattr("pathlib.Path.exists", refuse)
+    url = f"sqlite:///{tmp_path}/x.db"
+    for command in (["live"], ["pair"], ["status", "--url", url], ["db", "current", "--url", url]):
+        result = run(*command)
+        assert result.exit_code == 78
+        assert result.stderr == f"orthia: {tmp_path}/data cannot be used: Permission denied\n"

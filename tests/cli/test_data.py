@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.cli import orthia
+from broker.cli.app import orthia
 from config.settings import RoutingType
 from journal import QueueBinding
 from journal.file.format import RECORD_BYTES

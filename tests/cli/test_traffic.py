@@ -228,3 +228,12 @@ def test_an_ipv6_address() -> None:
     """Brackets keep the colons of an IPv6 address apart from the port's."""
     address = BrokerAddress.parse("[::1]:61613")
     assert (address.host, address.port, str(address)) == ("::1", 61_613, "[::1]:61613")
+
+
+def test_a_login_that_is_refused_has_an_exit_code_of_its_own(run: Run) -> None:
+    """Nothing went wrong in the program, and trying again does not help."""
+    with scripted_broker(Script(refuse="login or passcode is wrong")) as address:
+        login = {"ORTHIA_PASSWORD": "x"}
+        result = run("produce", "--broker", address, "--user", "u", environment=login)
+    assert result.exit_code == 77
+    assert "login or passcode is wrong" in result.stderr

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli import orthia
+from broker.cli.app import orthia
 from nodemanager.failover_log import Entry
 from nodemanager.merge import MAX_LINE_CHARACTERS
 from tests.hostile.fuzzing import Long, damaged, fuzzed
