@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 import migrations
+from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.lockers import keeps_leases, lock_database, lock_directory, with_locker
+from config.reminders import Reminder
 from config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -91,14 +93,14 @@ def _migrate(
     stopped: threading.Event,
     retry_seconds: float,
 ) -> None:
-    said = False
+    reminder: Reminder | None = None
     while True:
         try:
             migrations.upgrade(database, settings)
         except StoreUnavailable as error:
-            if not said:
+            if reminder is None:
                 LOGGER.warning("database unavailable, waiting for it: %s", error)
-                said = True
+            reminder = _say_again(reminder, "the database has been away", error)
             if stopped.wait(retry_seconds):
                 raise Interrupted("stopped while the database was away") from None
         else:
@@ -109,9 +111,22 @@ def _await_directory(directory: Path, stopped: threading.Event, retry_seconds: f
     if directory.is_dir():
         return
     LOGGER.warning("there is no directory %s any more, waiting for it", directory)
+    reminder: Reminder | None = None
     while not directory.is_dir():
+        reminder = _say_again(reminder, "a directory has been away", directory)
         if stopped.wait(retry_seconds):
             raise Interrupted(f"stopped while {directory} was away")
+
+
+def _say_again(reminder: Reminder | None, what: str, detail: object) -> Reminder:
+    """Say for how long this has gone on, when it is time to."""
+    now = monotonic_seconds()
+    if reminder is None:
+        return Reminder(now)
+    seconds = reminder.due(now)
+    if seconds is not None:
+        LOGGER.warning("%s for %.0f s, still waiting: %s", what, seconds, detail)
+    return reminder
 
 
 class _DatabaseStore:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from config.errors import OrthiaError
+from config.reminders import Reminder
 from database import StoreUnavailable, TransientStoreError
 from nodemanager.activation import (
     BackupWatch,
@@ -96,6 +97,7 @@ class PairNodeManager(ABC, Generic[_Held]):
         self._backup_lost = threads.event()
         self._node_id: str | None = None
         self._outage_since: float | None = None
+        self._outage_reminder = Reminder(0.0)
 
     # --- what each node manager has of its own
 
@@ -352,9 +354,7 @@ class PairNodeManager(ABC, Generic[_Held]):
             try:
                 answer = ask()
             except (StoreUnavailable, TransientStoreError) as error:
-                if self._outage_since is None:
-                    self._outage_since = self._clock()
-                    self.log.emit(StoreUnavailableEvent(str(error)))
+                self._say_unavailable(error)
             else:
                 if self._outage_since is not None:
                     outage_ms = (self._clock() - self._outage_since) * 1000
@@ -362,3 +362,15 @@ class PairNodeManager(ABC, Generic[_Held]):
                     self.log.emit(StoreRecovered(outage_ms))
                 return answer
             self._pause(_RETRY_SECONDS)
+
+    def _say_unavailable(self, error: OrthiaError) -> None:
+        """Say that the store does not answer: an event when that begins, then lines of the log."""
+        now = self._clock()
+        if self._outage_since is None:
+            self._outage_since = now
+            self._outage_reminder = Reminder(now)
+            self.log.emit(StoreUnavailableEvent(str(error)))
+            return
+        seconds = self._outage_reminder.due(now)
+        if seconds is not None:
+            LOGGER.warning("the store has been away for %.0f s, still waiting: %s", seconds, error)

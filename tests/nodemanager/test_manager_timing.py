@@ -146,3 +146,24 @@ def test_a_pause_that_could_not_be_written_is_told(simulation: Simulation) -> No
     simulation.manager.pause_live_server()
     assert simulation.kinds()[-2:] == [StateNotWritten, LockReleased]
     assert not store.status().live.is_held
+
+
+def test_a_node_that_waits_for_its_store_says_so_again(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was silent until the store came back; it says for how long it has waited, and for what."""
+    attempts = iter(range(4))
+
+    def be_away() -> None:
+        if next(attempts, None) is not None:
+            simulation.clock.now += 7
+            raise StoreUnavailable("connection refused")
+
+    simulation.store.before_status = be_away
+    with caplog.at_level(logging.WARNING, "orthia.failover"):
+        simulation.manager.start()
+    again = [one.getMessage() for one in caplog.records if "still waiting" in one.getMessage()]
+    assert again == [
+        "the store has been away for 7 s, still waiting: connection refused",
+        "the store has been away for 21 s, still waiting: connection refused",
+    ]

@@ -1,0 +1,27 @@
+"""When to say again that something goes on: often at first, then seldom, but never never."""
+
+from typing import Final
+
+FIRST_SECONDS: Final = 5.0
+LONGEST_SECONDS: Final = 60.0
+
+
+class Reminder:
+    """For one wait: 5 s after it began, then after twice as long each time, a minute at most.
+
+    Whoever looks at a log that has been still for a minute can rely on what it said last.
+    """
+
+    def __init__(self, began_seconds: float) -> None:
+        """Begin at ``began_seconds`` of a stopwatch; that it began was said then."""
+        self._began_seconds = began_seconds
+        self._interval_seconds = FIRST_SECONDS
+        self._due_seconds = began_seconds + FIRST_SECONDS
+
+    def due(self, now_seconds: float) -> float | None:
+        """Return for how many seconds it has gone on, if that is to be said now; else None."""
+        if now_seconds < self._due_seconds:
+            return None
+        self._interval_seconds = min(2 * self._interval_seconds, LONGEST_SECONDS)
+        self._due_seconds = now_seconds + self._interval_seconds
+        return now_seconds - self._began_seconds
