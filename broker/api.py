@@ -66,7 +66,7 @@ class OutgoingMessage(NamedTuple):
 class MessageReference:
     """A message in a queue: what is delivered, acknowledged or given back."""
 
-    __slots__ = ("attempts", "delivery", "location", "record", "redelivered", "seq", "size")
+    __slots__ = ("attempts", "location", "record", "redelivered", "seq", "size", "written_at")
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class MessageReference:
         """True if it may have been delivered before."""
         self.attempts = 0
         """How often its delivery failed, as far as this node knows."""
-        self.delivery = 0
-        """Its place among the deliveries of the subscription that has it, from 1."""
+        self.written_at = 0
+        """How many bytes were written to the connection that has it before this message."""
 
 
 class Consumer(Protocol):
@@ -121,10 +121,10 @@ class Subscription(Protocol):
     def resume(self) -> None:
         """Go on delivering: the consumer is writable again."""
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
         """End the subscription; what was delivered and not acknowledged goes back in its place.
 
-        With ``failed`` that counts as an attempt, as in Artemis.
+        Of the ``attempted`` that counts as a delivery in vain.
         """
 
 
@@ -139,6 +139,8 @@ class TransactionWork:
     rejections: list[tuple[Subscription, list[MessageReference]]] = field(default_factory=list)
     size: int = 0
     """Bytes it counts for in memory."""
+    is_refused: bool = False
+    """Whether its COMMIT was refused."""
 
 
 class BrokerCore(Protocol):

@@ -91,6 +91,8 @@ class Connection(asyncio.Protocol):
         self.activity = Activity(now)
         self._received = 0
         self._written = 0
+        self._left = 0
+        """How many of the bytes written the system took; at its end a connection cannot say."""
         self._taken = 0
         self._taken_at = now
         self._login: asyncio.TimerHandle | None = None
@@ -113,6 +115,7 @@ class Connection(asyncio.Protocol):
             clock=monotonic_seconds,
             authenticate=self._authenticate,
             may_take=lambda: memory.used < memory.limit or memory.refuse(self),
+            left=lambda: self._left,
             connection_ttl=acceptor.settings.connection_ttl,
             waited=self._session_waited,
         )
@@ -253,7 +256,9 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return 0
-        return self._out_bytes + transport.get_write_buffer_size()
+        unsent = self._out_bytes + transport.get_write_buffer_size()
+        self._left = self._written - unsent
+        return unsent
 
     def _count(self) -> int:
         """Have the server know what is held for the client; return the part it has not taken."""
@@ -319,17 +324,18 @@ class Connection(asyncio.Protocol):
             self._loop.call_at(at, self._server.logins.end, self.address, self._waiting_login)
             self._login = None
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
         if self._closing:
-            return
+            return self._written + len(data)
         self._out.append(data)
         self._out_bytes += len(data)
-        self._written += len(data)
+        written = self._written = self._written + len(data)
         if self._out_bytes >= _FLUSH_BYTES:
             self._flush()
         elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
+        return written
 
     def _flush(self) -> None:
         self._flushing = False

@@ -10,17 +10,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol, TypeVar
 
-from config.settings import AddressSettings, RoutingType, Settings
+from config.settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+    Settings,
+)
+
+DEFAULT_DEAD_LETTER_ADDRESS: Final = "DLQ"
+DEFAULT_EXPIRY_ADDRESS: Final = "ExpiryQueue"
+DROP: Final = ""
+"""An empty address: what would go there is dropped, as in Artemis."""
+UNDELIVERABLE: Final = tuple(
+    AddressConfiguration(
+        name, frozenset({RoutingType.ANYCAST}), (QueueSettings(name, RoutingType.ANYCAST),)
+    )
+    for name in (DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS)
+)
+"""What a node has that was started without a ``broker.xml``."""
 
 
 @dataclass(frozen=True)
 class ResolvedAddressSettings:
     """The settings of one address, nothing left unset. The defaults are those of no match."""
 
-    dead_letter_address: str | None = None
-    """None drops a message that was delivered too often."""
-    expiry_address: str | None = None
-    """None drops an expired message."""
+    dead_letter_address: str = DEFAULT_DEAD_LETTER_ADDRESS
+    """Where a message goes that was delivered too often; DROP drops it."""
+    expiry_address: str = DEFAULT_EXPIRY_ADDRESS
+    """Where an expired message goes; DROP drops it."""
     max_delivery_attempts: int = 10
     redelivery_delay: int = 0
     max_size_bytes: int = -1

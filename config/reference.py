@@ -274,6 +274,8 @@ Properties of a JDBC URL are `user`, `password` and"""
 - An acceptor without a host listens on {DEFAULT_HOST}, without a port on {DEFAULT_PORT}.
 - `default-address-routing-type` is ANYCAST: what is sent to a plain name nobody configured is kept
   for whoever comes, where MULTICAST would drop it.
+- `dead-letter-address` is DLQ and `expiry-address` ExpiryQueue where no match sets one. Artemis
+  drops such messages; here an empty element does: see [redelivery](redelivery.md).
 - Users stand in the file (`users` of `urn:orthia`). Security enabled without users lets nobody in,
   and a warning says so.
 - `ha-policy` is `shared-store`; `replication` and `colocated` are errors.

@@ -56,6 +56,7 @@ class ValueReader:
             "bytes": read_bytes,
             "boolean": read_boolean,
             "text": str,
+            "address-or-none": str,
             "password": self.secret,
             "database-url": self.database_url,
             "routing-type": RoutingType,

@@ -18,6 +18,28 @@ from config.urls import DatabaseUrl
 _PRIVATE_FILE: Final = 0o600
 """The file holds passwords, and masking with the built-in key hides them from nobody."""
 
+_UNDELIVERABLE: Final = """\
+    <addresses>
+      <address name="DLQ">
+        <anycast>
+          <queue name="DLQ"/>
+        </anycast>
+      </address>
+      <address name="ExpiryQueue">
+        <anycast>
+          <queue name="ExpiryQueue"/>
+        </anycast>
+      </address>
+    </addresses>
+    <address-settings>
+      <address-setting match="#">
+        <dead-letter-address>DLQ</dead-letter-address>
+        <expiry-address>ExpiryQueue</expiry-address>
+        <max-delivery-attempts>10</max-delivery-attempts>
+      </address-setting>
+    </address-settings>"""
+"""Where what cannot be delivered goes, as Artemis' ``create`` has it."""
+
 _PERMISSIONS: Final = (
     "createAddress",
     "createNonDurableQueue",
@@ -203,6 +225,7 @@ def _document(instance: _Instance) -> str:
       <acceptor name="stomp">tcp://{escape(host)}:{instance.port}?protocols=STOMP</acceptor>
     </acceptors>
 {_security(instance)}
+{_UNDELIVERABLE}
     <failover-log-directory xmlns="urn:orthia">data/log</failover-log-directory>
   </core>
 </configuration>

@@ -21,6 +21,7 @@ from broker.cli.settings_options import (
 )
 from broker.client import BrokerAddress
 from broker.logs import LogFormat, configure
+from config.addresses import UNDELIVERABLE
 from config.rules import check
 from config.settings import (
     AcceptorSettings,
@@ -195,6 +196,7 @@ def _without_file(
         source=None,
         store=store,
         ha_policy=HaPolicy(role),
+        addresses=UNDELIVERABLE,
         security_enabled=False,
         failover_log_directory=log_directory,
     )

@@ -28,6 +28,7 @@ from broker.core.memory import MemoryBudget, Refused, size_in_memory
 from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicMemory, TopicSubscription
+from broker.core.undeliverable import Undeliverable
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
@@ -57,15 +58,16 @@ class _QueueEnd:
         self._broker.acknowledge(self.inner, references, done)
 
     def reject(self, references: Sequence[MessageReference]) -> None:
-        self.inner.queue.give_back(self.inner.take(references), failed=True)
+        taken = self.inner.take(references)
+        self.inner.queue.give_back(taken, attempted=taken)
         self.inner.queue.dispatch()
 
     def resume(self) -> None:
         self.inner.resume()
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
         if not self.inner.is_closed:
-            self.inner.give_back_all(failed=failed)
+            self.inner.give_back_all(attempted=attempted)
 
 
 class Broker:
@@ -97,6 +99,11 @@ class Broker:
         self._journal_full: Refused[Queue] = Refused()
         self._addresses = AddressBook(
             settings, self._security, bind=self._bind, make_queue=self._make_queue
+        )
+        self._undeliverable = Undeliverable(
+            is_running=lambda: self._running,
+            ensure_queue=self._addresses.ensure_queue,
+            relocate=self._relocate,
         )
         self._in_flight: dict[int, int] = {}
         self._withheld = self._withheld_by_transactions()
@@ -465,82 +472,22 @@ class Broker:
                 " together, and this one most: acknowledge or read faster, or use a queue"
             )
 
-    # --- what cannot be delivered
-
-    def expire(self, queue: Queue, reference: MessageReference) -> None:
-        """Move an expired message to the expiry address, or drop it."""
-        if queue.settings.expiry_address is None and queue.counters.expired == 1:
-            LOGGER.warning(
-                "messages of queue %s expire and are dropped: no expiry-address is configured"
-                " (said once for each queue)",
-                queue.name,
-            )
-        self._move(queue, reference, queue.settings.expiry_address, RemovalReason.EXPIRED)
-
-    def bury(self, queue: Queue, reference: MessageReference) -> None:
-        """Move a message that was delivered too often to the dead-letter address, or drop it."""
-        if queue.settings.dead_letter_address is None:
-            LOGGER.warning(
-                "message %d of queue %s is dead-lettered and dropped: no dead-letter-address is"
-                " configured",
-                reference.seq,
-                queue.name,
-            )
-        self._move(
-            queue, reference, queue.settings.dead_letter_address, RemovalReason.DEAD_LETTERED
-        )
-
-    def _move(
+    def _relocate(
         self,
-        queue: Queue,
         reference: MessageReference,
-        target: str | None,
         reason: RemovalReason,
+        to: Queue | None,
+        record: MessageRecord,
     ) -> None:
-        if not self._running:
-            return  # its row stays, and the next live node decides anew
-        try:
-            self._move_to(queue, reference, target, reason)
-        except BrokerError as error:
-            # Its row stays: the next live node delivers it again.
-            LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
-                "message %d of queue %s is %s, and cannot be moved to %s: %s",
-                reference.seq,
-                queue.name,
-                reason.value,
-                target,
-                error,
-            )
-
-    def _move_to(
-        self,
-        queue: Queue,
-        reference: MessageReference,
-        target: str | None,
-        reason: RemovalReason,
-    ) -> None:
+        """Take a message out of its queue for ``reason``, into another if there is one."""
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location, reason)
         messages: list[tuple[list[Queue], MessageRecord]] = []
-        if target is not None:
-            destination = self._addresses.ensure_queue(target)
-            record = self._moved_record(queue, reference.record, target)
-            unit.add_message([destination.id], self._encoded(record))
-            messages.append(([destination], record))
+        if to is not None:
+            unit.add_message([to.id], self._encoded(record))
+            messages.append(([to], record))
         self._append(unit, messages, None)
-
-    def _moved_record(self, queue: Queue, record: MessageRecord, target: str) -> MessageRecord:
-        origin = b"_AMQ_ORIG_ADDRESS:%b\n_AMQ_ORIG_QUEUE:%b\n" % (
-            _escaped(record.address),
-            _escaped(queue.name),
-        )
-        kept = b"".join(
-            line + b"\n"
-            for line in record.headers.split(b"\n")
-            if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
-        )
-        return record._replace(address=target, headers=kept + origin, expires_ms=0)
 
     # --- queues
 
@@ -568,7 +515,7 @@ class Broker:
             settings=settings,
             journal=self._journal,
             budget=self._budget,
-            disposal=self,
+            disposal=self._undeliverable,
             timers=self,
             may_deliver=self.may_deliver,
             journal_full=self._journal_full,
@@ -587,7 +534,3 @@ def _locations(references: Iterable[MessageReference]) -> list[MessageLocation]:
 
 def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:
     return LimitExceeded(str(error)) if isinstance(error, RecordTooLarge) else NotLive(str(error))
-
-
-def _escaped(name: str) -> bytes:
-    return name.encode().replace(b"\\", b"\\\\").replace(b":", b"\\c")

@@ -95,15 +95,15 @@ class QueueSubscription:
         self._turns.join(self)
         self.queue.resume()
 
-    def give_back_all(self, *, failed: bool) -> None:
-        """End the subscription and return what is not acknowledged."""
+    def give_back_all(self, *, attempted: Sequence[MessageReference]) -> None:
+        """End the subscription and return what is not acknowledged; see ``Queue.give_back``."""
         self.is_closed = True
         self._budget.forget(self)
         self.queue.detach(self)
         references = list(self._delivered.values())
         self._delivered.clear()
         self._release(self._delivered_bytes)
-        self.queue.give_back(references, failed=failed)
+        self.queue.give_back(references, attempted=attempted)
         self.queue.dispatch()
 
 

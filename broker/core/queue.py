@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from broker.api import Consumer, Done, MessageReference
@@ -36,6 +37,8 @@ MIN_WINDOW_BYTES = 65_536
 """What a queue may always read, however full the memory is: it must be able to go on."""
 MAX_WINDOW_BYTES = 4 * 1024 * 1024
 COUNT_STEP = 20_000
+BACK_OFF_MS = 10_000
+"""How long a message waits that was delivered too often and has nowhere else to go."""
 RETRY_MS = 1_000
 """When a window that could not be read is asked for again."""
 
@@ -57,8 +60,8 @@ class Disposal(Protocol):
     def expire(self, queue: "Queue", reference: MessageReference) -> None:
         """Move it to the expiry address, or drop it."""
 
-    def bury(self, queue: "Queue", reference: MessageReference) -> None:
-        """Move it to the dead-letter address, or drop it."""
+    def dead_letter(self, queue: "Queue", reference: MessageReference) -> bool:
+        """Move it to the dead-letter address, or drop it; False if it has to stay."""
 
 
 class Timers(Protocol):
@@ -348,37 +351,45 @@ class Queue:
         self._budget.used -= size
         self._budget.unclaim(size)
 
-    def give_back(self, references: Sequence[MessageReference], *, failed: bool) -> None:
-        """Take delivered messages back in their place; ``failed`` counts as an attempt."""
+    def give_back(
+        self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
+    ) -> None:
+        """Take delivered messages back in their place; the ``attempted`` were delivered in vain."""
         self._delivered -= len(references)
-        again: list[MessageReference] = []
+        in_vain = set(attempted)
+        later: dict[int, list[MessageReference]] = {}
         for reference in references:
             reference.redelivered = True
-            if failed:
-                reference.attempts += 1
-                if 0 < self.settings.max_delivery_attempts <= reference.attempts:
-                    self.counters.dead_lettered += 1
-                    self._let_go(reference)
-                    self._budget.unclaim(reference.size)
-                    self._disposal.bury(self, reference)
-                    continue
+            delay_ms = self._after_attempt(reference) if reference in in_vain else 0
+            if delay_ms is None:
+                continue
             self.counters.redelivered += 1
-            again.append(reference)
-        if failed and self.settings.redelivery_delay > 0 and again:
-            self._delayed += len(again)
-            delay = self.settings.redelivery_delay
-            self._timers.call_later(delay, lambda: self._after_delay(again))
-        else:
-            self._put_back(again)
+            if delay_ms:
+                later.setdefault(delay_ms, []).append(reference)
+            else:
+                heapq.heappush(self._returned, (reference.seq, reference))
+        for delay_ms, delayed in later.items():
+            self._delayed += len(delayed)
+            self._timers.call_later(delay_ms, partial(self._after_delay, delayed))
+
+    def _after_attempt(self, reference: MessageReference) -> int | None:
+        """Count an attempt; return when to try again, or None if the message is a dead letter."""
+        reference.attempts += 1
+        delay_ms = self.settings.redelivery_delay
+        if not 0 < self.settings.max_delivery_attempts <= reference.attempts:
+            return delay_ms
+        if not self._disposal.dead_letter(self, reference):
+            return max(delay_ms, BACK_OFF_MS)
+        self.counters.dead_lettered += 1
+        self._let_go(reference)
+        self._budget.unclaim(reference.size)
+        return None
 
     def _after_delay(self, references: list[MessageReference]) -> None:
         self._delayed -= len(references)
-        self._put_back(references)
-        self.dispatch()
-
-    def _put_back(self, references: list[MessageReference]) -> None:
         for reference in references:
             heapq.heappush(self._returned, (reference.seq, reference))
+        self.dispatch()
 
     def resume(self) -> None:
         """Go on reading and delivering."""

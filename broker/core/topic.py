@@ -141,7 +141,7 @@ class TopicSubscription:
             and self._consumer.is_writable
         )
 
-    def close(self, *, failed: bool) -> None:  # noqa: ARG002 - the signature is Subscription's
+    def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:  # noqa: ARG002 - see Subscription
         """End the subscription."""
         self._is_closed = True
         for reference in (*self._waiting, *self._delivered.values()):

@@ -23,8 +23,9 @@ is one virtual host.
 """
 
 import logging
+import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -41,6 +42,7 @@ from broker.api import (
     Principal,
     TransactionWork,
 )
+from broker.stomp.attempts import attempted
 from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
@@ -101,24 +103,27 @@ class StompSession:
         core: BrokerCore,
         limits: StompLimits,
         *,
-        write: Callable[[bytes], None],
+        write: Callable[[bytes], int],
         close: Callable[[], None],
         clock: Callable[[], float],
         authenticate: Authenticate | None = None,
         may_take: Callable[[], bool] = lambda: True,
+        left: Callable[[], int] = lambda: sys.maxsize,
         connection_ttl: int = -1,
         waited: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin a session.
 
-        ``write`` takes bytes for the client and must not raise; ``close`` ends the connection once
-        they are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
+        ``write`` takes bytes for the client, returns how many it took so far and must not raise;
+        ``left`` says how many of those the socket took at least; ``close`` ends the connection once
+        all are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
         whether there is memory for deliveries. ``connection_ttl`` is in milliseconds. ``waited`` is
         called when ``is_waiting`` may be over, unless a call of the socket's owner ended it.
         """
         self._core = core
         self._authenticate = authenticate or self._authenticate_now
         self._may_take = may_take
+        self._left = left
         self._connection_ttl = connection_ttl
         self._limits = limits
         self._write = write
@@ -470,7 +475,8 @@ class StompSession:
                 reference.seq,
                 error,
             )
-            self._refuse(str(error), None)
+            subscription.refuse(reference)
+            self.go_away()
             return
         self._stream = None
         deferred, self._deferred, self._deferred_bytes = self._deferred, [], 0
@@ -538,7 +544,7 @@ class StompSession:
         subscription = self._subscriptions.remove(key)
         self._subscription_bytes -= subscription.cost
         if subscription.core is not None:
-            subscription.core.close(failed=False)
+            subscription.core.close()
         self._receipt_now(frame)
 
     def _ack_mode(self, frame: Frame) -> AckMode:
@@ -601,7 +607,11 @@ class StompSession:
     def _commit(self, frame: Frame) -> None:
         work = self._transaction(frame)
         receipt = self._receipt_later(frame)
-        self._core.commit(self._principal, work, receipt or (lambda: None))
+        try:
+            self._core.commit(self._principal, work, receipt or (lambda: None))
+        except BrokerError:
+            work.is_refused = True
+            raise
         self._forget_transaction(frame)
 
     def _abort(self, frame: Frame) -> None:
@@ -675,7 +685,7 @@ class StompSession:
         self._disconnect_receipt = frame.get(b"receipt")
         self._state = _State.DISCONNECTING
         self._clear()
-        self._close_subscriptions(failed=False)
+        self._close_subscriptions((), failed=False)
         if not self._outstanding and self._stream is None:
             self._finish_disconnect()
 
@@ -712,8 +722,9 @@ class StompSession:
             self._stream = None
         self._deferred.clear()
         self._deferred_bytes = 0
+        works = list(self._transactions.values())
         self._clear()
-        self._close_subscriptions(failed=failed)
+        self._close_subscriptions(works, failed=failed)
 
     def _clear(self) -> None:
         self._frames = iter(())
@@ -727,8 +738,12 @@ class StompSession:
         self._transactions.clear()
         self._transaction_bytes = 0
 
-    def _close_subscriptions(self, *, failed: bool) -> None:
+    def _close_subscriptions(self, works: Collection[TransactionWork], *, failed: bool) -> None:
+        """Give messages back; ``works`` were open, and where that ``failed`` it was an attempt."""
         self._subscription_bytes = 0
+        left = self._left() if failed else 0
         for subscription in self._subscriptions.clear():
-            if subscription.core is not None:
-                subscription.core.close(failed=failed)
+            core = subscription.core
+            if core is not None:
+                delivered = subscription.unacknowledged.values()
+                core.close(attempted=attempted(core, delivered, works, left) if failed else ())

@@ -20,7 +20,7 @@ class BodyStream:
         large: LargeMessages,
         body: LargeBody,
         *,
-        write: Callable[[bytes], None],
+        write: Callable[[bytes], int],
         may_go_on: Callable[[], bool],
         ended: Callable[[OrthiaError | None], None],
     ) -> None:

@@ -28,7 +28,7 @@ class ClientSubscription:
         mode: AckMode,
         *,
         version: Version,
-        write: Callable[[bytes], None],
+        write: Callable[[bytes], int],
         is_writable: Callable[[], bool],
         holds: Callable[[int], None],
         fail: Callable[[str], None],
@@ -40,7 +40,6 @@ class ClientSubscription:
         self.core: Subscription | None = None
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq, in the order they were delivered."""
-        self._deliveries = 0
         self.cost = 0
         """Bytes it counts for while it is there."""
         self.number = number
@@ -72,20 +71,26 @@ class ClientSubscription:
 
         Of a large one this writes the head; whoever is to stream the body says when it is written.
         """
-        self._deliveries += 1
-        reference.delivery = self._deliveries
         large = reference.record.large
         if large is not None:
-            self._write(self._head_of(reference, large.size))
+            head = self._head_of(reference, large.size)
+            reference.written_at = self._write(head) - len(head)
             if self.mode is not AckMode.AUTO:
                 self.unacknowledged[reference.seq] = reference
             self._stream(self, reference, large)
             return
-        self._write(self._message(reference))
+        frame = self._message(reference)
+        reference.written_at = self._write(frame) - len(frame)
         if self.mode is AckMode.AUTO:
             self._subscription().acknowledge((reference,), None)
         else:
             self.unacknowledged[reference.seq] = reference
+
+    def refuse(self, reference: MessageReference) -> None:
+        """Give back a large message whose body cannot be read: that was an attempt."""
+        self.unacknowledged.pop(reference.seq, None)
+        if self.core is not None:
+            self.core.reject((reference,))
 
     def streamed(self, reference: MessageReference) -> None:
         """Take note that the body of a large MESSAGE is written."""
@@ -141,7 +146,7 @@ class ClientSubscription:
         that came after the one it names; by seq it may be before, if it was redelivered.
         """
         merged = (*self.unacknowledged.values(), *references)
-        in_order = sorted(merged, key=lambda reference: reference.delivery)
+        in_order = sorted(merged, key=lambda reference: reference.written_at)
         self.unacknowledged = {reference.seq: reference for reference in in_order}
 
 

@@ -23,6 +23,13 @@ def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: P
     )
     assert (settings.ha_policy.role, settings.acceptors[0].port) == (Role.LIVE, 61_613)
     assert settings.failover_log_directory == tmp_path / "one" / "data" / "log"
+    assert [address.name for address in settings.addresses] == ["DLQ", "ExpiryQueue"]
+    (match,) = settings.address_settings
+    assert (match.match, match.dead_letter_address, match.expiry_address) == (
+        "#",
+        "DLQ",
+        "ExpiryQueue",
+    )
 
 
 def test_a_backup_instance(run: Run, tmp_path: Path) -> None:

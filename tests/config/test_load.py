@@ -20,6 +20,7 @@ from config import (
     RoutingType,
     Settings,
 )
+from config.addresses import resolve
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "broker.xml.example"
@@ -93,6 +94,24 @@ def test_a_file_of_artemis_is_accepted() -> None:
     assert "address-full-policy (lines 85, 91)" in ignored
     assert "queue/@exclusive (line 105)" in ignored
     assert "no client can log in" in users
+
+
+def test_an_empty_address_is_a_setting(tmp_path: Path) -> None:
+    """It drops what would go there; what no match sets has a default that keeps it."""
+    inner = """<address-settings>
+      <address-setting match="prices"><expiry-address/></address-setting>
+      <address-setting match="jobs"><dead-letter-address></dead-letter-address></address-setting>
+    </address-settings>"""
+    settings = config.load(_file(tmp_path / "broker.xml", inner))
+    found = {name: resolve(settings, name) for name in ("prices", "jobs")}
+    assert {name: one.expiry_address for name, one in found.items()} == {
+        "prices": "",
+        "jobs": "ExpiryQueue",
+    }
+    assert {name: one.dead_letter_address for name, one in found.items()} == {
+        "prices": "DLQ",
+        "jobs": "",
+    }
 
 
 def test_the_example_can_be_used() -> None:

@@ -57,7 +57,7 @@ class FakeConsumer:
         """Note why the connection is ended, and end it as a session does."""
         self.failures.append(reason)
         self.is_writable = False
-        self.end.close(failed=True)
+        self.end.close(attempted=self.received)
 
     @property
     def end(self) -> Subscription:
@@ -98,11 +98,12 @@ class CoreUnderTest:
         store: MemoryStore | None = None,
         token: int = 1,
         auto_commit: bool = True,
+        journal: MemoryJournal | None = None,
     ) -> None:
         self.lease_valid = True
         self.now = 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self.journal = MemoryJournal(store, token=token, auto_commit=auto_commit)
+        self.journal = journal or MemoryJournal(store, token=token, auto_commit=auto_commit)
         self.broker = Broker(
             options, self.journal, lease_valid=lambda: self.lease_valid, call_later=self._call_later
         )

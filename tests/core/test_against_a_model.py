@@ -114,7 +114,7 @@ class QueueMachine(RuleBasedStateMachine):
         consumer = data.draw(st.sampled_from(self.consumers))
         self.consumers.remove(consumer)
         self.held = {number: one for number, one in self.held.items() if one is not consumer}
-        consumer.end.close(failed=failed)
+        consumer.end.close(attempted=consumer.received if failed else ())
         self.core.settle()
 
     @precondition(lambda self: self.consumers)

@@ -73,7 +73,7 @@ def test_a_closed_consumer_gets_no_turn() -> None:
     core = CoreUnderTest()
     consumer = core.consume(QUEUE)
     core.send(QUEUE, "a")
-    consumer.end.close(failed=False)
+    consumer.end.close()
     consumer.acknowledge("a")
     consumer.end.resume()
     core.send(QUEUE, "b")
@@ -131,7 +131,7 @@ def test_clients_of_a_paged_queue_come_and_go_after_the_journal_is_closed(leaves
     second.subscription = core.broker.subscribe(ANYONE, QUEUE, second, prefetch=1)
     core.journal.close(drain=False)
     if leaves == "closes":
-        first.end.close(failed=True)
+        first.end.close()
     else:
         second.end.resume()
     assert core.broker.queues()["orders"].depth == 20
@@ -154,6 +154,6 @@ def test_a_window_that_comes_after_the_last_consumer_left_loses_nothing() -> Non
     first = FakeConsumer()
     first.subscription = core.broker.subscribe(ANYONE, QUEUE, first, prefetch=2)
     first.end.resume()
-    first.end.close(failed=False)
+    first.end.close()
     core.settle()
     assert core.consume(QUEUE).texts == [str(number) for number in range(20)]

@@ -187,7 +187,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
         """End a client's subscription."""
         self.has_left(client)
         client.reads = False
-        client.end.close(failed=True)
+        client.end.close()
         self.core.settle()
 
     @precondition(lambda self: self.clients)

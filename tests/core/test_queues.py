@@ -103,7 +103,7 @@ def test_unacknowledged_messages_go_back_in_their_place() -> None:
     consumer = core.consume(QUEUE, prefetch=3)
     core.send(QUEUE, *numbered(1, 5))
     consumer.acknowledge("2")
-    consumer.end.close(failed=False)
+    consumer.end.close()
     successor = core.consume(QUEUE)
     assert successor.texts == ["1", "3", "4", "5"]
     assert [successor.is_flagged(text) for text in successor.texts] == [True, True, True, False]
@@ -174,17 +174,87 @@ def test_too_many_failed_deliveries_go_to_the_dead_letter_address() -> None:
     assert core.stored_texts() == ["a"]
 
 
-def test_without_a_dead_letter_address_the_message_is_dropped(
+def test_without_a_dead_letter_address_the_message_goes_to_the_default_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As in Artemis; the log names the message and its queue."""
+    """Nothing is deleted for want of a setting; the log says where it went, once for a queue."""
     core = CoreUnderTest(settings(max_delivery_attempts=1))
     consumer = core.consume(QUEUE)
-    core.send(QUEUE, "a")
+    core.send(QUEUE, "a", "b")
     consumer.reject("a")
+    consumer.reject("b")
+    core.settle()
+    assert core.consume("/queue/DLQ").texts == ["a", "b"]
+    assert caplog.text.count("is moved to dead-letter-address DLQ (the default)") == 1
+
+
+def test_without_an_expiry_address_what_expires_goes_to_the_default_one() -> None:
+    """The same for messages that nobody was there for in time."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "a", expires_ms=1)
+    assert core.consume(QUEUE).texts == []
+    core.settle()
+    assert core.consume("/queue/ExpiryQueue").texts == ["a"]
+
+
+@pytest.mark.parametrize("how", ["expired", "rejected"])
+def test_an_empty_address_drops_the_message(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """That it is dropped is an explicit setting, and the log names it."""
+    core = CoreUnderTest(
+        settings(max_delivery_attempts=1, dead_letter_address="", expiry_address="")
+    )
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a", expires_ms=1 if how == "expired" else 0)
+    if how == "rejected":
+        consumer.reject("a")
     core.settle()
     assert core.stored_texts() == []
-    assert "of queue orders is dead-lettered and dropped" in caplog.text
+    element = "expiry-address" if how == "expired" else "dead-letter-address"
+    assert f"dropped, as the empty {element} says" in caplog.text
+
+
+def test_a_dead_letter_that_is_rejected_stays_and_is_delivered_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A dead-letter queue has nowhere to move its own messages to, and loses none."""
+    core = CoreUnderTest(settings(max_delivery_attempts=2))
+    consumer = core.consume("/queue/DLQ")
+    core.send("/queue/DLQ", "a")
+    consumer.reject("a")
+    assert consumer.texts == ["a", "a"]
+    consumer.reject("a")
+    assert consumer.texts == ["a", "a"]
+    assert core.stored_texts() == ["a"]
+    core.pass_time(11)
+    assert consumer.texts == ["a", "a", "a"]
+    assert "stays: the queue is its own dead-letter-address" in caplog.text
+    assert core.broker.depths()["DLQ"] == 1
+
+
+def test_a_dead_letter_that_cannot_be_moved_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """With where it came from it would be longer than the store takes."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1))
+    core.send(QUEUE, "x" * 900)
+    core.broker.stop()
+    core.journal = MemoryJournal(core.journal.store, max_record_bytes=950)
+    again = CoreUnderTest(settings(max_delivery_attempts=1), journal=core.journal)
+    consumer = again.consume(QUEUE)
+    consumer.reject("x" * 900)
+    assert "cannot be moved to DLQ" in caplog.text
+    again.pass_time(11)
+    assert consumer.texts == ["x" * 900, "x" * 900]
+
+
+def test_only_what_was_attempted_waits_for_its_redelivery() -> None:
+    """What a lost consumer had beside it goes to the next one at once."""
+    core = CoreUnderTest(settings(redelivery_delay=5_000))
+    core.send(QUEUE, "a", "b")
+    first = core.consume(QUEUE)
+    first.end.close(attempted=first.take("a"))
+    second = core.consume(QUEUE)
+    assert second.texts == ["b"]
+    core.pass_time(6)
+    assert second.texts == ["b", "a"]
 
 
 def test_redelivery_waits_for_its_delay() -> None:
@@ -199,17 +269,15 @@ def test_redelivery_waits_for_its_delay() -> None:
     assert consumer.texts == ["a", "a"]
 
 
-@pytest.mark.parametrize("expiry_address", [None, "expired"])
-def test_an_expired_message_is_not_delivered(expiry_address: str | None) -> None:
-    """It goes to the expiry address, where it does not expire again; without one it is dropped."""
-    core = CoreUnderTest(settings("orders", expiry_address=expiry_address))
+def test_an_expired_message_is_not_delivered() -> None:
+    """It goes to the expiry address, where it does not expire again."""
+    core = CoreUnderTest(settings("orders", expiry_address="expired"))
     core.send(QUEUE, "old", expires_ms=1)
     core.send(QUEUE, "fresh", expires_ms=2**52)
     assert core.consume(QUEUE).texts == ["fresh"]
     core.settle()
-    if expiry_address:
-        assert core.consume("/queue/expired").texts == ["old"]
-    assert ("old" in core.stored_texts()) is (expiry_address is not None)
+    assert core.consume("/queue/expired").texts == ["old"]
+    assert "old" in core.stored_texts()
 
 
 @pytest.mark.parametrize("limit", [{"max_size_messages": 10}, {"max_size_bytes": 10_000}])
@@ -253,7 +321,7 @@ def test_what_was_delivered_is_not_read_again_after_memory_was_given_up() -> Non
     core.send("/queue/idle", *numbered(1, 250))
     first = core.consume("/queue/idle", prefetch=50)
     first.acknowledge(*numbered(1, 10))
-    first.end.close(failed=False)
+    first.end.close()
     core.send(QUEUE, *numbered(1, 300))
     core.consume(QUEUE)
     again = core.consume("/queue/idle")
@@ -336,7 +404,7 @@ def test_a_closed_journal_refuses_with_a_reason() -> None:
             core.broker.send(ANYONE, destination, message("b", persistent=persistent), None)
     with pytest.raises(NotLive):
         consumer.acknowledge("a", done=lambda: None)
-    consumer.end.close(failed=True)
+    consumer.end.close()
     assert topic.texts == []
 
 

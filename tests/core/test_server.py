@@ -3,6 +3,7 @@
 import asyncio
 import select
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -172,6 +173,23 @@ def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
         for _ in range(100):
             client.sendall(b"x" * 50_000)
         assert b"max-body-bytes" in read_to_the_end(client)
+
+
+def test_connections_that_are_reset_empty_no_queue() -> None:
+    """Ten that subscribe and are gone: a hundred messages are there, one of them a dead letter."""
+    with serving() as server:
+        with connected(server) as sender:
+            for number in range(100):
+                sender.sendall(b"SEND\ndestination:/queue/a\nreceipt:%d\n\nx\0" % number)
+            read_until(sender, b"receipt-id:99\n")
+        for _ in range(10):
+            with connected(server) as client:
+                client.sendall(b"SUBSCRIBE\ndestination:/queue/a\nid:s\nack:client\n\n\0")
+                read_until(client, b"MESSAGE")
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wait_until(lambda: server.connections == 0, what="the reset is noticed")
+        wait_until(lambda: server.depth("DLQ") == 1, what="the first message is a dead letter")
+        assert server.depth("a") == 99
 
 
 def test_a_client_that_does_not_close_its_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_a_closed_subscription_gets_nothing_more() -> None:
     """UNSUBSCRIBE ends deliveries."""
     core = CoreUnderTest()
     subscriber = core.consume(TOPIC)
-    subscriber.end.close(failed=False)
+    subscriber.end.close()
     core.send(TOPIC, "a")
     assert subscriber.texts == []
 

@@ -66,7 +66,7 @@ def test_a_transaction_with_one_refused_part_is_refused_whole() -> None:
     with pytest.raises(DestinationRefused):
         core.broker.commit(ANYONE, transaction, lambda: None)
     core.settle()
-    consumer.end.close(failed=False)
+    consumer.end.close()
     assert core.consume(QUEUE).texts == ["order"]
 
 
@@ -82,7 +82,7 @@ def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:
     transaction = work((QUEUE, "x" * 2_000), consumer=consumer, acknowledge=("order",))
     with pytest.raises(LimitExceeded):
         core.broker.commit(ANYONE, transaction, lambda: None)
-    consumer.end.close(failed=True)
+    consumer.end.close()
     assert core.consume(QUEUE).texts == ["order"]
 
 

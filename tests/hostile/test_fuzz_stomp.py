@@ -117,9 +117,10 @@ class Hostile:
             core.broker, LIMITS, write=self._write, close=self._close, clock=lambda: self.now
         )
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
         assert not self.closes, "written after it was closed"
         self.written += data
+        return len(self.written)
 
     def _close(self) -> None:
         self.closes += 1

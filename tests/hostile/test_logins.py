@@ -225,10 +225,15 @@ def test_a_client_that_waits_is_not_read_from() -> None:
 def test_too_much_before_connected_is_refused() -> None:
     """While it waits a client can make the broker hold little."""
     written: list[bytes] = []
+
+    def write(data: bytes) -> int:
+        written.append(data)
+        return 0
+
     session = StompSession(
         CoreUnderTest(SECURED).broker,
         StompLimits(),
-        write=written.append,
+        write=write,
         close=lambda: written.append(b"closed"),
         clock=lambda: 0.0,
         authenticate=lambda *_: None,

@@ -186,7 +186,7 @@ def test_consumers_that_never_acknowledge_leave_a_little_for_each() -> None:
     assert min(held) >= SMALL_CLAIM, "somebody got nothing"
     # What is given back cannot be left to the table either, so it still counts.
     for hog in hogs:
-        hog.end.close(failed=False)
+        hog.end.close()
         assert hog.held == 0
     late = core.consume("/queue/0")
     assert SMALL_CLAIM <= late.held < SMALL_CLAIM + 10_000
@@ -242,7 +242,7 @@ def test_a_closed_subscriber_holds_nothing() -> None:
     core = CoreUnderTest()
     first = core.consume("/topic/a", prefetch=1)
     core.send("/topic/a", "a", "b")
-    first.end.close(failed=False)
+    first.end.close()
     assert core.broker._topic_memory.used == 0
 
 
@@ -279,14 +279,14 @@ def test_connections_fit_the_descriptors(
 def test_what_is_claimed_comes_to_nothing_in_the_end() -> None:
     """Delivered, given back, delivered again, rejected too often, acknowledged: each once."""
     core = CoreUnderTest(
-        replace(SETTINGS, address_settings=(AddressSettings("#", max_delivery_attempts=2),))
+        replace(SETTINGS, address_settings=(AddressSettings("#", "", max_delivery_attempts=2),))
     )
     core.send("/queue/a", *map(str, range(20)))
     first = core.consume("/queue/a")
     first.acknowledge("0", "1")
     first.reject("2", "3")
     first.reject("2")
-    first.end.close(failed=False)
+    first.end.close()
     assert core.broker._budget._claimed > 0
     second = core.consume("/queue/a", auto=True)
     core.settle()

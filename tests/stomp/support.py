@@ -22,6 +22,9 @@ class Client:
     ) -> None:
         self.core = core
         self.written = b""
+        self.total = 0
+        self.left: int | None = None
+        """How many bytes the socket took, if not all."""
         self.closed = False
         self.now = 0.0
         self.session = StompSession(
@@ -30,6 +33,7 @@ class Client:
             write=self._write,
             close=self._close,
             clock=lambda: self.now,
+            left=lambda: self.total if self.left is None else self.left,
         )
         self._parser = FrameParser(StompLimits())
         if version is not None:
@@ -37,9 +41,11 @@ class Client:
             self.send("CONNECT", accept_version=version, host="h", **connect)
             self.connected = self.read()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
         assert not self.closed, "written after it was closed"
         self.written += data
+        self.total += len(data)
+        return self.total
 
     def _close(self) -> None:
         self.closed = True

@@ -63,6 +63,7 @@ class Client:
     def __init__(self, node: Node, **connect: str) -> None:
         self.node = node
         self.written = b""
+        self.total = 0
         self.closed = False
         self.waited = 0
         self.reads = True
@@ -81,11 +82,13 @@ class Client:
         self.send("CONNECT", accept_version="1.2", host="h", **connect)
         assert self.next("CONNECTED")
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
         assert not self.closed, "written after it was closed"
         self.written += data
+        self.total += len(data)
         if not self.reads:
             self.session.set_writable(writable=False)
+        return self.total
 
     def _close(self) -> None:
         self.closed = True

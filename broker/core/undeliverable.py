@@ -1,0 +1,128 @@
+"""What becomes of messages that cannot be delivered: expired, or delivered too often in vain.
+
+In the transaction that takes such a message out of its queue it goes to the expiry address or the
+dead-letter address. Where ``broker.xml`` names none that is the default one: nothing is dropped but
+where an empty address says so. A dead letter that has nowhere else to go stays in its queue.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.api import BrokerError, MessageReference
+from broker.core.queue import Queue
+from config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
+from journal.codec import MessageRecord
+from journal.records import RemovalReason
+
+LOGGER = logging.getLogger("orthia.broker")
+
+
+class Relocate(Protocol):
+    """Takes a message out of its queue for good, in one unit of the journal."""
+
+    def __call__(
+        self,
+        reference: MessageReference,
+        reason: RemovalReason,
+        to: Queue | None,
+        record: MessageRecord,
+    ) -> None:
+        """Put ``record`` into ``to``, if that is given; or raise BrokerError and do nothing."""
+
+
+class Undeliverable:
+    """Moves what cannot be delivered, or drops it; on the loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        is_running: Callable[[], bool],
+        ensure_queue: Callable[[str], Queue],
+        relocate: Relocate,
+    ) -> None:
+        """``ensure_queue`` returns a queue of an address, created if there is none."""
+        self._is_running = is_running
+        self._ensure_queue = ensure_queue
+        self._relocate = relocate
+
+    def expire(self, queue: Queue, reference: MessageReference) -> None:
+        """Move an expired message to the expiry address, or drop it."""
+        target = queue.settings.expiry_address
+        if queue.counters.expired == 1:
+            LOGGER.warning(
+                "messages of queue %s expire and are %s (said once for each queue)",
+                queue.name,
+                _what_becomes("expiry-address", target, DEFAULT_EXPIRY_ADDRESS),
+            )
+        if self._is_running():  # else its row stays, and the next live node decides anew
+            self._move(queue, reference, target, RemovalReason.EXPIRED)
+
+    def dead_letter(self, queue: Queue, reference: MessageReference) -> bool:
+        """Move a message that was delivered too often, or drop it; False if it has to stay."""
+        if not self._is_running():
+            return False
+        target = queue.settings.dead_letter_address
+        is_first = not queue.counters.dead_lettered
+        if target in (queue.name, queue.address):
+            if is_first:
+                LOGGER.warning(
+                    "message %d of queue %s was delivered %d times in vain, and stays: the queue is"
+                    " its own dead-letter-address (said once for each queue)",
+                    reference.seq,
+                    queue.name,
+                    reference.attempts,
+                )
+            queue.counters.dead_lettered += 1
+            return False
+        if is_first:
+            LOGGER.warning(
+                "message %d of queue %s was delivered %d times in vain (max-delivery-attempts) and"
+                " is %s (said once for each queue)",
+                reference.seq,
+                queue.name,
+                reference.attempts,
+                _what_becomes("dead-letter-address", target, DEFAULT_DEAD_LETTER_ADDRESS),
+            )
+        return self._move(queue, reference, target, RemovalReason.DEAD_LETTERED)
+
+    def _move(
+        self, queue: Queue, reference: MessageReference, target: str, reason: RemovalReason
+    ) -> bool:
+        try:
+            to = None if target == DROP else self._ensure_queue(target)
+            self._relocate(reference, reason, to, _moved(queue, reference.record, target))
+        except BrokerError as error:
+            LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
+                "message %d of queue %s is %s, and cannot be moved to %s: %s; it stays stored",
+                reference.seq,
+                queue.name,
+                reason.value,
+                target,
+                error,
+            )
+            return False
+        return True
+
+
+def _what_becomes(element: str, target: str, default: str) -> str:
+    if target == DROP:
+        return f"dropped, as the empty {element} says"
+    return f"moved to {element} {target}{' (the default)' if target == default else ''}"
+
+
+def _moved(queue: Queue, record: MessageRecord, target: str) -> MessageRecord:
+    origin = b"_AMQ_ORIG_ADDRESS:%b\n_AMQ_ORIG_QUEUE:%b\n" % (
+        _escaped(record.address),
+        _escaped(queue.name),
+    )
+    kept = b"".join(
+        line + b"\n"
+        for line in record.headers.split(b"\n")
+        if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
+    )
+    return record._replace(address=target, headers=kept + origin, expires_ms=0)
+
+
+def _escaped(name: str) -> bytes:
+    return name.encode().replace(b"\\", b"\\\\").replace(b":", b"\\c")

@@ -1,0 +1,49 @@
+"""What a client can have been working on when its connection ended: that was delivered in vain.
+
+A client has its whole prefetch in hand, and works through it in the order it came. If a message
+ends it each time, that message must reach the dead-letter address in the end, and those that only
+waited behind it must not. So of each subscription two messages count, if the socket took any of
+them:
+
+- the oldest that is not acknowledged: the client acknowledges after its work;
+- the newest that an open transaction acknowledged: the client does so before its work.
+
+A NACK always counts, and so does a COMMIT that is refused, for all it would have acknowledged. A
+client that unsubscribes or disconnects in good order did not fail: nothing counts, as in Artemis.
+"""
+
+from collections.abc import Collection, Iterable
+
+from broker.api import MessageReference, Subscription, TransactionWork
+
+
+def attempted(
+    subscription: Subscription,
+    unacknowledged: Iterable[MessageReference],
+    transactions: Collection[TransactionWork],
+    left: int,
+) -> list[MessageReference]:
+    """Return which messages of ``subscription`` count as delivered in vain.
+
+    ``unacknowledged`` is in the order of delivery; ``left`` is how many of the bytes written for
+    the client its socket took.
+    """
+    counted = _of(subscription, (one for one in transactions if one.is_refused))
+    if not counted:
+        acknowledged = _of(subscription, transactions)
+        newest = max(acknowledged, key=lambda one: one.written_at, default=None)
+        oldest = next(iter(unacknowledged), None)
+        counted = [one for one in (oldest, newest) if one is not None]
+    return [one for one in counted if one.written_at < left]
+
+
+def _of(
+    subscription: Subscription, transactions: Iterable[TransactionWork]
+) -> list[MessageReference]:
+    return [
+        one
+        for work in transactions
+        for core, references in (*work.acknowledgements, *work.rejections)
+        if core is subscription
+        for one in references
+    ]

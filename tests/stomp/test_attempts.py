@@ -1,0 +1,143 @@
+"""What counts as a delivery in vain, and that nothing is lost by being delivered too often."""
+
+import pytest
+
+from journal.memory import MemoryJournal
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.stomp.support import Client, acknowledge, bodies, fill
+
+ATTEMPTS = 3
+
+
+def core_of(*texts: str) -> CoreUnderTest:
+    """Return a core that gives a message ATTEMPTS attempts, with these in its queue."""
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=ATTEMPTS))
+    fill(core, *texts)
+    return core
+
+
+def dead_letters(core: CoreUnderTest) -> list[str]:
+    """Return what is in the default dead-letter queue."""
+    core.settle()
+    consumer = core.consume("/queue/DLQ")
+    consumer.end.close()
+    return consumer.texts
+
+
+def waiting(core: CoreUnderTest) -> list[str]:
+    """Return what is in the queue."""
+    consumer = core.consume("/queue/orders")
+    consumer.end.close()
+    return consumer.texts
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_connections_that_are_lost_lose_no_message(ack: str) -> None:
+    """Ten that subscribe and are reset: one message is a dead letter, the others wait uncounted."""
+    core = CoreUnderTest(SETTINGS)
+    texts = [f"m{number}" for number in range(100)]
+    fill(core, *texts)
+    for _ in range(10):
+        client = Client(core)
+        assert bodies(client.subscribe(ack)) == texts
+        client.session.connection_lost()
+    assert dead_letters(core) == ["m0"]
+    assert waiting(core) == texts[1:]
+    references = core.consume("/queue/orders").received
+    assert {one.attempts for one in references} == {0}
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_what_ends_its_consumer_each_time_becomes_a_dead_letter(ack: str) -> None:
+    """Wherever it stands in the prefetch; what is beside it is consumed."""
+    core = core_of("a", "b", "poison", "c", "d")
+    consumed: list[str] = []
+    for _ in range(ATTEMPTS + 1):
+        client = Client(core)
+        for frame in client.subscribe(ack):
+            text = frame.body.decode()
+            if text == "poison":
+                client.session.connection_lost()
+                break
+            acknowledge(client, frame)
+            consumed.append(text)
+    assert dead_letters(core) == ["poison"]
+    assert consumed == ["a", "b", "c", "d"]
+
+
+def test_what_never_left_for_the_client_is_not_counted() -> None:
+    """Its socket had not taken a byte of it."""
+    core = core_of("a", "b")
+    for _ in range(ATTEMPTS + 1):
+        client = Client(core)
+        client.left = client.total
+        client.subscribe()
+        client.session.connection_lost()
+    assert dead_letters(core) == []
+    assert waiting(core) == ["a", "b"]
+
+
+def test_a_message_that_is_too_long_for_its_client_is_counted() -> None:
+    """A client that ends at the head of it, before all of it has left, has seen it."""
+    core = core_of("long" * 10_000)
+    for _ in range(ATTEMPTS):
+        client = Client(core)
+        client.left = client.total + 100
+        client.subscribe()
+        client.session.connection_lost()
+    assert dead_letters(core) == ["long" * 10_000]
+
+
+@pytest.mark.parametrize("command", ["UNSUBSCRIBE", "DISCONNECT"])
+def test_a_client_that_leaves_in_good_order_did_not_fail(command: str) -> None:
+    """As in Artemis: however often it comes and goes."""
+    core = core_of("a", "b")
+    for _ in range(ATTEMPTS + 1):
+        client = Client(core)
+        client.subscribe()
+        client.send(command, id="s")
+    assert dead_letters(core) == []
+    assert waiting(core) == ["a", "b"]
+
+
+def test_a_nack_counts_for_all_that_it_means() -> None:
+    """Cumulative in client mode, as an ACK is; what comes after it is not counted."""
+    core = core_of("a", "b", "c")
+    client = Client(core)
+    frames = client.subscribe("client")
+    for _ in range(ATTEMPTS):
+        (named,) = [frame for frame in frames if frame.body == b"b"][-1:]
+        acknowledge(client, named, "NACK")
+        frames = client.frames()
+    assert dead_letters(core) == ["a", "b"]
+
+
+def test_a_message_acknowledged_before_its_work_counts() -> None:
+    """In a transaction that was open when the connection was lost: the newest of it."""
+    core = core_of("a", "poison")
+    for _ in range(ATTEMPTS):
+        client = Client(core)
+        client.send("BEGIN", transaction="t")
+        for frame in client.subscribe():
+            acknowledge(client, frame, transaction="t")
+        client.session.connection_lost()
+    assert dead_letters(core) == ["poison"]
+    assert waiting(core) == ["a"]
+
+
+def test_a_commit_that_is_refused_counts_for_what_it_acknowledged() -> None:
+    """It would be refused again and again, with the same messages."""
+    before = core_of("a", "b")
+    before.broker.stop()
+    journal = MemoryJournal(before.journal.store, max_record_bytes=1_000)
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=ATTEMPTS), journal=journal)
+    for _ in range(ATTEMPTS):
+        client = Client(core)
+        first, *_ = client.subscribe()
+        client.send("BEGIN", transaction="t")
+        acknowledge(client, first, transaction="t")
+        client.send("SEND", "x" * 2_000, destination="/queue/results", transaction="t")
+        client.send("COMMIT", transaction="t")
+        assert "1000" in client.error()
+    assert dead_letters(core) == ["a"]
+    assert waiting(core) == ["b"]
