@@ -7,16 +7,16 @@ LONGEST_SECONDS: Final = 60.0
 
 
 class Reminder:
-    """For one wait: 5 s after it began, then after twice as long each time, a minute at most.
+    """For one wait: some seconds after it began, then after twice as long, a minute at most.
 
     Whoever looks at a log that has been still for a minute can rely on what it said last.
     """
 
-    def __init__(self, began_seconds: float) -> None:
-        """Begin at ``began_seconds`` of a stopwatch; that it began was said then."""
+    def __init__(self, began_seconds: float, *, first_seconds: float = FIRST_SECONDS) -> None:
+        """Begin at ``began_seconds`` of a stopwatch."""
         self._began_seconds = began_seconds
-        self._interval_seconds = FIRST_SECONDS
-        self._due_seconds = began_seconds + FIRST_SECONDS
+        self._interval_seconds = first_seconds
+        self._due_seconds = began_seconds + first_seconds
 
     def due(self, now_seconds: float) -> float | None:
         """Return for how many seconds it has gone on, if that is to be said now; else None."""

@@ -5,12 +5,14 @@ for its callers to be completed. While it stores, the next batch gathers: under 
 by themselves, at rest a single message goes at once.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
+from config.reminders import Reminder
 from database import StoreError
 from journal.api import BatchReport
 from journal.batch import Batch
@@ -19,6 +21,9 @@ from journal.limits import JournalLimits
 from journal.retry import NextStep, after_failure, pause_seconds
 from journal.store import BatchStore
 from journal.unit import Appended
+
+LOGGER = logging.getLogger("orthia.journal")
+_STUCK_SECONDS = 2.0
 
 
 class Writer:
@@ -121,6 +126,7 @@ class Writer:
         attempts = 0
         step: NextStep | None = None
         unresolved = False
+        reminder: Reminder | None = None
         while not self._abandoned.is_set():
             if not self._still_valid():
                 raise LeaseExpired(
@@ -139,10 +145,23 @@ class Writer:
                         f"{batch.describe()} was given up, and not confirmed to any client: {error}"
                     ) from error
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
+                reminder = self._say_stuck(reminder, error)
                 self._abandoned.wait(pause_seconds(attempts))
             else:
                 return attempts
         return None
+
+    def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
+        """Say that nothing is stored, if that lasts: what passes at once is a metric only."""
+        now = self._clock()
+        if reminder is None:
+            return Reminder(now, first_seconds=_STUCK_SECONDS)
+        seconds = reminder.due(now)
+        if seconds is not None:
+            LOGGER.warning(
+                "the journal has stored nothing for %.0f s, trying on: %s", seconds, error
+            )
+        return reminder
 
     def _recover(self, batch: Batch, step: NextStep) -> bool:
         """Make ready for another attempt; True if the batch turns out to be stored."""

@@ -319,3 +319,17 @@ def test_a_typed_error_is_told_once(store: Database) -> None:
     with pytest.raises(TransientStoreError, match=r"^told once$"), translate_errors("again"):
         raise first
     assert classify(first) is first
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_full_disk_is_told_as_one(database: Database) -> None:
+    """An operator reads what to do, not only the name of a code."""
+    with database.engine.connect() as connection:
+        connection.execute(text("CREATE TABLE t (x BLOB)"))
+        connection.execute(text("PRAGMA max_page_count = 5"))
+        with (
+            pytest.raises(StoreUnavailable, match=r"no room is left on the disk.*SQLITE_FULL"),
+            translate_errors("fill"),
+        ):
+            connection.execute(text("INSERT INTO t VALUES (zeroblob(100000))"))
+        connection.rollback()

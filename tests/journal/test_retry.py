@@ -1,10 +1,12 @@
 """What the writer does after a failure, decision by decision, and that it does so."""
 
+import logging
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from database import (
     DuplicateKey,
@@ -89,7 +91,9 @@ class ScriptedStore(BatchStore):
 
 
 def run(
-    store: ScriptedStore, still_valid: Callable[[], bool] = lambda: True
+    store: ScriptedStore,
+    still_valid: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = monotonic_seconds,
 ) -> tuple[int, list[OrthiaError]]:
     """Have a writer store one message; return how many were stored, and its failures."""
     stored: list[int] = []
@@ -100,6 +104,7 @@ def run(
         still_valid=still_valid,
         stored=lambda batch, _: stored.append(len(batch.items)),
         failed=failures.append,
+        clock=clock,
     )
     writer.start()
     writer.submit(AppendedMessage(1, 7, b"x", None))
@@ -122,6 +127,20 @@ def test_a_batch_is_repeated_after(failure: StoreError, recovery: list[str]) -> 
     store = ScriptedStore(failure)
     assert run(store) == (1, [])
     assert store.calls == ["store", *recovery, "store", "close"]
+
+
+def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk was seen as a lease that was lost, half a minute after clients stood still."""
+    now = iter(range(0, 100, 2))
+    full = StoreUnavailable("no room is left")
+    store = ScriptedStore(full, full, full, full)
+    with caplog.at_level(logging.WARNING, "orthia.journal"):
+        assert run(store, clock=lambda: float(next(now))) == (1, [])
+    told = [one.getMessage() for one in caplog.records]
+    assert told == [
+        "the journal has stored nothing for 2 s, trying on: no room is left",
+        "the journal has stored nothing for 6 s, trying on: no room is left",
+    ]
 
 
 def test_a_batch_that_turns_out_to_be_stored_is_not_repeated() -> None:
