@@ -56,9 +56,12 @@ def presence_lock(database: Database, name: str, *, query_timeout_ms: int) -> Pr
     if database.dialect is Dialect.SQLITE:
         path = Path(str(database.engine.url.database))
         return _FilePresenceLock(path.with_name(f"{path.name}-{name}"))
-    engine = database.dedicated_engine("presence", query_timeout_ms=query_timeout_ms)
     if database.dialect is Dialect.POSTGRESQL:
+        engine = database.dedicated_engine("presence", query_timeout_ms=query_timeout_ms)
         return _PostgresqlPresenceLock(engine, name)
+    # PyMySQL has one time-out for all calls of a connection, those that wait included.
+    wait_ms = round(_MysqlPresenceLock.patience_seconds * 1000)
+    engine = database.dedicated_engine("presence", query_timeout_ms=query_timeout_ms + wait_ms)
     return _MysqlPresenceLock(engine, name)
 
 
@@ -161,6 +164,12 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
 
 
 class _MysqlPresenceLock(_SessionPresenceLock):
+    def _prepare(self, connection: Connection) -> None:
+        # The limit of a query, which may be shorter than the wait, would end that with an error.
+        mariadb = connection.dialect.is_mariadb  # type: ignore[attr-defined]
+        limit = "max_statement_time" if mariadb else "max_execution_time"
+        connection.execute(text(f"SET SESSION {limit} = 0"))
+
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
         answer = connection.execute(
             text("SELECT GET_LOCK(:key, :seconds)"),

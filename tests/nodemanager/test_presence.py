@@ -83,6 +83,26 @@ def test_whoever_waits_is_woken_by_the_release(locks: Maker) -> None:
     waiting.join()
 
 
+@pytest.mark.parametrize("query_timeout_ms", [100, 1_100])
+def test_a_wait_is_longer_than_a_query_may_take(
+    store_settings: DatabaseStoreSettings, query_timeout_ms: int
+) -> None:
+    """Waiting for the lock is no query that hangs: whoever waits is told that, and then has it."""
+    database = Database.from_settings(store_settings)
+    first = presence_lock(database, "test-presence", query_timeout_ms=10_000)
+    second = presence_lock(database, "test-presence", query_timeout_ms=query_timeout_ms)
+    try:
+        assert first.acquire(1.0)
+        assert not second.acquire(1.0)
+        first.release()
+        wait_until(lambda: second.acquire(1.0), what="the waiter has the lock")
+        assert second.is_held()
+    finally:
+        first.release()
+        second.release()
+        database.dispose()
+
+
 def test_a_wait_can_be_interrupted(locks: Maker) -> None:
     """A node that is stopped does not wait until the lock is free, or for minutes."""
     first, second = locks(), locks()
