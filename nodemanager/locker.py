@@ -226,12 +226,15 @@ class ExclusiveLocker(RowLocker):
             self._let_go()
 
     def as_seen(self, row: LockStatus) -> LockStatus:
-        """Return who holds the exclusive lock; the row says it, but not for how long."""
-        if row.holder_id is None:
+        """Return who holds the exclusive lock; the row says it, but not for how long.
+
+        One that is never proved is held for ever, as far as anybody can see.
+        """
+        if row.holder_id is None or self._is_a_strangers(row):
             return row
-        if self._held or self._is_a_strangers(row) or not self._exclusive.is_free():
+        if self._held or not self._exclusive.is_free():
             left = max(row.expires_in_seconds or 0.0, _MOMENT_SECONDS)
-            return replace(row, expires_in_seconds=left)
+            return replace(row, expires_in_seconds=left if self._is_kept else math.inf)
         return replace(row, expires_in_seconds=min(row.expires_in_seconds or 0.0, 0.0))
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from database import StoreUnavailable
 from nodemanager.file_lock_manager import read_status
 from nodemanager.lease import LockStatus, NodeManagerStatus, State
 from nodemanager.server_lock import STATE_FILE, ServerLock
-from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.tool_locks import LockUnknown, ToolLocks
 
 
 @click.command(epilog=example("orthia status --config broker.xml --watch"))
@@ -64,9 +64,21 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerS
         return
     if database_settings is None:
         raise TypeError(f"{chosen} has its locks nowhere")
-    with opened(database_settings) as database:
-        table = SqlNodeManagerStore(database, database_settings, database.engine)
-        yield f"database  {database_settings.jdbc_connection_url}", table.status
+    with (
+        opened(database_settings) as database,
+        ToolLocks(database, database_settings, "orthia-status") as locks,
+    ):
+        yield f"database  {database_settings.jdbc_connection_url}", lambda: _read(locks)
+
+
+def _read(locks: ToolLocks) -> NodeManagerStatus:
+    """Read who holds what; the rows alone where the locks behind them cannot be asked from here."""
+    try:
+        return locks.status()
+    except (StoreUnavailable, LockUnknown) as error:
+        rows = locks.rows.status()
+        click.echo(f"orthia: {error}; shown is what the rows of the database say", err=True)
+        return rows
 
 
 def _looks(

@@ -4,7 +4,6 @@ import contextlib
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,10 +27,11 @@ from journal.file import open_file_journal
 from journal.journal import Journal
 from journal.xa import XaTransactions
 from nodemanager import Lock
-from nodemanager.lease import deadline
+from nodemanager.lease import Lease
 from nodemanager.manager import new_holder_id
 from nodemanager.server_lock import ServerLock
-from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.store import NodeManagerStore
+from nodemanager.tool_locks import ToolLocks
 
 _HOLDER: Final = "orthia-data"
 _LEASE_MS: Final = 60_000
@@ -147,14 +147,14 @@ def _resolve(
 def _on_tables(
     store: DatabaseStoreSettings, post: Post, failed: OnFailure
 ) -> Iterator[MessageJournal]:
-    with opened(store) as database, _leased(store, database) as lease:
-        if not lease.store.advance_fence(lease.holder, lease.token):
+    with opened(store) as database, _leased(store, database) as (lease, rows):
+        if not rows.advance_fence(lease.holder_id, lease.token):
             raise JournalInUse(_BUSY)
         journal = Journal.open(
             database,
             store,
             token=lease.token,
-            still_valid=lambda: monotonic_seconds() < lease.until_seconds,
+            still_valid=lambda: lease.is_valid(monotonic_seconds()),
             post=post,
             on_failure=failed,
         )
@@ -183,7 +183,7 @@ def _locked(store: FileStoreSettings) -> Iterator[int]:
     newest = files.read_fence(store).token
     locks = lock_database(store)
     if locks is not None:
-        with opened(locks) as database, _leased(locks, database) as lease:
+        with opened(locks) as database, _leased(locks, database) as (lease, _):
             yield max(lease.token, newest + 1)
         return
     with contextlib.closing(ServerLock(lock_directory(store))) as lock:
@@ -193,25 +193,16 @@ def _locked(store: FileStoreSettings) -> Iterator[int]:
         yield lock.next_token(holder, newest)
 
 
-@dataclass(frozen=True)
-class _Leased:
-    """The lease of the live lock, while this command has it."""
-
-    store: SqlNodeManagerStore
-    holder: str
-    token: int
-    until_seconds: float
-
-
 @contextmanager
-def _leased(settings: DatabaseStoreSettings, database: Database) -> Iterator[_Leased]:
-    locks = SqlNodeManagerStore(database, settings, database.engine)
-    holder = new_holder_id(_HOLDER, crash_detection=False)
-    asked = monotonic_seconds()
-    acquired = locks.try_acquire(Lock.LIVE, holder, _LEASE_MS)
-    if acquired is None:
-        raise JournalInUse(_BUSY)
-    try:
-        yield _Leased(locks, holder, acquired.token, deadline(asked, _LEASE_MS))
-    finally:
-        locks.release(Lock.LIVE, holder, acquired.token)
+def _leased(
+    settings: DatabaseStoreSettings, database: Database
+) -> Iterator[tuple[Lease, NodeManagerStore]]:
+    """Hold the live lock, as a node with this locker does; give it and the rows."""
+    with ToolLocks(database, settings, _HOLDER, lease_ms=_LEASE_MS) as locks:
+        lease = locks.try_acquire_live()
+        if lease is None:
+            raise JournalInUse(_BUSY)
+        try:
+            yield lease, locks.rows
+        finally:
+            locks.release(lease)

@@ -6,6 +6,7 @@ the end. The node manager's rows, tokens included, come last: tokens must go on 
 node's could be taken for a new one's.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -36,9 +37,9 @@ from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
 from database import Database, DuplicateKey, translate_errors, write_transaction
 from journal.tables import bindings_table, history_table, large_messages_table, messages_table
-from nodemanager.lease import NodeManagerStatus
-from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.lease import LockStatus, NodeManagerStatus
 from nodemanager.tables import failover_log, node_manager_store
+from nodemanager.tool_locks import ToolLocks
 from pipeline.errors import MigrationFailed, MigrationRefused
 from pipeline.reading import StoreInputs
 from pipeline.schemas import HISTORY_RAW, RAW
@@ -208,9 +209,9 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
     for lock in (before.live, before.backup):
         if lock.is_held:
             raise MigrationRefused(
-                f"{lock.holder_id} holds the {lock.lock.name.lower()} lock of the old store for"
-                f" {lock.expires_in_seconds:.1f} s more: stop both nodes first; the lock of a node"
-                " that crashed ends by itself"
+                f"{lock.holder_id} holds the {lock.lock.name.lower()} lock of the old store"
+                f" {_for_how_long(lock)}: stop both nodes first; the lock of a node that crashed"
+                " ends by itself"
             )
     migrations.upgrade(new.database, new.settings)
     full = [name for name, rows in new.sizes().items() if rows]
@@ -220,6 +221,11 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
             " an empty database"
         )
     return before
+
+
+def _for_how_long(lock: LockStatus) -> str:
+    left = lock.expires_in_seconds or 0.0
+    return f"for {left:.1f} s more" if math.isfinite(left) else "for as long as its process lives"
 
 
 def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> Checked:
@@ -266,16 +272,18 @@ class _Store:
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         self.settings = settings
         self.database = Database.from_settings(settings)
+        self._locks = ToolLocks(self.database, settings, "orthia-migrate")
 
     def __enter__(self) -> "_Store":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *found: object) -> None:
+        self._locks.close()
         self.database.dispose()
 
     def status(self) -> NodeManagerStatus:
         """Return who holds what."""
-        return SqlNodeManagerStore(self.database, self.settings, self.database.engine).status()
+        return self._locks.status()
 
     def table(self, other: _Other) -> Table:
         """Declare a table."""

@@ -14,7 +14,9 @@ from journal.codec import Xid
 from journal.xa import XaTransactions
 from migrations import upgrade
 from nodemanager import Lock
+from nodemanager.manager import new_holder_id
 from nodemanager.server_lock import ServerLock
+from nodemanager.shared_file import SharedFileLock
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 from tests.journal.support import QUEUE, FileJournalStore, JournalStore, SqlJournalStore, payload
@@ -142,6 +144,36 @@ def test_a_live_node_is_not_disturbed(run: Run, store: JournalStore, broker_xml:
     if isinstance(store, FileJournalStore):
         lock.close()
     assert listed(run, broker_xml) == ["1:0a:0b"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_node_that_never_renews_its_row_is_not_disturbed(
+    run: Run, store: JournalStore, broker_xml: Path, tmp_path: Path
+) -> None:
+    """lockKeepAlivePeriod 0: its row expires while it lives, and its lock file says so."""
+    assert isinstance(store, SqlJournalStore)
+    (tmp_path / "locks").mkdir()
+    broker_xml.write_text(
+        broker_xml.read_text().replace(
+            "</database-store>",
+            '<locker xmlns="urn:orthia"><shared-file-locker lockKeepAlivePeriod="0"'
+            f' directory="{tmp_path / "locks"}"/></locker></database-store>',
+        )
+    )
+    holder = new_holder_id("node", crash_detection=False, kind="shared-file-locker")
+    rows = SqlNodeManagerStore(store.database, store.settings, store.database.engine)
+    assert rows.try_acquire(Lock.LIVE, holder, -5_000)
+    file = SharedFileLock(tmp_path / "locks", Lock.LIVE, holder)
+    assert file.try_acquire()
+    result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
+    assert result.exit_code == 75
+    assert "a node is live" in result.stderr
+    shown = json.loads(run("status", "--json", "--config", broker_xml).stdout)["live"]
+    assert (shown["held"], shown["expires_in_seconds"]) == (True, None)
+    assert listed(run, broker_xml) == ["1:0a:0b"]
+    file.release()
+    assert run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml).exit_code == 0
+    assert listed(run, broker_xml) == []
 
 
 @pytest.mark.parametrize("kind", ["file"], indirect=True)

@@ -1,5 +1,6 @@
 """What every locker promises, on whatever keeps the lock and whatever keeps the messages."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ from config.settings import (
     Role,
     SharedFileLockerSettings,
 )
-from database import Database, write_transaction
+from database import Database, db_now_plus_ms, write_transaction
 from nodemanager import Interrupted, JdbcNodeManager, LockAcquisitionTimeout
 from nodemanager.events import Event, LiveLockObtained
 from nodemanager.file_lock_manager import FileLockNodeManager
@@ -28,6 +29,7 @@ from nodemanager.lease import Lock, NodeManagerStatus, State
 from nodemanager.protocol import Activation
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store
+from nodemanager.tool_locks import LockUnknown, ToolLocks
 from tests.conftest import EVERY_DBMS, Servers
 from tests.support.servers import MYSQL_FAMILY, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
@@ -104,12 +106,17 @@ class Place:
 
     def node(self, name: str, role: Role = Role.LIVE, **changes: Any) -> Node:
         """Make a node; ``changes`` are properties of its locker."""
+        events: list[Event] = []
+        locker = self.locker_with(**changes)
+        self.nodes.append(Node(self._manager(name, role, locker, events), events))
+        return self.nodes[-1]
+
+    def locker_with(self, **changes: Any) -> LockerSettings:
+        """Return the locker with other properties."""
         locker = replace(LOCKERS[self.locker], **changes)
         if isinstance(locker, SharedFileLockerSettings):
             locker = replace(locker, directory=self.directory)
-        events: list[Event] = []
-        self.nodes.append(Node(self._manager(name, role, locker, events), events))
-        return self.nodes[-1]
+        return locker
 
     def _manager(
         self, name: str, role: Role, locker: LockerSettings, events: list[Event]
@@ -220,6 +227,37 @@ def test_the_lock_outlives_its_periods(place: Place) -> None:
     assert live.lost == []
     assert live.manager.fencing_token == token
     assert not future.done()
+
+
+@only(*of("database"), *(one for one in of("file") if one[1] != "directory"))
+def test_a_command_sees_and_leaves_a_lock_that_is_never_renewed(place: Place) -> None:
+    """lockKeepAlivePeriod 0: its row has expired, and it is held until its process ends."""
+    live = place.node("a", lock_keep_alive_period=0)
+    token = live.go_live()
+    assert place.settings is not None
+    table = node_manager_store(
+        MetaData(), place.settings.node_manager_store_table_name, place.databases[0].dialect
+    )
+    lapse = update(table).where(table.c.id == 1).values(holder_expiration_time=db_now_plus_ms(-1))
+    with write_transaction(place.databases[0].engine, "lapse") as connection:
+        connection.execute(lapse)
+    assert not place.table_says().live.is_held
+    settings = replace(place.settings, locker=place.locker_with(lock_keep_alive_period=0))
+    with ToolLocks(place.databases[0], settings, "tool") as locks:
+        assert locks.status().live.expires_in_seconds == math.inf
+        assert locks.try_acquire_live() is None
+        with (
+            ToolLocks(place.databases[0], place.settings, "astray") as astray,
+            pytest.raises(LockUnknown, match=r"a@.* still holds the live lock.*--config"),
+        ):
+            astray.try_acquire_live()
+        live.close()
+        wait_until(lambda: not locks.status().live.is_held, what="the lock ends with its node")
+        lease = locks.try_acquire_live()
+        assert lease is not None
+        assert lease.token == token + 1
+        locks.release(lease)
+    assert place.table_says().live.holder_id is None
 
 
 def test_a_released_lock_goes_to_the_backup_under_a_greater_token(place: Place) -> None:

@@ -9,7 +9,12 @@ from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, update
 
 import migrations
-from config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
+from config.settings import (
+    DatabaseStoreSettings,
+    RetentionSettings,
+    RoutingType,
+    SharedFileLockerSettings,
+)
 from database import Database
 from journal import MessageLocation, QueueBinding
 from journal.journal import Journal
@@ -17,6 +22,8 @@ from journal.unit import Unit
 from nodemanager import State
 from nodemanager.failover_log import FailoverLogTable
 from nodemanager.lease import Lock
+from nodemanager.manager import new_holder_id
+from nodemanager.shared_file import SharedFileLock
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store
 from pipeline.errors import MigrationFailed, MigrationRefused
@@ -131,6 +138,25 @@ def test_a_held_lease_is_refused(
     path = target.jdbc_connection_url.sqlite_path
     assert path is not None
     assert not path.exists()
+
+
+def test_a_lock_that_is_never_renewed_is_refused_too(
+    spark: SparkSession, old: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """Its row has expired; its lock file says that its node lives."""
+    locker = SharedFileLockerSettings(lock_keep_alive_period=0, directory=tmp_path / "locks")
+    (tmp_path / "locks").mkdir()
+    holder = new_holder_id("node-a", crash_detection=False, kind="shared-file-locker")
+    database = Database.from_settings(old)
+    rows = SqlNodeManagerStore(database, old, database.engine)
+    assert rows.try_acquire(Lock.LIVE, holder, -5_000) is not None
+    database.dispose()
+    file = SharedFileLock(tmp_path / "locks", Lock.LIVE, holder)
+    assert file.try_acquire()
+    target = SqliteServer(tmp_path).settings("new.sqlite")
+    with pytest.raises(MigrationRefused, match=r"node-a@.* live lock .* as its process lives"):
+        migrate(spark, end(replace(old, locker=locker)), end(target))
+    file.release()
 
 
 def test_a_store_that_is_not_empty_is_refused(
