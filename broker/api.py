@@ -118,8 +118,14 @@ class Subscription(Protocol):
     def reject(self, references: Sequence[MessageReference]) -> None:
         """Give delivered messages back after a failed attempt."""
 
+    def set_aside(self, references: Sequence[MessageReference]) -> None:
+        """Free the credit of delivered messages: a transaction holds them, until its end."""
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Undo ``set_aside``: the transaction was aborted."""
+
     def resume(self) -> None:
-        """Go on delivering: the consumer is writable again."""
+        """Go on delivering: the consumer is writable again, or has credit."""
 
     def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
         """End the subscription; what was delivered and not acknowledged goes back in its place.
@@ -130,7 +136,7 @@ class Subscription(Protocol):
 
 @dataclass
 class TransactionWork:
-    """What a client's transaction holds until its COMMIT."""
+    """What a client's transaction holds until its COMMIT; messages it has are set aside."""
 
     sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
     acknowledgements: list[tuple[Subscription, list[MessageReference]]] = field(

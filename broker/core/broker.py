@@ -62,6 +62,12 @@ class _QueueEnd:
         self.inner.queue.give_back(taken, attempted=taken)
         self.inner.queue.dispatch()
 
+    def set_aside(self, references: Sequence[MessageReference]) -> None:
+        self.inner.set_aside(references)
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        self.inner.put_back(references)
+
     def resume(self) -> None:
         self.inner.resume()
 
@@ -289,7 +295,7 @@ class Broker:
                 published.append((topic, record, self._next_id()))
         for end, references in work.acknowledgements:
             if isinstance(end, _QueueEnd):
-                if len(end.inner.held(references)) < len(references):
+                if not end.inner.has_aside(references):
                     raise AcknowledgementRefused(
                         "the transaction acknowledges messages of a subscription that was closed:"
                         " they went back to their queue; nothing of the transaction was done"
@@ -297,21 +303,30 @@ class Broker:
                 for location in _locations(references):
                     unit.delete(location)
 
+        rejected: list[tuple[Queue, list[MessageReference]]] = []
+
         def committed() -> None:
             for topic, record, seq in published:
                 self._publish(topic, record, seq)
             self._unpin(bodies)
+            for queue, taken in rejected:
+                queue.give_back(taken, attempted=taken)
+                queue.dispatch()
             done()
 
         self._append(unit, stored, committed)
         for end, references in work.acknowledgements:
             if isinstance(end, _QueueEnd):
-                end.inner.queue.acknowledged(end.inner.take(references))
-                end.resume()
+                end.inner.queue.acknowledged(end.inner.take_aside(references))
+                end.inner.queue.dispatch()
             else:
                 end.acknowledge(references, None)
         for end, references in work.rejections:
-            end.reject(references)
+            if isinstance(end, _QueueEnd):
+                # They are no more the subscription's, which may be closed before the commit.
+                rejected.append((end.inner.queue, end.inner.take_aside(references)))
+            else:
+                end.reject(references)
 
     def acknowledge(
         self,

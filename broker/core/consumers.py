@@ -19,6 +19,7 @@ class QueueSubscription:
     """
 
     __slots__ = (
+        "_aside",
         "_budget",
         "_consumer",
         "_delivered",
@@ -51,6 +52,9 @@ class QueueSubscription:
         self._max_bytes = max_bytes
         self._delivered: dict[int, MessageReference] = {}
         self._delivered_bytes = 0
+        self._aside: dict[int, MessageReference] = {}
+        """What the client's open transactions have: the client cannot wait for room that only
+        their COMMIT would make. It counts for them, against max-transaction-bytes."""
 
     @property
     def wants_more(self) -> bool:
@@ -74,9 +78,33 @@ class QueueSubscription:
         self._consumer.holds(reference.size)
         self._consumer.deliver(reference)
 
-    def held(self, references: Sequence[MessageReference]) -> list[MessageReference]:
-        """Return those of ``references`` that are delivered here and not acknowledged."""
-        return [one for one in references if one.seq in self._delivered]
+    def set_aside(self, references: Sequence[MessageReference]) -> None:
+        """Keep delivered messages for a transaction; that is credit."""
+        moved = self._moved(references, self._delivered, self._aside)
+        self._release(sum([one.size for one in moved]))
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Undo ``set_aside``."""
+        moved = self._moved(references, self._aside, self._delivered)
+        self._release(-sum([one.size for one in moved]))
+
+    @staticmethod
+    def _moved(
+        references: Sequence[MessageReference],
+        source: dict[int, MessageReference],
+        target: dict[int, MessageReference],
+    ) -> list[MessageReference]:
+        moved = [one for one in references if source.pop(one.seq, None) is not None]
+        target.update((one.seq, one) for one in moved)
+        return moved
+
+    def has_aside(self, references: Sequence[MessageReference]) -> bool:
+        """Return whether all of ``references`` are set aside here still."""
+        return all(one.seq in self._aside for one in references)
+
+    def take_aside(self, references: Sequence[MessageReference]) -> list[MessageReference]:
+        """Take those of ``references`` that are still set aside: their transaction ends."""
+        return [one for one in references if self._aside.pop(one.seq, None) is not None]
 
     def take(self, references: Sequence[MessageReference]) -> list[MessageReference]:
         """Take those of ``references`` that are still delivered here; that is credit again."""
@@ -100,8 +128,9 @@ class QueueSubscription:
         self.is_closed = True
         self._budget.forget(self)
         self.queue.detach(self)
-        references = list(self._delivered.values())
+        references = [*self._delivered.values(), *self._aside.values()]
         self._delivered.clear()
+        self._aside.clear()
         self._release(self._delivered_bytes)
         self.queue.give_back(references, attempted=attempted)
         self.queue.dispatch()

@@ -77,13 +77,16 @@ class TopicSubscription:
         self._waiting_bytes = 0
         self._delivered: dict[int, MessageReference] = {}
         self._delivered_bytes = 0
+        self._aside: dict[int, MessageReference] = {}
+        """What the client's open transactions have."""
+        self._aside_bytes = 0
         self._is_delivering = False
         self._is_closed = False
 
     @property
     def held_bytes(self) -> int:
         """How many bytes wait for it, or for its acknowledgement."""
-        return self._waiting_bytes + self._delivered_bytes
+        return self._waiting_bytes + self._delivered_bytes + self._aside_bytes
 
     def add(self, reference: MessageReference) -> None:
         """Offer a message."""
@@ -109,7 +112,11 @@ class TopicSubscription:
         for reference in references:
             if self._delivered.pop(reference.seq, None) is not None:
                 self._delivered_bytes -= reference.size
-                self._memory.release(reference)
+            elif self._aside.pop(reference.seq, None) is not None:
+                self._aside_bytes -= reference.size
+            else:
+                continue
+            self._memory.release(reference)
         if done is not None:
             done()
         self.resume()
@@ -117,6 +124,22 @@ class TopicSubscription:
     def reject(self, references: Sequence[MessageReference]) -> None:
         """Forget the messages: a topic keeps none to deliver again."""
         self.acknowledge(references, None)
+
+    def set_aside(self, references: Sequence[MessageReference]) -> None:
+        """Keep messages for a transaction; that is credit."""
+        for reference in references:
+            if self._delivered.pop(reference.seq, None) is not None:
+                self._aside[reference.seq] = reference
+                self._delivered_bytes -= reference.size
+                self._aside_bytes += reference.size
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Undo ``set_aside``."""
+        for reference in references:
+            if self._aside.pop(reference.seq, None) is not None:
+                self._delivered[reference.seq] = reference
+                self._delivered_bytes += reference.size
+                self._aside_bytes -= reference.size
 
     def resume(self) -> None:
         """Deliver what waits while the consumer takes it."""
@@ -144,9 +167,10 @@ class TopicSubscription:
     def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:  # noqa: ARG002 - see Subscription
         """End the subscription."""
         self._is_closed = True
-        for reference in (*self._waiting, *self._delivered.values()):
+        for reference in (*self._waiting, *self._delivered.values(), *self._aside.values()):
             self._memory.release(reference)
         self._waiting.clear()
         self._delivered.clear()
-        self._waiting_bytes = self._delivered_bytes = 0
+        self._aside.clear()
+        self._waiting_bytes = self._delivered_bytes = self._aside_bytes = 0
         self._closed(self)

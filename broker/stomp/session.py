@@ -58,6 +58,8 @@ LOGGER = logging.getLogger("orthia.broker")
 SERVER = f"orthia/{metadata.version('orthia')}"
 _MESSAGE_COST = 512
 """What a message of a transaction counts for beside its headers and body."""
+_ACK_COST = 64
+"""What an acknowledgement of a transaction counts for beside its message."""
 _SUBSCRIPTION_COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 _RECEIPT_COST = 512
@@ -580,10 +582,13 @@ class StompSession:
         if core is None:
             raise ProtocolError("the subscription is closed")
         if work is not None:
-            self._grow(work, 64 * len(references))
+            # What the subscription holds for the client is the transaction's from here on.
+            self._grow(work, sum([_ACK_COST + one.size for one in references]))
             kept = work.rejections if nack else work.acknowledgements
             kept.append((core, references))
+            core.set_aside(references)
             self._receipt_now(frame)
+            core.resume()
         elif nack:
             core.reject(references)
             self._receipt_now(frame)
@@ -621,6 +626,7 @@ class StompSession:
         for core, references in (*work.acknowledgements, *work.rejections):
             for subscription in self._subscriptions.all():
                 if subscription.core is core:
+                    core.put_back(references)
                     subscription.put_back(references)
         self._receipt_now(frame)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.api import DestinationRefused, LimitExceeded, TransactionWork
+from broker.api import DestinationRefused, LimitExceeded, MessageReference, TransactionWork
 from broker.core.broker import Broker
 from journal import Unit
 from journal.codec import Xid
@@ -12,6 +12,13 @@ from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, me
 
 QUEUE = "/queue/orders"
 XID = Xid(1, b"global", b"branch")
+
+
+def set_aside(consumer: FakeConsumer, *texts: str) -> list[MessageReference]:
+    """Have a transaction take messages that were delivered."""
+    references = consumer.take(*texts)
+    consumer.end.set_aside(references)
+    return references
 
 
 def work(
@@ -24,9 +31,9 @@ def work(
     made = TransactionWork([(destination, message(text)) for destination, text in sends])
     if consumer is not None:
         if acknowledge:
-            made.acknowledgements.append((consumer.end, consumer.take(*acknowledge)))
+            made.acknowledgements.append((consumer.end, set_aside(consumer, *acknowledge)))
         if reject:
-            made.rejections.append((consumer.end, consumer.take(*reject)))
+            made.rejections.append((consumer.end, set_aside(consumer, *reject)))
     return made
 
 
@@ -97,14 +104,65 @@ def test_a_rejection_in_a_transaction_takes_effect_with_its_commit() -> None:
     assert consumer.is_flagged("order")
 
 
-def test_credit_taken_by_a_transaction_comes_back_with_it() -> None:
-    """Acknowledging in a transaction brings the next messages."""
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_rejection_in_a_transaction_waits_for_the_commit(is_lost: bool) -> None:
+    """Nobody gets the message before; and it counts, though the consumer may be gone by then."""
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=1), auto_commit=False)
+    core.send(QUEUE, "order")
+    core.journal.commit()
+    core.settle()
+    consumer = core.consume(QUEUE)
+    other = core.consume(QUEUE)
+    core.broker.commit(
+        ANYONE, work((QUEUE, "a"), consumer=consumer, reject=("order",)), lambda: None
+    )
+    core.settle()
+    if is_lost:
+        consumer.end.close()
+    assert other.texts == []
+    assert core.stored_texts() == ["order"]
+    while core.journal.waiting:
+        core.journal.commit()
+        core.settle()
+    assert core.consume("/queue/DLQ").texts == ["order"]
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/orders.all"])
+def test_what_a_transaction_holds_takes_no_credit(destination: str) -> None:
+    """More messages than the prefetch come before its COMMIT, and none is lost or doubled."""
+    core = CoreUnderTest()
+    consumer = core.consume(destination, prefetch=1)
+    core.send(destination, "a", "b", "c")
+    assert consumer.texts == ["a"]
+    transaction = work(consumer=consumer, acknowledge=("a",))
+    consumer.end.resume()
+    assert consumer.texts == ["a", "b"]
+    transaction.acknowledgements.append((consumer.end, set_aside(consumer, "b")))
+    core.broker.commit(ANYONE, transaction, lambda: None)
+    consumer.end.resume()
+    core.settle()
+    assert consumer.texts == ["a", "b", "c"]
+    consumer.acknowledge("c")
+    core.settle()
+    assert core.stored_texts() == []
+    assert core.broker.bytes_in_memory == 0
+    assert consumer.held == 0
+
+
+def test_what_an_aborted_transaction_held_takes_credit_again() -> None:
+    """The consumer has it as before; nothing more comes until it acknowledges."""
     core = CoreUnderTest()
     consumer = core.consume(QUEUE, prefetch=1)
-    core.send(QUEUE, "a", "b")
-    core.broker.commit(ANYONE, work(consumer=consumer, acknowledge=("a",)), lambda: None)
-    core.settle()
+    core.send(QUEUE, "a", "b", "c")
+    aside = set_aside(consumer, "a")
+    consumer.end.resume()
+    consumer.end.put_back(aside)
+    consumer.acknowledge("b")
     assert consumer.texts == ["a", "b"]
+    consumer.acknowledge("a")
+    assert consumer.texts == ["a", "b", "c"]
+    core.settle()
+    assert core.stored_texts() == ["c"]
 
 
 def test_a_topic_hears_of_a_transaction_after_its_commit() -> None:

@@ -634,3 +634,41 @@ def test_no_heart_beat_before_connected() -> None:
     client = Client(CoreUnderTest(), None)
     client.session.tick(5.0)
     assert client.written == b""
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_transaction_may_acknowledge_more_than_the_prefetch(ack: str) -> None:
+    """A client that commits every ten messages has a prefetch of one, and waits for nothing."""
+    core = CoreUnderTest()
+    texts = [f"m{number}" for number in range(10)]
+    fill(core, *texts)
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    frames = client.subscribe(ack, prefetch_count="1")
+    consumed: list[str] = []
+    while frames:
+        (frame,) = frames
+        consumed += bodies(frames)
+        acknowledge(client, frame, transaction="t")
+        frames = client.frames()
+    assert consumed == texts
+    assert core.stored_texts() == texts
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    assert core.stored_texts() == []
+    assert client.session.held_bytes == client.session._subscription_bytes
+
+
+def test_what_a_transaction_acknowledges_counts_for_it() -> None:
+    """Not the prefetch bounds a transaction but its size, and the client is told."""
+    core = CoreUnderTest()
+    fill(core, *["x" * 10_000] * 10)
+    client = Client(core, limits=StompLimits(max_transaction_bytes=50_000))
+    client.send("BEGIN", transaction="t")
+    frames = client.subscribe(prefetch_count="1")
+    while frames[0].command == "MESSAGE":
+        acknowledge(client, frames[0], transaction="t")
+        frames = client.frames()
+    assert client.closed
+    assert "max-transaction-bytes 50000" in frames[0].body.decode()
+    assert len(core.stored_texts()) == 10

@@ -74,7 +74,7 @@ class Connection:
         """Whether it would take one more."""
         if self.mode is None:
             return False
-        return self.mode == "auto" or len(self.unacknowledged) < self.prefetch
+        return self.mode == "auto" or len(self.held) < self.prefetch
 
 
 class Sessions(RuleBasedStateMachine):
@@ -113,6 +113,7 @@ class Sessions(RuleBasedStateMachine):
         if connection.mode == "auto":
             self.stored.remove(text)
         else:
+            assert connection.has_credit
             self.deliveries += 1
             connection.held.append(
                 Held(text, frame, self.deliveries, connection.subscription),
