@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from broker.client import BrokerRefused, BrokerUnreachable
-from broker.server import AcceptorError
+from broker.listening import AcceptorError, AcceptorNotFree
 from config.errors import ConfigurationError, OrthiaError
 from database import PermanentStoreError, StoreUnavailable
 from journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
@@ -35,8 +35,8 @@ MEANINGS = {
     ExitCode.SOFTWARE: "something went wrong that should not",
     ExitCode.IO_ERROR: "a node lost its lease or its store: start it again; a command could not"
     " write its output",
-    ExitCode.LOCK_NOT_ACQUIRED: "a live node did not get the live lock in time, or a node has the"
-    " journal open",
+    ExitCode.LOCK_NOT_ACQUIRED: "a node did not get the live lock or its port in time, or a node"
+    " has the journal open; start it again",
     ExitCode.REFUSED: "the broker refused the login, or what was asked of it",
     ExitCode.CONFIGURATION: "the configuration is wrong, or the database, a directory or the port"
     " refuses it",
@@ -50,12 +50,12 @@ class Unavailable(OrthiaError):  # noqa: N818 - named for what is the case
 
 def code_of(error: OrthiaError) -> ExitCode:
     """Return the exit code for an error that ended a command."""
+    if isinstance(error, AcceptorNotFree | LockAcquisitionTimeout | JournalInUse):
+        return ExitCode.LOCK_NOT_ACQUIRED
     if isinstance(error, ConfigurationError | PermanentStoreError | AcceptorError):
         return ExitCode.CONFIGURATION
     if isinstance(error, JournalIOError | JournalDamaged | CorruptRecord):
         return ExitCode.IO_ERROR
-    if isinstance(error, LockAcquisitionTimeout | JournalInUse):
-        return ExitCode.LOCK_NOT_ACQUIRED
     if isinstance(error, BrokerRefused):
         return ExitCode.REFUSED
     if isinstance(error, StoreUnavailable | BrokerUnreachable | Unavailable):

@@ -27,6 +27,7 @@ from broker.critical_analyzer import CriticalAnalyzer
 from broker.descriptors import raise_limit
 from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
+from broker.listening import AcceptorNotFree, try_acceptors
 from broker.lives import Life, begin
 from broker.logs import set_role
 from broker.metrics import NodeMetrics
@@ -40,6 +41,7 @@ from journal.api import BatchReport, MessageJournal
 from journal.errors import Fenced, JournalIOError, LeaseExpired
 from nodemanager import Interrupted, Lock, LockLost
 from nodemanager.events import (
+    AcceptorNotFreeEvent,
     BackupActive,
     ConnectorsStopped,
     CriticalIOError,
@@ -71,6 +73,10 @@ _IO_ERROR_GRACE_SECONDS = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
 _HALT_LOG_SECONDS = 1.0
 """How long a node that is halted waits for its failover log."""
+_ACCEPTOR_SECONDS = 10.0
+"""How long a node waits for a port: a process that is ending needs less, and while this node holds
+the live lock nobody else can serve. It then leaves the lock to another backup and ends with 75."""
+_ACCEPTOR_RETRY_SECONDS = 0.2
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
 would be a large part of a commit."""
@@ -272,6 +278,8 @@ class BrokerNode:
         if self._stop_requested.is_set():
             manager.interrupt()
         manager.start()
+        if former is None:
+            self._try_acceptors(manager)
         while True:
             if former is not None:
                 callback = manager.resume_live_node(former, period_ms)
@@ -297,9 +305,46 @@ class BrokerNode:
         manager.start_backup()
         return manager.await_live_node()
 
+    def _try_acceptors(self, manager: NodeManager) -> None:
+        """Find out whether this node could serve, before it asks anybody for the live lock.
+
+        A live node waits for its port, so that it asks nobody to fail back to a node that cannot
+        serve; unless the live lock is held on this host, by whom it may be that has the port.
+        Raises AcceptorError.
+        """
+        is_live_here = False
+        with contextlib.suppress(StoreUnavailable, TransientStoreError):
+            is_live_here = manager.is_live_here()
+        if self._role is Role.LIVE and not is_live_here:
+            self._await_acceptors(manager, "this live node asks for the live lock when it can")
+            return
+        not_free = try_acceptors(self._settings.acceptors)
+        if not_free is not None:
+            self._tell_not_free(manager, not_free, "a takeover would have to wait for that")
+
+    def _await_acceptors(self, manager: NodeManager, consequence: str) -> None:
+        """Wait until every acceptor can listen; raises AcceptorNotFree if that takes too long."""
+        give_up_seconds: float | None = None
+        while (not_free := try_acceptors(self._settings.acceptors)) is not None:
+            now = monotonic_seconds()
+            if give_up_seconds is None:
+                give_up_seconds = now + _ACCEPTOR_SECONDS
+                bound = f"; waiting for it, {_ACCEPTOR_SECONDS:g} s at most"
+                self._tell_not_free(manager, not_free, consequence + bound)
+            elif now >= give_up_seconds:
+                raise not_free
+            if self._wake.wait(_ACCEPTOR_RETRY_SECONDS):
+                raise Interrupted("stopped while waiting for a port")
+
+    def _tell_not_free(self, manager: NodeManager, found: AcceptorNotFree, then: str) -> None:
+        one = found.acceptor
+        address = f"{one.host}:{one.port}"
+        manager.log.emit(AcceptorNotFreeEvent(one.name, address, found.reason, then))
+
     def _open(self, store: NodeStore, manager: NodeManager, callback: Activation) -> MessageJournal:
         """Load the journal, open the acceptors, say so: from here on clients are served."""
         began = monotonic_seconds()
+        self._await_acceptors(manager, "this node has the live lock and serves nobody")
         loop = self._running_loop()
         journal = self._journal = store.open_journal(
             manager,

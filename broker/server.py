@@ -19,10 +19,10 @@ from broker.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
 from broker.core.client_memory import Activity, ClientMemory
 from broker.core.logins import LoginGuard
 from broker.descriptors import connections_that_fit
+from broker.listening import acceptor_error
 from broker.stomp.frames import Version, error_frame
 from broker.stomp.session import StompSession
 from config.clock import monotonic_seconds
-from config.errors import OrthiaError
 from config.settings import AcceptorSettings, StompLimits
 from journal.api import MessageJournal
 
@@ -37,10 +37,6 @@ _STOP_LINGER_SECONDS = 0.5
 """The same when the node stops: its successor waits for it."""
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """Finds clients that are gone and agreed on no heart-beats in two minutes, not in two hours."""
-
-
-class AcceptorError(OrthiaError):
-    """An acceptor cannot listen where it is configured to."""
 
 
 @dataclass
@@ -423,10 +419,7 @@ class StompServer:
                 )
             except OSError as error:
                 await self.stop(cut_off=True)
-                raise AcceptorError(
-                    f"acceptor {acceptor.name!r} cannot listen on {acceptor.host}:{acceptor.port}:"
-                    f" {error.strerror or error}"
-                ) from None
+                raise acceptor_error(acceptor, error) from None
             self._servers.append(server)
             for listening in server.sockets:
                 opened(*listening.getsockname()[:2])

@@ -563,6 +563,26 @@ class FenceBlocked(Event):
     reason: str
 
 
+@dataclass(frozen=True)
+class AcceptorNotFreeEvent(Event):
+    """An acceptor's address is taken, or not this host's, at present."""
+
+    code: ClassVar[str] = "ORT100026"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "acceptor {acceptor} cannot listen on {address} at present: {reason}; {consequence}"
+    )
+    advice: ClassVar[str] = (
+        "Find out which process listens there (`ss -ltnp`) and end it, or give the acceptor another"
+        " port. A node that takes over waits for its port for a few seconds while it holds the live"
+        " lock, then gives the lock back and ends with code 75."
+    )
+    acceptor: str
+    address: str
+    reason: str
+    consequence: str
+
+
 def _all_events() -> dict[str, type[Event]]:
     registry: dict[str, type[Event]] = {}
     for kind in Event.__subclasses__():

@@ -115,6 +115,10 @@ class InVmNodeManager:
         """Return False: nobody else can ask."""
         return False
 
+    def is_live_here(self) -> bool:
+        """Return False: no other process can have a lock of this one."""
+        return False
+
     def pause_live_server(self) -> None:
         """Be live no more."""
         self._live = False

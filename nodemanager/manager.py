@@ -8,7 +8,6 @@ import contextlib
 import logging
 import math
 import os
-import socket
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -51,6 +50,7 @@ from nodemanager.events import (
 )
 from nodemanager.failover_log import FailoverLog, FailoverLogTable
 from nodemanager.fencing import Unblocker
+from nodemanager.holder import place
 from nodemanager.judgement import DriftJudge
 from nodemanager.keepalive import KeepAlive
 from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus, State
@@ -99,7 +99,7 @@ def new_holder_id(name: str, *, crash_detection: bool, kind: str = "") -> str:
     It also says by what kind of locker, if not by a lease, and whether there is a presence lock
     beside it, since waiting nodes may be configured otherwise.
     """
-    tail = f"@{socket.gethostname()[:40]}:{os.getpid()}:{uuid.uuid4()}"
+    tail = f"{place()}{os.getpid()}:{uuid.uuid4()}"
     if kind:
         tail += f":{kind[:20]}"
     if not crash_detection:

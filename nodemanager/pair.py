@@ -38,6 +38,7 @@ from nodemanager.events import (
     WaitingForLiveLock,
 )
 from nodemanager.failover_log import FailoverLog
+from nodemanager.holder import is_here
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.threads import REAL_THREADS, Threads
 
@@ -185,6 +186,11 @@ class PairNodeManager(ABC, Generic[_Held]):
         It is called on a thread that looks after the lock and must not wait for the store.
         """
         self._lock_listeners.append(callback)
+
+    def is_live_here(self) -> bool:
+        """Return whether a process of this host has the live lock; raises StoreError."""
+        live = self.status().live
+        return live.is_held and is_here(live.holder_id)
 
     def _fail_if_locked(self) -> None:
         live = self._patiently(self.status).live

@@ -95,6 +95,9 @@ class NodeManager(Protocol):
     def is_awaiting_failback(self) -> bool:
         """Return whether a live node asks for its place back."""
 
+    def is_live_here(self) -> bool:
+        """Return whether a process of this host has the live lock."""
+
     def pause_live_server(self) -> None:
         """Write state P and release the live lock: backups stay passive."""
 

@@ -16,7 +16,8 @@ import uvloop
 from stomp.utils import Frame
 
 from broker.core.broker import Broker
-from broker.server import AcceptorError, StompServer
+from broker.listening import AcceptorError
+from broker.server import StompServer
 from config.settings import AcceptorSettings, Settings, StompLimits
 from journal.limits import JournalLimits
 from journal.memory import MemoryJournal, MemoryStore

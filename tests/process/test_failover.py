@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -291,17 +292,74 @@ def test_nodes_started_without_a_database_wait_for_it(
     backup.wait_log("AMQ221031")
 
 
-def test_a_taken_port_is_a_failed_start_that_gives_the_lock_back(pair_on: Cluster) -> None:
-    """A live node that cannot listen says so, exits 78 and leaves its lock to the next."""
+@contextmanager
+def _taken(port: int) -> Iterator[None]:
+    """Listen on a port as another process does."""
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        live = pair_on.node(Role.LIVE, "live")
-        live.port = taken.getsockname()[1]
-        assert live.start().exit_code() == 78
-    assert f"cannot listen on 127.0.0.1:{live.port}" in live.log
-    assert "AMQ224097" in pair_on.codes()
+        yield
+
+
+def test_a_live_node_whose_port_is_taken_asks_nobody_to_hand_over(pair_on: Cluster) -> None:
+    """It says so, ends with 75 to be started again, and the backup goes on serving."""
+    live, backup = pair_on.pair()
+    live.kill()
+    backup.wait_serving()
+    with _taken(live.port):
+        # The backup is on this host, too: as it were elsewhere.
+        live.environment = {"PYTHONPATH": str(_elsewhere(pair_on.directory))}
+        assert live.start().exit_code() == 75
+        assert f"cannot listen on 127.0.0.1:{live.port}" in live.log
+    codes = pair_on.codes()
+    assert "ORT100026" in codes
+    assert "ORT100011" not in codes  # failback requested
     live.start().wait_serving()
+
+
+def _elsewhere(directory: Path) -> Path:
+    """Return a directory of modules with which a process believes to be on another host."""
+    modules = directory / "elsewhere"
+    modules.mkdir()
+    text = "import socket\nsocket.gethostname = lambda: 'elsewhere'\n"
+    (modules / "sitecustomize.py").write_text(text)
+    return modules
+
+
+def test_a_backup_says_when_it_starts_that_its_port_is_taken(pair_on: Cluster) -> None:
+    """At its takeover it waits for the port, holding the live lock, and then serves."""
+    pair_on.live().wait_serving()
+    backup = pair_on.node(Role.BACKUP, "backup")
+    with _taken(backup.port):
+        backup.start().wait_log("ORT100026")
+        backup.wait_log("AMQ221031")
+        assert "a takeover would have to wait for that" in backup.log
+        pair_on.nodes[0].kill()
+        backup.wait_log("has the live lock and serves nobody")
+    backup.wait_log("AMQ221010").wait_serving()
+
+
+def test_a_backup_that_never_gets_its_port_leaves_the_lock_to_another(pair_on: Cluster) -> None:
+    """It ends with 75, to be started again, and the next in line serves."""
+    live = pair_on.live().wait_serving()
+    backup = pair_on.node(Role.BACKUP, "backup")
+    with _taken(backup.port):
+        backup.start().wait_log("AMQ221031")
+        other = pair_on.backup("other").wait_log("AMQ221032")
+        live.kill()
+        assert backup.exit_code() == 75
+        other.wait_log("AMQ221010").wait_serving()
+        assert "AMQ224097" in pair_on.codes()
+
+
+def test_a_port_that_nobody_may_have_is_a_failed_start(pair_on: Cluster) -> None:
+    """What does not pass by itself is told before anything else is done: exit 78."""
+    no_name = 64 * "x"
+    backup = pair_on.node(Role.BACKUP, "backup", host=no_name)
+    assert backup.start().exit_code() == 78
+    assert f"acceptor 'stomp' cannot listen on {no_name}:" in backup.log
+    assert "AMQ221032" not in backup.log
 
 
 def test_a_wrong_password_is_a_failed_start(private_server: ServerProcess, tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Whether the acceptors' addresses are to be had, found out before clients depend on it.
+
+A node that waits opens no port, so that it would learn only at its takeover that another process
+has one. So each address is tried when the node starts: bound with the options that it would be
+listened on with, and let go. What may pass by itself is ``AcceptorNotFree``: a port that is taken,
+an address that is not this host's yet (one that moves with the live node), a name server that is
+away. Anything else is wrong until a person has changed something.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+from typing import Final
+
+from config.errors import OrthiaError
+from config.settings import AcceptorSettings
+
+_MAY_PASS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
+
+
+class AcceptorError(OrthiaError):
+    """An acceptor cannot listen where it is configured to."""
+
+
+class AcceptorNotFree(AcceptorError):  # noqa: N818 - named for what is the case
+    """It cannot at present."""
+
+    def __init__(self, acceptor: AcceptorSettings, reason: str) -> None:
+        super().__init__(_message(acceptor, reason))
+        self.acceptor = acceptor
+        self.reason = reason
+
+
+def acceptor_error(acceptor: AcceptorSettings, error: OSError) -> AcceptorError:
+    """Return what it means that ``acceptor`` cannot listen because of ``error``."""
+    reason = _reason(error)
+    by_name = isinstance(error, socket.gaierror)
+    may_pass = error.errno == socket.EAI_AGAIN if by_name else error.errno in _MAY_PASS
+    if may_pass:
+        return AcceptorNotFree(acceptor, reason)
+    return AcceptorError(_message(acceptor, reason))
+
+
+def try_acceptors(acceptors: tuple[AcceptorSettings, ...]) -> AcceptorNotFree | None:
+    """Return what keeps the first acceptor that cannot listen at present from it; None if all can.
+
+    Blocks if a name server does. Raises AcceptorError for what does not pass by itself.
+    """
+    not_free = None
+    for acceptor in acceptors:
+        try:
+            _bind(acceptor)
+        except UnicodeError as error:  # no name can be so
+            raise AcceptorError(_message(acceptor, str(error))) from None
+        except OSError as error:
+            found = acceptor_error(acceptor, error)
+            if not isinstance(found, AcceptorNotFree):
+                raise found from None
+            not_free = not_free or found
+    return not_free
+
+
+def _bind(acceptor: AcceptorSettings) -> None:
+    """Bind every address of the acceptor, as asyncio does, and let them go; raises OSError."""
+    found = socket.getaddrinfo(
+        acceptor.host or None, acceptor.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    with contextlib.ExitStack() as bound:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                one = bound.enter_context(socket.socket(family, kind, protocol))
+            except OSError as error:
+                if error.errno == errno.EAFNOSUPPORT:
+                    continue  # a host without IPv6, whose names have such addresses all the same
+                raise
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+
+
+def _message(acceptor: AcceptorSettings, reason: str) -> str:
+    return f"acceptor {acceptor.name!r} cannot listen on {acceptor.host}:{acceptor.port}: {reason}"
+
+
+def _reason(error: OSError) -> str:
+    if error.errno is not None and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)  # asyncio says the address again
+    return error.strerror or str(error)
