@@ -8,15 +8,16 @@ from contextlib import closing, contextmanager
 import click
 
 from broker.cli.group import example
+from broker.cli.liveness import Look, Watch, describe
 from broker.cli.opening import check_stored, opened
 from broker.cli.rendering import in_words, print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
-from broker.exit_codes import Unavailable
-from config.lockers import lock_database, lock_directory
+from broker.exit_codes import ExitCode, Unavailable
+from config.lockers import lock_database, lock_directory, with_locker
 from config.settings import FileStoreSettings
 from database import StoreUnavailable
 from nodemanager.file_lock_manager import read_status
-from nodemanager.lease import LockStatus, NodeManagerStatus, State
+from nodemanager.lease import LockStatus, NodeManagerStatus
 from nodemanager.server_lock import STATE_FILE, ServerLock
 from nodemanager.tool_locks import LockUnknown, ToolLocks
 
@@ -33,22 +34,29 @@ from nodemanager.tool_locks import LockUnknown, ToolLocks
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch one line a look.")
 def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) -> None:
-    """Show which node is live, until when by the database's clock, and whether a backup waits."""
+    """Show which node is live, until when by the database's clock, and whether a backup waits.
+
+    Exit code 3 when nobody serves: no node has the live lock, or the one that has it does not renew
+    it. Such a lease is watched for as long as a renewal may take, before that is said.
+    """
     with _store(store) as (where, read):
         if not watch:
-            _show(where, read(), as_json=as_json, one_line=False)
+            found = read()
+            _show(where, found, as_json=as_json, one_line=False)
+            if not found.is_serving:
+                click.get_current_context().exit(ExitCode.NOBODY_LIVE)
             return
-        for found in _looks(read, interval):
-            if isinstance(found, StoreUnavailable):
-                click.echo(f"orthia: {found}", err=True)
+        for look in _looks(read, interval):
+            if isinstance(look, StoreUnavailable):
+                click.echo(f"orthia: {look}", err=True)
                 continue
             if not as_json:
                 click.clear()  # does nothing where the output is not a terminal
-            _show(where, found, as_json=as_json, one_line=True)
+            _show(where, look, as_json=as_json, one_line=True)
 
 
 @contextmanager
-def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerStatus]]]:
+def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look]]]:
     """Give what the store is called, and what reads the status."""
     loaded = store.load()
     if loaded is not None and store.url is None:
@@ -60,7 +68,7 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerS
         if not (directory / STATE_FILE).exists():
             raise Unavailable(f"there is no {directory / STATE_FILE}; start a node first")
         with closing(ServerLock(directory)) as files:
-            yield f"directory {directory}", lambda: read_status(files)
+            yield f"directory {directory}", lambda: Look(read_status(files))
         return
     if database_settings is None:
         raise TypeError(f"{chosen} has its locks nowhere")
@@ -68,7 +76,9 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], NodeManagerS
         opened(database_settings) as database,
         ToolLocks(database, database_settings, "orthia-status") as locks,
     ):
-        yield f"database  {database_settings.jdbc_connection_url}", lambda: _read(locks)
+        watch = Watch(with_locker(database_settings))
+        where = f"database  {database_settings.jdbc_connection_url}"
+        yield where, lambda: watch.look(lambda: _read(locks))
 
 
 def _read(locks: ToolLocks) -> NodeManagerStatus:
@@ -81,9 +91,7 @@ def _read(locks: ToolLocks) -> NodeManagerStatus:
         return rows
 
 
-def _looks(
-    read: Callable[[], NodeManagerStatus], interval: float
-) -> Iterator[NodeManagerStatus | StoreUnavailable]:
+def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUnavailable]:
     """Look until Ctrl-C; an outage of the store is shown and waited out."""
     try:
         while True:
@@ -96,66 +104,56 @@ def _looks(
         return
 
 
-def _show(where: str, found: NodeManagerStatus, *, as_json: bool, one_line: bool) -> None:
+def _show(where: str, look: Look, *, as_json: bool, one_line: bool) -> None:
     if as_json:
-        print_json(as_dict(found), one_line=one_line)
+        print_json(as_dict(look), one_line=one_line)
         return
+    found = look.status
     click.echo(where)
     clock = "the database" if where.startswith("database") else "this machine"
+    waits = "waiting to take over" if look.is_kept(found.backup) else "none waiting"
     click.echo(f"time      {found.database_time:%Y-%m-%d %H:%M:%S} UTC, by {clock}")
     click.echo(f"node id   {found.node_id or 'not created yet'}")
-    click.echo(f"state     {found.state.value}: {describe(found)}")
-    click.echo(f"backup    {'waiting to take over' if found.backup.is_held else 'none waiting'}")
+    click.echo(f"state     {found.state.value}: {describe(look)}")
+    click.echo(f"backup    {waits}")
     click.echo(f"fence     token {found.fence_token}")
     click.echo()
     print_table(
         ("lock", "holder", "token", "expires"),
-        (_lock_row("live", found.live), _lock_row("backup", found.backup)),
+        (_lock_row("live", look, found.live), _lock_row("backup", look, found.backup)),
         right=(2,),
     )
 
 
-def _lock_row(name: str, lock: LockStatus) -> tuple[object, ...]:
+def _lock_row(name: str, look: Look, lock: LockStatus) -> tuple[object, ...]:
     if lock.holder_id is None:
         return name, "nobody", lock.token, ""
     if lock.expires_in_seconds == math.inf:
         return name, lock.holder_id, lock.token, "with its process"
-    return name, lock.holder_id, lock.token, in_words(lock.expires_in_seconds)
+    expires = in_words(lock.expires_in_seconds)
+    silent = look.silent_seconds.get(lock.lock)
+    if silent is not None:
+        expires += f", no renewal for {silent:.1f} s"
+    return name, lock.holder_id, lock.token, expires
 
 
-def describe(found: NodeManagerStatus) -> str:
-    """Return what the state means, given who holds the live lock."""
-    held = found.live.is_held
-    match found.state:
-        case State.NOT_STARTED:
-            return "no node has been live yet"
-        case State.LIVE if held:
-            return "a node is live"
-        case State.LIVE if found.backup.is_held:
-            return "the live node is gone; the waiting backup takes over"
-        case State.LIVE:
-            return "the live node is gone and no backup waits; start a node"
-        case State.FAILING_BACK:
-            return "a live node is starting or returning, and has not become active yet"
-        case State.PAUSED:
-            return "stopped on purpose; backups stay passive until a live node is started"
-
-
-def as_dict(found: NodeManagerStatus) -> dict[str, object]:
+def as_dict(look: Look) -> dict[str, object]:
     """Return the status as its JSON shows it."""
+    found = look.status
     return {
         "database_time": found.database_time.isoformat(),
         "node_id": found.node_id,
         "state": found.state.value,
-        "state_text": describe(found),
-        "live": _lock_dict(found.live),
-        "backup": _lock_dict(found.backup),
-        "backup_waiting": found.backup.is_held,
+        "state_text": describe(look),
+        "serving": look.is_serving,
+        "live": _lock_dict(look, found.live),
+        "backup": _lock_dict(look, found.backup),
+        "backup_waiting": look.is_kept(found.backup),
         "fence_token": found.fence_token,
     }
 
 
-def _lock_dict(lock: LockStatus) -> dict[str, object]:
+def _lock_dict(look: Look, lock: LockStatus) -> dict[str, object]:
     return {
         "holder_id": lock.holder_id,
         "held": lock.is_held,
@@ -163,4 +161,5 @@ def _lock_dict(lock: LockStatus) -> dict[str, object]:
         "expires_in_seconds": None
         if lock.expires_in_seconds == math.inf
         else lock.expires_in_seconds,
+        "no_renewal_for_seconds": look.silent_seconds.get(lock.lock),
     }

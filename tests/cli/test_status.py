@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.liveness import Look, Watch, describe
 from broker.cli.rendering import in_words
-from broker.cli.status import describe
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from database import Database
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.lease import Lock, LockStatus, State
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 
@@ -28,13 +28,25 @@ def store(sqlite_url: str) -> Iterator[SqlNodeManagerStore]:
     database.dispose()
 
 
+LASTING = ("--jdbc-lock-expiration", 600_000)
+
+
+def serve(store: SqlNodeManagerStore, expiration_ms: int = 600_000) -> None:
+    """Have a node be live."""
+    taken = store.try_acquire(Lock.LIVE, "node-a@host:17", expiration_ms)
+    assert taken is not None
+    assert store.advance_fence("node-a@host:17", taken.token)
+    store.write_state(State.LIVE)
+
+
 def test_status_of_a_pair(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
     """A person sees who is live, until when, under which token, and that a backup waits."""
     store.create_node_id("6b0c7a31-0000-4000-8000-000000000001")
-    store.try_acquire(Lock.LIVE, "node-a@host:17", 600_000)
+    serve(store)
     store.try_acquire(Lock.BACKUP, "node-b@host:18", 600_000)
-    store.write_state(State.LIVE)
-    shown = run("status", "--url", sqlite_url).stdout
+    result = run("status", "--url", sqlite_url, *LASTING)
+    assert result.exit_code == 0
+    shown = result.stdout
     assert "state     L: a node is live" in shown
     assert "node id   6b0c7a31-0000-4000-8000-000000000001" in shown
     assert "backup    waiting to take over" in shown
@@ -43,29 +55,82 @@ def test_status_of_a_pair(run: Run, sqlite_url: str, store: SqlNodeManagerStore)
 
 
 def test_status_of_an_expired_lease(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
-    """An expired lease is said to be so, by the database's clock."""
+    """An expired lease is said to be so, by the database's clock; a script learns it too."""
     store.try_acquire(Lock.LIVE, "node-a", -5_000)
     store.write_state(State.LIVE)
-    shown = run("status", "--url", sqlite_url).stdout
-    assert re.search(r"^live +node-a +1  expired \d+\.\d s ago$", shown, re.MULTILINE)
-    assert "the live node is gone and no backup waits" in shown
+    result = run("status", "--url", sqlite_url)
+    assert re.search(r"^live +node-a +1  expired \d+\.\d s ago$", result.stdout, re.MULTILINE)
+    assert "the live node is gone and no backup waits" in result.stdout
+    assert result.exit_code == 3
+
+
+def test_a_dead_pair_is_not_called_live_until_its_leases_end(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """Neither node renews: what the table says is what was, and for how long that is shown."""
+    serve(store, 500_000)
+    store.try_acquire(Lock.BACKUP, "node-b@host:18", 500_000)
+    result = run("status", "--url", sqlite_url, *LASTING)
+    assert result.exit_code == 3
+    assert re.search(
+        r"^live +node-a@host:17 +1 .*no renewal for 10\d\.\d s$", result.stdout, re.MULTILINE
+    )
+    assert "no backup waits; start a node" in result.stdout
+    assert "backup    none waiting" in result.stdout
+    document = json.loads(run("status", "--url", sqlite_url, *LASTING, "--json").stdout)
+    assert (document["serving"], document["backup_waiting"]) == (False, False)
+    assert document["live"]["no_renewal_for_seconds"] > 100
+
+
+def test_a_node_with_timers_of_its_own_is_seen_to_be_alive(store: SqlNodeManagerStore) -> None:
+    """What the settings suggest is watched before it is said: the next renewal settles it."""
+    serve(store, 3_000)
+    settings = DatabaseStoreSettings(DatabaseUrl.parse("sqlite:////x"))
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            store.renew(Lock.LIVE, "node-a@host:17", 1, 3_000)
+
+    look = Watch(settings, clock=lambda: sum(waits), sleep=sleep).look(store.status)
+    assert look.is_serving
+    assert len(waits) == 3
+
+
+def test_a_node_that_serves_is_told_from_one_that_only_asks(store: SqlNodeManagerStore) -> None:
+    """State F is written by whoever wants to be live, while another may serve."""
+    serve(store)
+    store.write_state(State.FAILING_BACK)
+    look = Look(store.status())
+    assert look.is_serving
+    assert describe(look).startswith("a node serves")
+    store.release(Lock.LIVE, "node-a@host:17", 1)
+    assert not Look(store.status()).is_serving
 
 
 def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
     """The JSON has these names, which programs rely on."""
     store.try_acquire(Lock.LIVE, "node-a", 600_000)
-    shown = json.loads(run("status", "--url", sqlite_url, "--json").stdout)
+    shown = json.loads(run("status", "--url", sqlite_url, "--json", *LASTING).stdout)
     assert shown.keys() == {
         "database_time",
         "node_id",
         "state",
         "state_text",
+        "serving",
         "live",
         "backup",
         "backup_waiting",
         "fence_token",
     }
-    lock = {"holder_id": None, "held": False, "token": 0, "expires_in_seconds": None}
+    lock = {
+        "holder_id": None,
+        "held": False,
+        "token": 0,
+        "expires_in_seconds": None,
+        "no_renewal_for_seconds": None,
+    }
     assert shown["backup"] == lock
     assert shown["live"]["expires_in_seconds"] > 500
     assert {**shown["live"], "expires_in_seconds": None} == {
@@ -88,10 +153,10 @@ def test_every_state_has_its_words(
     if backup:
         store.try_acquire(Lock.BACKUP, "b", 600_000)
     store.write_state(state)
-    found: NodeManagerStatus = store.status()
-    assert describe(found)
+    look = Look(store.status())
+    assert describe(look)
     if state is State.LIVE and not live:
-        assert "gone" in describe(found)
+        assert "gone" in describe(look)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +244,7 @@ def test_a_store_without_a_row_is_named_by_every_command_and_repaired(
         assert "table MESSAGES is missing" in text
         assert "row 1 of NODE_MANAGER_STORE (the live lock) is missing" in text
     assert run("db", "current", "--url", sqlite_url).exit_code == 0
-    assert run("status", "--url", sqlite_url).exit_code == 0
+    assert run("status", "--url", sqlite_url).exit_code == 3
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])

@@ -1,0 +1,130 @@
+"""Whether the holders of the locks are alive: what a lease alone does not say until it ends."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from config.settings import DatabaseStoreSettings
+from nodemanager.activation import GRACE_PERIODS
+from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+
+_LOOK_SECONDS: Final = 0.2
+_SLACK_SECONDS: Final = 0.25
+"""For the way to the database and back."""
+_LONGEST_WATCH_SECONDS: Final = 5.0
+"""With a renew period that is longer, what the settings suggest has to do."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The status of a pair, and who of it is silent."""
+
+    status: NodeManagerStatus
+    silent_seconds: Mapping[Lock, float] = field(default_factory=dict)
+    """For how long a lock that is held was not renewed; absent for one whose holder renews."""
+
+    def is_kept(self, lock: LockStatus) -> bool:
+        """Return whether somebody holds ``lock`` and renews it."""
+        return lock.is_held and lock.lock not in self.silent_seconds
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a node has the journal, by a lock that it keeps, and has not been stopped."""
+        found = self.status
+        return (
+            self.is_kept(found.live)
+            and found.live.token == found.fence_token
+            and found.state in (State.LIVE, State.FAILING_BACK)
+        )
+
+
+class Watch:
+    """Looks at leases; at one that seems to be late until it is renewed, or certainly is late.
+
+    How long a lease lasts and how often it is renewed is known of the settings, and those of the
+    nodes may be others: so what they suggest is watched before it is said.
+    """
+
+    def __init__(
+        self,
+        settings: DatabaseStoreSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Take the timers of ``settings``; a renew period of 0 is never looked at."""
+        self._period_seconds = settings.jdbc_lock_renew_period / 1000
+        self._grace_seconds = GRACE_PERIODS * self._period_seconds
+        self._expiration_seconds = settings.jdbc_lock_expiration / 1000
+        self._clock = clock
+        self._sleep = sleep
+
+    def look(self, read: Callable[[], NodeManagerStatus]) -> Look:
+        """Return what ``read`` says and which locks were not renewed; raises what it raises."""
+        began = self._clock()
+        first = read()
+        late = {lock.lock: lock for lock in (first.live, first.backup) if self._seems_late(lock)}
+        watch_seconds = min(self._grace_seconds + _SLACK_SECONDS, _LONGEST_WATCH_SECONDS)
+        last = first
+        while late and self._clock() - began < watch_seconds:
+            self._sleep(_LOOK_SECONDS)
+            last = read()
+            now = {one.lock: one for one in (last.live, last.backup)}
+            late = {lock: seen for lock, seen in late.items() if _is_same(seen, now[lock])}
+        watched = self._clock() - began
+        silent = {
+            lock: max(watched, self._age_seconds(seen) + watched) for lock, seen in late.items()
+        }
+        is_late = {
+            lock: seconds for lock, seconds in silent.items() if seconds > self._grace_seconds
+        }
+        return Look(last, is_late)
+
+    def _seems_late(self, lock: LockStatus) -> bool:
+        if not lock.is_held or lock.expires_in_seconds == math.inf or not self._period_seconds:
+            return False
+        age = self._age_seconds(lock)
+        return not -_SLACK_SECONDS <= age <= self._grace_seconds
+
+    def _age_seconds(self, lock: LockStatus) -> float:
+        """Return for how long a lease was not renewed, if it lasts as long as the settings say."""
+        return self._expiration_seconds - (lock.expires_in_seconds or 0.0)
+
+
+def _is_same(before: LockStatus, now: LockStatus) -> bool:
+    """Return whether nothing happened to a lock between two looks, and it has not ended."""
+    return now.is_held and (before.holder_id, before.token, before.expiration_time) == (
+        now.holder_id,
+        now.token,
+        now.expiration_time,
+    )
+
+
+def describe(look: Look) -> str:
+    """Return what the state means, given who holds the locks and keeps them."""
+    found = look.status
+    held = found.live.is_held
+    silent = look.silent_seconds.get(Lock.LIVE)
+    waits = look.is_kept(found.backup)
+    if silent is not None:
+        after = "the waiting backup takes over" if waits else "no backup waits; start a node"
+        return f"no renewal of the live lock for {silent:.1f} s: its node is gone or hangs; {after}"
+    match found.state:
+        case State.NOT_STARTED:
+            return "a node is about to serve" if held else "no node has been live yet"
+        case State.LIVE if look.is_serving:
+            return "a node is live"
+        case State.LIVE if held:
+            return "a node has taken the live lock and is about to serve"
+        case State.LIVE if waits:
+            return "the live node is gone; the waiting backup takes over"
+        case State.LIVE:
+            return "the live node is gone and no backup waits; start a node"
+        case State.FAILING_BACK if look.is_serving:
+            return "a node serves, or is about to; a live node that starts has asked for its place"
+        case State.FAILING_BACK:
+            return "a live node is starting or returning, and has not become active yet"
+        case State.PAUSED:
+            return "stopped on purpose; backups stay passive until a live node is started"
