@@ -30,6 +30,7 @@ DEAD_HOST_SECONDS = 1
 _DEAD_HOST_PROBES = 3
 _USER_TIMEOUT_SINCE = 12_00_00
 _MYSQL_UNREACHABLE = (2003, 2005)
+_MYSQL_READ_ONLY = 1290
 
 _SERVER_SHARE = 0.9
 """The part of the query time-out after which the server itself gives a statement up."""
@@ -43,6 +44,9 @@ class SessionLimits:
     """Shown by the server's list of sessions, as ``orthia PURPOSE``."""
     query_timeout_ms: int
     idle_in_transaction_ms: int | None = None
+    writes: bool = False
+    """Whether a server that takes no writes is refused: a standby, or a primary of before. It
+    answers questions, and what it says may be what was once true."""
 
     @property
     def query_timeout_seconds(self) -> float:
@@ -121,6 +125,8 @@ def _postgresql_arguments(
         "application_name": f"orthia {limits.purpose}",
         "options": " ".join(options),
     }
+    if limits.writes:
+        arguments["target_session_attrs"] = "read-write"
     if password is not None:
         arguments["password"] = password.reveal()
     return arguments
@@ -203,8 +209,20 @@ def _prepare_mysql(connection: Any, limits: SessionLimits) -> None:
         settings["net_read_timeout"] = idle_seconds
     assignments = ", ".join(f"SESSION {name} = {value}" for name, value in settings.items())
     with connection.cursor() as cursor:
+        if limits.writes:
+            _refuse_read_only_mysql(cursor)
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         cursor.execute(f"SET {assignments}")
+
+
+def _refuse_read_only_mysql(cursor: Any) -> None:
+    """Raise what the server raises when it refuses a write: some users it does not refuse."""
+    cursor.execute("SELECT @@GLOBAL.read_only")
+    (read_only,) = cursor.fetchone()
+    if str(read_only).upper() not in ("0", "OFF"):
+        raise pymysql.OperationalError(
+            _MYSQL_READ_ONLY, "the server is read-only: it is a replica, or the primary of before"
+        )
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, limits: SessionLimits) -> None:

@@ -87,6 +87,7 @@ class Database:
     ) -> Engine:
         """Return an engine with exactly one connection, which nobody else can take away.
 
+        It connects to no server that is read-only: that is StoreUnavailable.
         A call lasts at most ``query_timeout_ms``; a checkout that finds the connection broken
         pings and reconnects within one more each. With ``idle_in_transaction_ms`` the server
         ends a transaction that stands still for longer, so that a frozen process cannot hold
@@ -95,7 +96,7 @@ class Database:
         connection under the same mark ends an earlier one that is still there.
         """
         engine = self._create_engine(
-            SessionLimits(purpose, query_timeout_ms, idle_in_transaction_ms),
+            SessionLimits(purpose, query_timeout_ms, idle_in_transaction_ms, writes=True),
             pool_size=1,
             max_overflow=0,
             pool_timeout=query_timeout_ms / 1000,

@@ -61,6 +61,9 @@ _PG_LOGIN_REFUSED = (
     "is not permitted to log in",
 )
 
+# As is what libpq says of a server that is not the primary, or is made read-only.
+_PG_READ_ONLY = ("session is read-only", "server is in hot standby mode")
+
 # Error numbers from the MySQL and MariaDB error references; 2000 to 2999 are the client's.
 _MYSQL_DUPLICATE = {1022, 1062, 1586}
 _MYSQL_TRANSIENT = {
@@ -161,6 +164,8 @@ def _kind_and_reason(error: BaseException) -> _Verdict:
 def _postgresql(error: psycopg2.Error) -> _Verdict:
     code = error.pgcode
     reason = " ".join(str(error).split()) or type(error).__name__
+    if code is None and reason.endswith(_PG_READ_ONLY):
+        return StoreUnavailable, f"{reason}: it is a standby, or the primary of before"
     if code is None:
         return _postgresql_without_code(error, reason), reason
     # Not the whole text: it quotes the line of the statement, values included.

@@ -23,7 +23,14 @@ from database import translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of, unlink_sql
+from journal.store import (
+    HISTORY_COLUMNS,
+    BatchStore,
+    TableNames,
+    confirm_sql,
+    history_of,
+    unlink_sql,
+)
 from journal.unit import Row
 
 _COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
@@ -53,6 +60,7 @@ class MysqlStore(BatchStore):
             f" VALUES (%s, -%s, {token:d}, '')"
         )
         self._unlink_sql = unlink_sql(names)
+        self._confirm_sql = confirm_sql(names, token)
 
     def connect(self) -> None:
         """See ``BatchStore``; a new session ends the earlier one by the mark they share."""
@@ -84,6 +92,11 @@ class MysqlStore(BatchStore):
             )
             return self._cursor.fetchone() is not None
 
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+        with self._fenced_transaction("journal confirmation") as cursor:
+            cursor.execute(self._confirm_sql)
+
     def close(self) -> None:
         """See ``BatchStore``."""
         if self._proxy is not None:
@@ -105,14 +118,19 @@ class MysqlStore(BatchStore):
             raise Fenced(self._token)
 
     def _store_in_transaction(self, batch: Batch) -> None:
+        with self._fenced_transaction("journal batch") as cursor:
+            self._change(cursor, batch)
+
+    @contextlib.contextmanager
+    def _fenced_transaction(self, what: str) -> Iterator[Cursor]:
         cursor = self._cursor
         try:
-            with translate_errors("store a journal batch"):
+            with translate_errors(f"store a {what}"):
                 cursor.execute("START TRANSACTION")
                 if not cursor.execute(self._fence_sql):
                     raise Fenced(self._token)  # noqa: TRY301 - rolled back below like the others
-                self._change(cursor, batch)
-            with translate_errors("commit a journal batch", during_commit=True):
+                yield cursor
+            with translate_errors(f"commit a {what}", during_commit=True):
                 cursor.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(pymysql.Error):

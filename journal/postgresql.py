@@ -13,7 +13,7 @@ client's CPU.
 
 import contextlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from io import BytesIO
 from typing import cast
@@ -29,7 +29,14 @@ from database.sessions import end_postgresql_session
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
-from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of, unlink_sql
+from journal.store import (
+    HISTORY_COLUMNS,
+    BatchStore,
+    TableNames,
+    confirm_sql,
+    history_of,
+    unlink_sql,
+)
 from journal.unit import AppendedMessage, Row
 
 PLAN_FOR_ROWS = 5_000
@@ -77,6 +84,7 @@ class PostgresqlStore(BatchStore):
             f" VALUES (%s, -%s, {token:d}, '')"
         )
         self._unlink_sql = unlink_sql(names)
+        self._confirm_sql = confirm_sql(names, token)
         self._limit_sql = (
             f"UPDATE {names.bindings} SET id = %s, epoch = {token:d}"
             f" WHERE seq = {ID_COUNTER_SEQ} AND id < %s"
@@ -115,6 +123,11 @@ class PostgresqlStore(BatchStore):
                 f"SELECT 1 FROM {table} WHERE seq = %s AND epoch = %s", (marker.seq, self._token)
             )
             return self._cursor.fetchone() is not None
+
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+        with self._fenced_transaction("journal confirmation") as cursor:
+            cursor.execute(self._confirm_sql)
 
     def close(self) -> None:
         """See ``BatchStore``."""
@@ -155,14 +168,19 @@ class PostgresqlStore(BatchStore):
             raise Fenced(self._token)
 
     def _store_in_transaction(self, batch: Batch) -> None:
+        with self._fenced_transaction("journal batch") as cursor:
+            self._change(cursor, batch)
+
+    @contextlib.contextmanager
+    def _fenced_transaction(self, what: str) -> Iterator[extensions.cursor]:
         cursor = self._cursor
         try:
-            with translate_errors("store a journal batch"):
+            with translate_errors(f"store a {what}"):
                 cursor.execute(self._begin_sql)
                 if cursor.fetchone() is None:
                     raise Fenced(self._token)  # noqa: TRY301 - rolled back below like the others
-                self._change(cursor, batch)
-            with translate_errors("commit a journal batch", during_commit=True):
+                yield cursor
+            with translate_errors(f"commit a {what}", during_commit=True):
                 cursor.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(psycopg2.Error):

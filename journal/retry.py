@@ -8,6 +8,7 @@ the lease is over           give up: a commit could no longer be told from a suc
 deadlock, serialization     repeat: the database undid the transaction
 connection lost             reconnect and repeat: a lost transaction is undone
 connection lost at commit   reconnect, look for a row of the batch, repeat if it is absent
+a row of it is found        confirm: a commit of our own has to wait behind the one that was lost
 duplicate key after that    look again: the first attempt was slower than our look
 anything else               give up: it would be refused again
 ==========================  ============================================================

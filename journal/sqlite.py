@@ -4,6 +4,7 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from typing import cast
 
 from sqlalchemy import Engine
@@ -14,7 +15,7 @@ from database import Turnstile, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, history_of
+from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, confirm_sql, history_of
 from journal.unit import Row
 
 _WHAT = "store a journal batch"
@@ -60,6 +61,7 @@ class SqliteStore(BatchStore):
         self._unlink_sql = f"DELETE FROM {names.large_messages} WHERE id = ?1 AND position = -?2"
         if names.history is not None:
             self._unlink_sql += f" AND NOT EXISTS (SELECT 1 FROM {names.history} WHERE seq = ?2)"
+        self._confirm_sql = confirm_sql(names, token)
         self._unbind_sql = f"DELETE FROM {names.bindings} WHERE seq = ?"
         self._limit_sql = (
             f"UPDATE {names.bindings} SET id = ?1, epoch = {token:d}"
@@ -76,13 +78,18 @@ class SqliteStore(BatchStore):
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
+        with self._fenced_transaction(_WHAT) as connection:
+            self._write(connection, batch)
+
+    @contextlib.contextmanager
+    def _fenced_transaction(self, what: str) -> Iterator[sqlite3.Connection]:
         connection = self._connected()
         self._turnstile.give_way()
-        with translate_errors(_WHAT):
+        with translate_errors(what):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 self._prove_fence(connection)
-                self._write(connection, batch)
+                yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -98,6 +105,11 @@ class SqliteStore(BatchStore):
                 (marker.seq, self._token),
             )
             return found.fetchone() is not None
+
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+        with self._fenced_transaction("store a journal confirmation") as connection:
+            connection.execute(self._confirm_sql)
 
     def close(self) -> None:
         """See ``BatchStore``."""

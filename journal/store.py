@@ -12,6 +12,7 @@ from config.settings import DatabaseStoreSettings
 from database import Database, fold_table_name
 from database.sessions import fenced_mark
 from journal.batch import Batch, JournalTable, Marker
+from journal.records import ID_COUNTER_SEQ
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,17 @@ def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, to
     )
 
 
+def confirm_sql(names: TableNames, token: int) -> str:
+    """Return the UPDATE of ``BatchStore.confirm``.
+
+    One id fewer to give out is a change that harms nobody; an UPDATE that changes nothing is not
+    replicated by every DBMS.
+    """
+    return (
+        f"UPDATE {names.bindings} SET id = id + 1, epoch = {token:d} WHERE seq = {ID_COUNTER_SEQ}"
+    )
+
+
 def unlink_sql(names: TableNames) -> str:
     """Return what deletes a reference to a large body, unless the history refers to it now.
 
@@ -122,6 +134,16 @@ class BatchStore(ABC):
     @abstractmethod
     def is_stored(self, marker: Marker) -> bool:
         """Say whether the row is there, written under this store's token."""
+
+    @abstractmethod
+    def confirm(self) -> None:
+        """Commit a change of the journal's counter, under the fence; returns after the commit.
+
+        A row that is there is committed, but perhaps not as durably as a commit that was answered:
+        a session that is ended while its commit waits for a standby leaves the row visible and the
+        standby without it. What is committed after it waits for the standby to have both. A server
+        that takes no writes confirms nothing. Raises Fenced.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -135,9 +135,11 @@ class Writer:
                 )
             attempts += 1
             try:
-                if step is not None and self._recover(batch, step):
-                    return attempts
-                self._store.store(batch)
+                found = step is not None and self._recover(batch, step)
+                if not found:
+                    self._store.store(batch)
+                if unresolved and (found or batch.marker() is None):
+                    self._store.confirm()
             except StoreError as error:
                 step = after_failure(error, unresolved=unresolved, lease_valid=self._still_valid())
                 if step is NextStep.GIVE_UP:

@@ -85,6 +85,10 @@ class FileStore(BatchStore):
         with files.lock:
             return files.index.find(marker.seq) is not None
 
+    def confirm(self) -> None:
+        """See ``BatchStore``: what is in the files was synced, or the journal has failed."""
+        self._opened.fence.check()
+
     def close(self) -> None:
         """See ``BatchStore``; seals the files if all that they hold is known."""
         self._closed()

@@ -85,6 +85,13 @@ class ScriptedStore(BatchStore):
         assert marker == Marker(JournalTable.MESSAGES, 1)
         return self._stored
 
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+        self.calls.append("confirm")
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise failure
+
     def close(self) -> None:
         """See ``BatchStore``."""
         self.calls.append("close")
@@ -147,7 +154,22 @@ def test_a_batch_that_turns_out_to_be_stored_is_not_repeated() -> None:
     """An unknown outcome that was a commit is a success."""
     store = ScriptedStore(UnknownOutcome("lost"), stored=True)
     assert run(store) == (1, [])
-    assert store.calls == ["store", "connect", "is_stored", "close"]
+    assert store.calls == ["store", "connect", "is_stored", "confirm", "close"]
+
+
+def test_a_confirmation_of_unknown_outcome_is_repeated() -> None:
+    """The batch is looked for again, too: only what is answered is known."""
+    lost = UnknownOutcome("lost")
+    store = ScriptedStore(lost, lost, StoreUnavailable("down"), stored=True)
+    assert run(store) == (1, [])
+    again = ["connect", "is_stored", "confirm"]
+    assert store.calls == ["store", *again, *again, *again, "close"]
+
+
+def test_a_batch_found_but_not_confirmed_for_the_fence_is_not_completed() -> None:
+    """Fenced is fenced."""
+    stored, (error,) = run(ScriptedStore(UnknownOutcome("lost"), Fenced(3), stored=True))
+    assert (stored, type(error)) == (0, Fenced)
 
 
 def test_a_late_first_attempt_is_recognised() -> None:

@@ -1,0 +1,204 @@
+"""Nothing is confirmed that no standby has, and nothing by a server that takes no writes."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from config.errors import OrthiaError
+from journal import MessageLocation, Unit
+from journal.codec import LargeBody
+from journal.journal import Journal
+from journal.large import PIECE_BYTES
+from tests.conftest import Servers
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.support.servers import PostgresqlServer, ServerProcess
+from tests.support.waiting import wait_until
+
+Work = Callable[[Journal, int, Callable[[], None]], None]
+
+
+def lone_message(journal: Journal, _consumed: int, done: Callable[[], None]) -> None:
+    """One statement, which commits itself."""
+    journal.append_message(QUEUE, payload(), done)
+
+
+def transaction(journal: Journal, consumed: int, done: Callable[[], None]) -> None:
+    """Several statements and a COMMIT."""
+    unit = Unit(done)
+    unit.add_message([QUEUE, OTHER_QUEUE], payload())
+    unit.delete(MessageLocation(consumed))
+    journal.append_unit(unit)
+
+
+def acknowledgement(journal: Journal, consumed: int, done: Callable[[], None]) -> None:
+    """A delete, which may be repeated whatever became of it."""
+    journal.delete([MessageLocation(consumed)], done)
+
+
+WORK: list[Work] = [lone_message, transaction, acknowledgement]
+
+
+class Replicated(SqlJournalStore):
+    """A PostgreSQL whose commits can be made to wait for a standby that does not exist."""
+
+    def __init__(self, server: PostgresqlServer) -> None:
+        self.server = server
+        self.name = server.create_database()
+        super().__init__(server.settings(self.name, jdbc_network_timeout=120_000))
+
+    def lose_standby(self) -> None:
+        """Have every commit from now on wait."""
+        self._set_standbys("nobody")
+
+    def find_standby(self) -> None:
+        """Have those that wait go on."""
+        self._set_standbys("")
+
+    def waiting(self, name: str) -> list[int]:
+        """Return the sessions of this name whose commit waits for a standby."""
+        rows = self.server._administrate(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND wait_event = 'SyncRep'"
+            " AND application_name = %s",
+            self.name,
+            name,
+        )
+        return [pid for (pid,) in rows]
+
+    def end_waiting(self, name: str = "orthia journal") -> None:
+        """Break the connection whose commit waits, and see another wait in its place."""
+        wait_until(lambda: self.waiting(name), 60, what="a commit waits for the standby")
+        (pid,) = self.waiting(name)
+        self.server._administrate("SELECT pg_terminate_backend(%s)", pid)
+        wait_until(
+            lambda: any(other != pid for other in self.waiting(name)),
+            60,
+            what="another commit waits behind the one that was lost",
+        )
+
+    def _set_standbys(self, names: str) -> None:
+        self.server._administrate(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        self.server._administrate("SELECT pg_reload_conf()")
+        wait_until(
+            lambda: self.server._administrate("SHOW synchronous_standby_names") == [(names,)],
+            60,
+            what="the configuration is read again",
+        )
+
+    def close(self) -> None:
+        """See ``JournalStore``."""
+        self.find_standby()
+        super().close()
+
+
+@pytest.fixture
+def replicated(templates: Servers) -> Iterator[Replicated]:
+    """Give a database of its own server."""
+    with PostgresqlServer(template=templates("postgresql")) as server:
+        store = Replicated(server)
+        yield store
+        store.close()
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_commit_that_no_standby_has_is_not_confirmed(replicated: Replicated, work: Work) -> None:
+    """Not when its row is found, either: the session was ended, and with it only its waiting.
+
+    Once the standby is back, and has what was committed, the receipt comes.
+    """
+    journal = replicated.open()
+    assert isinstance(journal, Journal)
+    (consumed,) = replicated.append(journal, "consumed")
+    done: list[int] = []
+    replicated.lose_standby()
+    work(journal, consumed, lambda: done.append(1))
+    for _ in range(2):
+        replicated.end_waiting()
+        replicated.loop.run_posted()
+        assert done == []
+    replicated.find_standby()
+    replicated.loop.run_until(lambda: done, "the receipt")
+    assert replicated.failures == []
+
+
+def test_a_large_body_that_no_standby_has_is_not_complete(replicated: Replicated) -> None:
+    """Its pieces are stored again, which waits for the standby as well."""
+    journal = replicated.open()
+    outcomes: list[LargeBody | OrthiaError] = []
+    replicated.append(journal, "something, so that all threads are at rest")
+    replicated.lose_standby()
+    assert journal.large is not None
+    upload = journal.large.upload(lambda: None, outcomes.append)
+    upload.add(b"x" * PIECE_BYTES)
+    upload.finish()
+    replicated.end_waiting("orthia large messages")
+    replicated.loop.run_posted()
+    assert outcomes == []
+    replicated.find_standby()
+    replicated.loop.run_until(lambda: outcomes, "the body")
+    assert isinstance(outcomes[0], LargeBody)
+
+
+def read_only(server: ServerProcess, name: str, *, switch: bool) -> None:
+    """Have the server take writes, or not, and end the sessions there are."""
+    if isinstance(server, PostgresqlServer):
+        value = "on" if switch else "off"
+        server._administrate(f"ALTER DATABASE {name} SET default_transaction_read_only = {value}")
+        server._administrate(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name
+        )
+        return
+    server._administrate(f"SET GLOBAL read_only = {switch:d}")
+    sessions = server._administrate(
+        "SELECT id FROM information_schema.processlist WHERE db = %s", name
+    )
+    for (session,) in sessions:
+        server._administrate(f"KILL {session}")
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_server_that_takes_no_writes_confirms_nothing(
+    private_server: ServerProcess, work: Work
+) -> None:
+    """A primary of before answers, also that a row is there; it is as one that does not answer.
+
+    MariaDB lets this user write all the same: what is written there is lost.
+    """
+    name = private_server.create_database()
+    store = SqlJournalStore(private_server.settings(name))
+    try:
+        journal = store.open()
+        assert isinstance(journal, Journal)
+        (consumed,) = store.append(journal, "consumed")
+        before = store.rows()
+        attempts: list[int] = []
+        connect = journal._writer._store.connect
+
+        def count() -> None:
+            attempts.append(1)
+            connect()
+
+        journal._writer._store.connect = count  # type: ignore[method-assign]
+        read_only(private_server, name, switch=True)
+        done: list[int] = []
+        work(journal, consumed, lambda: done.append(1))
+        wait_until(lambda: len(attempts) > 2, 60, what="several attempts")
+        assert (store.loop.run_posted(), done) == (0, [])
+        assert store.rows() == before
+        read_only(private_server, name, switch=False)
+        store.loop.run_until(lambda: done, "the receipt")
+        assert store.failures == []
+    finally:
+        store.close()
+
+
+def test_the_message_says_that_the_server_is_read_only(private_server: ServerProcess) -> None:
+    """Which is what an operator has to know: whom the nodes' address leads to."""
+    name = private_server.create_database()
+    store = SqlJournalStore(private_server.settings(name))
+    try:
+        read_only(private_server, name, switch=True)
+        with pytest.raises(OrthiaError, match=r"read-only.*primary of before"):
+            store.open()
+    finally:
+        read_only(private_server, name, switch=False)
+        store.close()
