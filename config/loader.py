@@ -128,6 +128,8 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         given["global_max_size"] = core["global_max_size"]
     if "failover_log_directory" in core:
         given["failover_log_directory"] = instance / core["failover_log_directory"]
+    if not given["acceptors"]:
+        warnings.append(NO_ACCEPTOR)
     if core.get("security_enabled", True) and not given["users"]:
         # Artemis keeps its users in other files, so this is no error; and letting everybody in
         # instead of nobody would be worse.
@@ -144,6 +146,10 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     )
 
 
+NO_ACCEPTOR: Final = (
+    "no acceptor is open for STOMP: this node would take the live lock and serve nobody; add one,"
+    " as <acceptor>tcp://0.0.0.0:61613?protocols=STOMP</acceptor>"
+)
 _NO_PERSISTENCE: Final = (
     "persistence-enabled is false: NOTHING IS STORED. Every message and queue is in memory only, is"
     " lost when this node stops, and a receipt promises nothing; no lock is taken, so that another"

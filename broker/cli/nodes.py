@@ -22,6 +22,7 @@ from broker.cli.settings_options import (
 from broker.client import BrokerAddress
 from broker.logs import LogFormat, configure
 from config.addresses import UNDELIVERABLE
+from config.loader import NO_ACCEPTOR
 from config.rules import check
 from config.settings import (
     AcceptorSettings,
@@ -177,7 +178,8 @@ def node_settings(
         acceptor = AcceptorSettings(
             "stomp", host or DEFAULT_HOST, DEFAULT_PORTS[role] if port is None else port
         )
-        settings = replace(settings, acceptors=(acceptor,))
+        others = tuple(warning for warning in settings.warnings if warning != NO_ACCEPTOR)
+        settings = replace(settings, acceptors=(acceptor,), warnings=others)
     if health is not None:
         settings = replace(settings, health=HealthSettings(health.host, health.port))
     settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))

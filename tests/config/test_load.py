@@ -150,7 +150,8 @@ def test_an_empty_core_is_enough(tmp_path: Path) -> None:
     )
     assert settings.ha_policy == HaPolicy()
     assert settings.security_enabled
-    (users,) = settings.warnings
+    acceptors, users = settings.warnings
+    assert "no acceptor is open for STOMP" in acceptors
     assert "no client can log in" in users
 
 
@@ -310,6 +311,7 @@ def test_without_persistence_one_warning_says_so(tmp_path: Path) -> None:
     """Nothing is stored, and the start says it; a backup would have nothing to take over."""
     core = (
         "<persistence-enabled>false</persistence-enabled><security-enabled>false</security-enabled>"
+        "<acceptors><acceptor>tcp://127.0.0.1:1</acceptor></acceptors>"
     )
     settings = config.load(_file(tmp_path / "broker.xml", core))
     assert not settings.persistence_enabled
@@ -319,6 +321,16 @@ def test_without_persistence_one_warning_says_so(tmp_path: Path) -> None:
     assert "<persistence-enabled>: is false for a backup" in _told(
         _file(tmp_path / "backup.xml", core + backup)
     )
+
+
+def test_a_node_whose_acceptors_serve_nothing_is_warned_of(tmp_path: Path) -> None:
+    """It would take the live lock, and no client could connect to it."""
+    for acceptors in (
+        "",
+        "<acceptors><acceptor>tcp://127.0.0.1:1?protocols=AMQP,MQTT</acceptor></acceptors>",
+    ):
+        settings = config.load(_file(tmp_path / "broker.xml", acceptors))
+        assert any("no acceptor is open for STOMP" in warning for warning in settings.warnings)
 
 
 def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:
