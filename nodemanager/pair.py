@@ -40,6 +40,7 @@ from nodemanager.events import (
 from nodemanager.failover_log import FailoverLog
 from nodemanager.holder import is_here
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.neighbours import NeighbourWatch
 from nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
@@ -99,6 +100,7 @@ class PairNodeManager(ABC, Generic[_Held]):
         self._node_id: str | None = None
         self._outage_since: float | None = None
         self._outage_reminder = Reminder(0.0)
+        self._neighbour = NeighbourWatch(holder_id, on_its_way_ms)
 
     # --- what each node manager has of its own
 
@@ -225,6 +227,7 @@ class PairNodeManager(ABC, Generic[_Held]):
             if held is not None:
                 return held
             live = self._patiently(self.status).live
+            self._look_at_neighbour(live)
             holder, watch = self._judge_holder(live, watch)
             if holder is Holder.GONE:
                 held = self._take_over(live, watch)
@@ -275,6 +278,7 @@ class PairNodeManager(ABC, Generic[_Held]):
             looked = self._clock()
             status = self._patiently(self.status)
             live = status.live
+            self._look_at_neighbour(live)
             holder, holder_watch = self._judge_holder(live, holder_watch)
             decision, watch = decide(status, watch, self._clock(), self._on_its_way_ms, holder)
             if decision is Decision.WAIT:
@@ -368,6 +372,10 @@ class PairNodeManager(ABC, Generic[_Held]):
                     self.log.emit(StoreRecovered(outage_ms))
                 return answer
             self._pause(_RETRY_SECONDS)
+
+    def _look_at_neighbour(self, live: LockStatus) -> None:
+        for warning in self._neighbour.look(live, self._poll_seconds):
+            LOGGER.warning("%s", warning)
 
     def _say_unavailable(self, error: OrthiaError) -> None:
         """Say that the store does not answer: an event when that begins, then lines of the log."""
