@@ -423,6 +423,7 @@ class BrokerNode:
             journal,
             lease_valid=manager.may_deliver,
             call_later=lambda seconds, callback: loop.call_later(seconds, callback),
+            time_ms=manager.message_time_ms,
         )
         server = self._server = StompServer(broker, journal, self._settings.stomp_limits)
         await server.start(

@@ -8,6 +8,7 @@
 """
 
 from config.dialects import Dialect
+from database.clock import DatabaseClock
 from database.connecting import SQLITE_BEGIN
 from database.engine import Database, write_transaction
 from database.errors import (
@@ -31,6 +32,7 @@ __all__ = [
     "SQLITE_BEGIN",
     "Blocker",
     "Database",
+    "DatabaseClock",
     "Dialect",
     "DuplicateKey",
     "OpenTurnstile",

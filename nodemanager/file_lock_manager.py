@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -165,6 +166,10 @@ class FileLockNodeManager(PairNodeManager[Lock]):
     def may_deliver(self) -> bool:
         """Return whether no other node can be delivering: while the lock is held."""
         return self._token is not None
+
+    def message_time_ms(self) -> int:
+        """Return milliseconds since 1970 UTC by this node's clock: files have none."""
+        return time.time_ns() // 1_000_000
 
     def lease_seconds_remaining(self) -> float | None:
         """Return None: a file lock has no end of its own."""

@@ -5,6 +5,7 @@ live at once and for as long as its process runs. It has no backup.
 """
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ class InVmNodeManager:
     def is_lease_valid(self) -> bool:
         """Return whether the node is live."""
         return self._live
+
+    def message_time_ms(self) -> int:
+        """Return milliseconds since 1970 UTC by this node's clock."""
+        return time.time_ns() // 1_000_000
 
     def may_deliver(self) -> bool:
         """Return whether the node is live."""

@@ -22,6 +22,7 @@ from config.rules import lease_query_timeout
 from config.settings import DatabaseStoreSettings, Role
 from database import (
     Database,
+    DatabaseClock,
     PresenceLock,
     StoreError,
     StoreUnavailable,
@@ -153,6 +154,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         self._name = name
         self._threads = threads
         self._drift = DriftJudge(settings.jdbc_allowed_time_diff)
+        self._database_clock = DatabaseClock(clock)
         self._lockers = (lockers or self._leases)(self._note_database_time)
         locker = settings.locker
         if locker is not None and not keeps_leases(settings):
@@ -258,6 +260,10 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         return manager
 
     # --- the life of the node manager
+
+    def message_time_ms(self) -> int:
+        """Return milliseconds since 1970 UTC by the database's clock, as each renewal reads it."""
+        return self._database_clock.now_ms()
 
     def start(self) -> None:
         """Create or read the node id; waits while the database is away.
@@ -548,6 +554,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             self.log.emit(LockReleased(lock, lease.token))
 
     def _note_database_time(self, database_time: datetime, asked: float, now: float) -> None:
+        self._database_clock.observe(database_time, asked_seconds=asked, now_seconds=now)
         wall = datetime.now(UTC)
         drift = self._drift.observe(database_time, wall, asked_seconds=asked, now=now)
         self.log.offset = self._drift.offset

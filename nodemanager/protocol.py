@@ -37,7 +37,8 @@ class NodeManager(Protocol):
     """Waits for locks, keeps them, gives them back; names are Artemis' in snake case.
 
     Methods block and belong on an activation thread; ``is_lease_valid``, ``may_deliver``,
-    ``lease_seconds_remaining``, ``fencing_token`` and ``interrupt`` may be used from any.
+    ``lease_seconds_remaining``, ``fencing_token``, ``message_time_ms`` and ``interrupt`` may be
+    used from any.
     """
 
     holder_id: str
@@ -55,6 +56,9 @@ class NodeManager(Protocol):
 
     def lease_seconds_remaining(self) -> float | None:
         """Return how long the live lock is held at least; None if not, or if it has no end."""
+
+    def message_time_ms(self) -> int:
+        """Return milliseconds since 1970 UTC by the store's clock, or this node's without one."""
 
     def start(self) -> None:
         """Create or read the node id."""

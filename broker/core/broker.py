@@ -86,15 +86,18 @@ class Broker:
         *,
         lease_valid: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], object],
+        time_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Open the queues that the journal's bindings and the configuration name.
 
-        ``lease_valid`` is asked before each delivery; ``call_later`` takes seconds.
+        ``lease_valid`` is asked before each delivery; ``call_later`` takes seconds; ``time_ms``,
+        milliseconds since 1970 UTC, is when messages are sent and expire.
         """
         self._settings = settings
         self._journal = journal
         self._lease_valid = lease_valid
         self._call_later = call_later
+        self.time_ms = time_ms
         self._persistent = settings.persistence_enabled
         self._security = Security(settings)
         self._limits = settings.stomp_limits
@@ -191,10 +194,6 @@ class Broker:
     def _relieve(self) -> None:
         self._is_relief_due = False
         self._budget.relieve()
-
-    def wall_ms(self) -> int:
-        """Return the wall clock, for timestamps and ``expires`` only."""
-        return time.time_ns() // 1_000_000
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         """Call back on the loop, unless the core was stopped by then."""
@@ -432,7 +431,7 @@ class Broker:
             address,
             message.headers,
             message.body,
-            self.wall_ms(),
+            self.time_ms(),
             message.expires_ms,
             message.priority,
             message.large,

@@ -67,7 +67,8 @@ class Disposal(Protocol):
 class Timers(Protocol):
     """The loop's clock and timers."""
 
-    def wall_ms(self) -> int:
+    @property
+    def time_ms(self) -> Callable[[], int]:
         """Milliseconds since 1970 UTC, for ``expires`` headers only."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
@@ -319,7 +320,7 @@ class Queue:
                     break
                 reference = self._pop()
                 expires = reference.record.expires_ms
-                if expires and expires <= self._timers.wall_ms():
+                if expires and expires <= self._timers.time_ms():
                     self.counters.expired += 1
                     self._let_go(reference)
                     self._disposal.expire(self, reference)

@@ -1,6 +1,7 @@
 """A broker core on an in-memory journal, with clients that are plain lists."""
 
 import heapq
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -99,13 +100,18 @@ class CoreUnderTest:
         token: int = 1,
         auto_commit: bool = True,
         journal: MemoryJournal | None = None,
+        time_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.lease_valid = True
         self.now = 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self.journal = journal or MemoryJournal(store, token=token, auto_commit=auto_commit)
         self.broker = Broker(
-            options, self.journal, lease_valid=lambda: self.lease_valid, call_later=self._call_later
+            options,
+            self.journal,
+            lease_valid=lambda: self.lease_valid,
+            call_later=self._call_later,
+            time_ms=time_ms,
         )
 
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:

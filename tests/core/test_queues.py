@@ -269,6 +269,19 @@ def test_redelivery_waits_for_its_delay() -> None:
     assert consumer.texts == ["a", "a"]
 
 
+def test_messages_expire_by_the_clock_the_core_is_given() -> None:
+    """The database's: what this node's own clock shows does not matter, nor does its setting."""
+    now_ms = 1_000
+    core = CoreUnderTest(time_ms=lambda: now_ms)
+    core.send(QUEUE, "a", "b", expires_ms=2_000)
+    consumer = core.consume(QUEUE, prefetch=1)
+    assert consumer.texts == ["a"]
+    assert consumer.received[0].record.timestamp_ms == 1_000
+    now_ms = 2_000
+    consumer.acknowledge("a")
+    assert consumer.texts == ["a"]
+
+
 def test_an_expired_message_is_not_delivered() -> None:
     """It goes to the expiry address, where it does not expire again."""
     core = CoreUnderTest(settings("orders", expiry_address="expired"))

@@ -1,0 +1,46 @@
+"""The database's clock, on a node's stopwatch: what the times of messages follow."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from config.clock import monotonic_seconds
+
+
+class DatabaseClock:
+    """Tells the database's time without asking for it, as readings from time to time allow.
+
+    So ``expires`` means the same on both nodes of a pair, whatever their own wall clocks show, and
+    a wall clock that is set does not move it. Any thread may note a reading, and ask.
+    """
+
+    def __init__(
+        self,
+        stopwatch: Callable[[], float] = monotonic_seconds,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Begin without a reading: until there is one, the node's ``wall_ms`` has to do."""
+        self._stopwatch = stopwatch
+        self._wall_ms = wall_ms
+        self._ahead_ms: float | None = None
+        self._uncertainty_ms = 0.0
+
+    def observe(self, database_time: datetime, *, asked_seconds: float, now_seconds: float) -> None:
+        """Note what the database's clock showed between two times of the stopwatch.
+
+        A reading that took longer than the one that counts, and agrees with it, changes nothing.
+        """
+        half_trip_ms = (now_seconds - asked_seconds) * 500
+        ahead_ms = database_time.timestamp() * 1000 - (asked_seconds * 1000 + half_trip_ms)
+        if (
+            self._ahead_ms is None
+            or half_trip_ms <= self._uncertainty_ms
+            or abs(ahead_ms - self._ahead_ms) > half_trip_ms
+        ):
+            self._ahead_ms, self._uncertainty_ms = ahead_ms, half_trip_ms
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970 UTC."""
+        if self._ahead_ms is None:
+            return self._wall_ms()
+        return int(self._stopwatch() * 1000 + self._ahead_ms)
