@@ -14,6 +14,8 @@ from typing import Final
 
 from config.dialects import Dialect
 from config.errors import ConfigurationError
+from config.secrets import is_secret
+from config.tls import MYSQL_TLS_PARAMETERS, parameters_of_ssl_mode
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,23 @@ def translate(dialect: Dialect, properties: Mapping[str, str]) -> Translated:
             known = [*translators, *IGNORED[dialect], "user", "password"]
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            # By number, not by name: after an & that is not encoded it may be half a password.
-            raise ConfigurationError(f"property {number} of the URL is not known{hint}")
+            what = repr(name) if _may_be_shown(name, properties) else f"property {number}"
+            raise ConfigurationError(f"{what} of the URL is not known{hint}")
+    if dialect is Dialect.MYSQL:
+        mode = _mysql_ssl_mode(properties)
+        query |= {} if mode is None else parameters_of_ssl_mode(mode)
     return Translated(MappingProxyType(query), tuple(ignored))
+
+
+def _may_be_shown(name: str, properties: Mapping[str, str]) -> bool:
+    """Tell a name from what may be half a password, after an & or before an @ not encoded."""
+    before = [*properties][: [*properties].index(name)]
+    return (
+        re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is not None
+        and properties[name] != ""
+        and not any("@" in value for value in properties.values())
+        and not any(is_secret(one) for one in before)
+    )
 
 
 def _words(text: str) -> frozenset[str]:
@@ -55,6 +71,11 @@ def _words(text: str) -> frozenset[str]:
 
 def _as(name: str) -> Callable[[str], dict[str, str]]:
     return lambda value: {name: value}
+
+
+def _nothing(_: str) -> dict[str, str]:
+    """Return nothing: the property is read together with others."""
+    return {}
 
 
 def _postgresql_ssl(value: str) -> dict[str, str]:
@@ -77,22 +98,41 @@ def _postgresql_target(value: str) -> dict[str, str]:
     return {"target_session_attrs": targets[value]}
 
 
-def _mysql_tls_flag(value: str) -> dict[str, str]:
-    return _mysql_tls("REQUIRED" if value.lower() == "true" else "DISABLED")
+def _mysql_ssl_mode(properties: Mapping[str, str]) -> str | None:
+    """Return the mode that the properties before ``sslMode`` mean, or it; None for none of them.
+
+    ``requireSSL`` and ``verifyServerCertificate`` say how, where ``useSSL`` says whether.
+    """
+    if "sslMode" in properties:
+        return properties["sslMode"]
+    given = {name: properties[name].lower() == "true" for name in _SSL_FLAGS if name in properties}
+    if not given.get("useSSL", True):
+        return "DISABLED"
+    if given.get("trustServerCertificate"):
+        return "REQUIRED"
+    if given.get("disableSslHostnameVerification"):
+        return "VERIFY_CA"
+    if given.get("verifyServerCertificate"):
+        return "VERIFY_CA"
+    if given.get("useSSL") or given.get("requireSSL"):
+        return "REQUIRED"
+    return "PREFERRED" if given else None
 
 
-def _mysql_tls(value: str) -> dict[str, str]:
-    match value.upper().replace("-", "_"):
-        case "DISABLED" | "DISABLE" | "PREFERRED":
-            return {}
-        case "REQUIRED" | "TRUST":
-            return {"ssl_check_hostname": "false"}
-        case _:
-            raise ConfigurationError(
-                "sslMode of the URL verifies a certificate, and its Java key store cannot be read"
-                " here; expected mysql+pymysql://...?ssl_ca=FILE with a PEM file"
-            )
+_SSL_FLAGS: Final = (
+    "useSSL",
+    "requireSSL",
+    "verifyServerCertificate",
+    "trustServerCertificate",
+    "disableSslHostnameVerification",
+)
 
+
+_PYMYSQL: Final = (
+    *("charset", "collation", "unix_socket", "bind_address", "init_command"),
+    *("read_default_file", "read_default_group"),
+)
+"""Parameters of PyMySQL, beside those of TLS, that do what they say here."""
 
 TRANSLATED: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]]]]] = {
     Dialect.POSTGRESQL: {
@@ -109,13 +149,14 @@ TRANSLATED: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]]]
         "targetServerType": _postgresql_target,
     },
     Dialect.MYSQL: {
-        "useSSL": _mysql_tls_flag,
-        "requireSSL": _mysql_tls_flag,
-        "sslMode": _mysql_tls,
+        **dict.fromkeys((*_SSL_FLAGS, "sslMode"), _nothing),
+        "serverSslCert": _as("ssl_ca"),
+        **{name: _as(name) for name in (*sorted(MYSQL_TLS_PARAMETERS), *_PYMYSQL)},
     },
     Dialect.SQLITE: {},
 }
-"""JDBC property to its like in the query of a SQLAlchemy URL."""
+"""JDBC property to its like in the query of a SQLAlchemy URL. PyMySQL's own names are among those
+of MySQL, whose URL may be written either way."""
 
 IGNORED: Final[Mapping[Dialect, frozenset[str]]] = {
     Dialect.POSTGRESQL: _words(
@@ -141,6 +182,7 @@ IGNORED: Final[Mapping[Dialect, frozenset[str]]] = {
         " tcpKeepAlive tcpNoDelay tinyInt1isBit useBulkStmts useCompression useCursorFetch"
         " useJDBCCompliantTimezoneShift useLegacyDatetimeCode useLocalSessionState"
         " useServerPrepStmts useTimezone useUnicode zeroDateTimeBehavior"
+        " autocommit connect_timeout program_name read_timeout use_unicode write_timeout"
     ),
     Dialect.SQLITE: _words(
         "busy_timeout cache cache_size date_class date_precision date_string_format encoding"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from config.document import Document
 from config.errors import ConfigurationError
-from config.lockers import locker_warnings, with_locker
+from config.lockers import lock_database, locker_warnings, with_locker
 from config.problems import Location, Problems
 from config.reading import Reader
 from config.rules import violations
@@ -110,6 +110,9 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     if store is None:
         return None
     warnings += locker_warnings(store)
+    locks = lock_database(store)
+    if locks is not None:
+        warnings += locks.jdbc_connection_url.warnings
     for name in (
         "security_enabled",
         "persistence_enabled",

@@ -8,6 +8,7 @@ that key. A password given by ``${VARIABLE}`` from a secret store needs no maski
 """
 
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,6 +29,14 @@ _DEFAULT_KEY: Final = "clusterpassword"
 _BLOCK_BYTES: Final = 8
 _KEY_BYTES: Final = range(4, 57)
 _PREFIX: Final = "ENC("
+
+
+_SECRET_NAME: Final = re.compile(r"pass(word|phrase|wd)?$|secret|token", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Return whether what is given under this name is not to be shown."""
+    return _SECRET_NAME.search(name) is not None
 
 
 class Secret:

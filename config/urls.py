@@ -13,7 +13,8 @@ from sqlalchemy.exc import ArgumentError
 from config.dialects import Dialect
 from config.errors import ConfigurationError
 from config.jdbc import translate
-from config.secrets import HIDDEN
+from config.secrets import HIDDEN, is_secret
+from config.tls import mysql_tls, tls_warnings
 
 __all__ = ["DatabaseUrl", "Dialect"]
 
@@ -37,7 +38,6 @@ _EXPECTED: Final = (
     "expected jdbc:postgresql://HOST:5432/DATABASE, jdbc:mysql://HOST:3306/DATABASE,"
     " jdbc:mariadb://HOST:3306/DATABASE, jdbc:sqlite:PATH or a SQLAlchemy URL of one of these"
 )
-_SECRET_KEY: Final = re.compile(r"pass(word|phrase|wd)?$|secret|token", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,17 @@ class DatabaseUrl:
     @property
     def display(self) -> str:
         """The URL with its passwords hidden."""
-        hidden = {
-            key: HIDDEN for key in self.sqlalchemy_url.query if _SECRET_KEY.search(key) is not None
-        }
+        hidden = {key: HIDDEN for key in self.sqlalchemy_url.query if is_secret(key)}
         shown = self.sqlalchemy_url.update_query_dict(hidden)
         # SQLAlchemy percent-encodes the stars in a query.
         return shown.render_as_string(hide_password=True).replace("%2A" * 4, HIDDEN)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator is to be told of it at every start."""
+        if self.dialect is not Dialect.MYSQL:
+            return []
+        return tls_warnings(mysql_tls(self.sqlalchemy_url.query))
 
     def __str__(self) -> str:
         return self.display
@@ -105,10 +110,20 @@ def _parse_sqlalchemy(text: str) -> DatabaseUrl:
         # "from None": the causes quote parts of the URL, the password among them.
         raise ConfigurationError(f"the URL cannot be read; {_EXPECTED}") from None
     url = url.set(drivername=_DRIVERS[dialect])
-    password = url.query.get("password")
+    given = url.query
+    password = given.get("password")
     if isinstance(password, str):
         url = url.difference_update_query(["password"]).set(password=password)
-    return DatabaseUrl(dialect, _checked(dialect, url))
+    if dialect is not Dialect.MYSQL:
+        return DatabaseUrl(dialect, _checked(dialect, url))
+    properties = {
+        # One that is given twice is a tuple; the last counts, as in a JDBC URL.
+        name: value if isinstance(value, str) else value[-1]
+        for name, value in given.items()
+    }
+    translated = translate(dialect, properties)
+    url = url.set(query=translated.query, username=properties.get("user", url.username))
+    return DatabaseUrl(dialect, _checked(dialect, url), translated.ignored)
 
 
 def _refuse_at_in_path(rest: str) -> None:
@@ -225,6 +240,8 @@ def _checked(dialect: Dialect, url: sqlalchemy.URL) -> sqlalchemy.URL:
         raise ConfigurationError(f"the URL names no database; {_EXPECTED}")
     if url.port is not None and not 1 <= url.port <= 65_535:
         raise ConfigurationError(f"port {url.port} of the URL does not exist; expected 1 to 65535")
+    if dialect is Dialect.MYSQL:
+        mysql_tls(url.query)  # raises what is wrong with it
     if dialect is Dialect.MYSQL and "charset" not in url.query:
         # MySQL's own default may be latin1, which loses what clients send.
         return url.update_query_dict({"charset": "utf8mb4"})

@@ -20,6 +20,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from config.dialects import Dialect
 from config.secrets import Secret
 from database.network_timeout import TimedConnection
+from database.tls import tls_arguments
 
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
@@ -165,6 +166,7 @@ def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -
         "write_timeout": limits.query_timeout_seconds,
         "charset": "utf8mb4",
         "program_name": f"orthia {limits.purpose}",
+        **tls_arguments(url),
     }
     text = password.reveal() if password is not None else url.password
     if text is not None:

@@ -20,6 +20,7 @@ from database.errors import translate_errors
 from database.sessions import mark_mysql_session, user_lock_name
 from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
 from database.sqltime import db_now
+from database.tls import without_tls
 
 _POOL_SIZE = 8
 """The size of the JDBC pool Artemis uses when its properties say nothing."""
@@ -128,7 +129,7 @@ class Database:
         if self.dialect is Dialect.POSTGRESQL:
             dialect_arguments["use_native_hstore"] = False  # saves a query on every connect
         engine = sqlalchemy.create_engine(
-            self._url,
+            without_tls(self._url) if self.dialect is Dialect.MYSQL else self._url,
             connect_args=connect_arguments(self.dialect, self._url, self._password, limits),
             hide_parameters=True,
             pool_pre_ping=True,

@@ -183,7 +183,10 @@ def node_settings(
     if health is not None:
         settings = replace(settings, health=HealthSettings(health.host, health.port))
     settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))
-    settings = replace(settings, warnings=(*settings.warnings, *_open_to_all(settings)))
+    told = _open_to_all(settings)
+    if store.url is not None:
+        told += _of_url(settings.database_store.jdbc_connection_url)
+    settings = replace(settings, warnings=(*settings.warnings, *told))
     check(settings)
     return settings
 
@@ -214,6 +217,13 @@ def _open_to_all(settings: Settings) -> list[str]:
         for acceptor in settings.acceptors
         if not _is_loopback(acceptor.host)
     ]
+
+
+def _of_url(url: DatabaseUrl) -> list[str]:
+    """Return what ``--url`` is to be warned of; that of a file is when it is loaded."""
+    ignored = ", ".join(url.ignored_properties)
+    without_meaning = [f"--url: without meaning here, so ignored: {ignored}"] if ignored else []
+    return [*without_meaning, *url.warnings]
 
 
 def _is_loopback(host: str) -> bool:

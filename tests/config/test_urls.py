@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import ConfigurationError, DatabaseUrl, Dialect
+from config.tls import TlsMode, mysql_tls
 
 _PASSWORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=8, max_size=20)
 
@@ -48,7 +49,8 @@ _PASSWORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_si
         (
             "jdbc:mysql://h/db?useSSL=true",
             Dialect.MYSQL,
-            "mysql+pymysql://h:3306/db?charset=utf8mb4&ssl_check_hostname=false",
+            "mysql+pymysql://h:3306/db"
+            "?charset=utf8mb4&ssl_check_hostname=false&ssl_verify_cert=false",
         ),
         (
             "mariadb+pymysql://h/db?charset=latin1",
@@ -72,6 +74,58 @@ def test_properties_of_the_java_driver_are_listed() -> None:
     url = DatabaseUrl.parse("jdbc:mysql://h/db?cachePrepStmts=true&user=u&characterEncoding=utf8")
     assert url.ignored_properties == ("cachePrepStmts", "characterEncoding")
     assert url.sqlalchemy_url.username == "u"
+
+
+@pytest.mark.parametrize(
+    ("query", "mode", "ca"),
+    [
+        ("", TlsMode.PREFERRED, None),
+        ("sslMode=PREFERRED", TlsMode.PREFERRED, None),
+        ("useSSL=false", TlsMode.DISABLED, None),
+        ("useSSL=false&requireSSL=true", TlsMode.DISABLED, None),
+        ("sslMode=DISABLED", TlsMode.DISABLED, None),
+        ("sslMode=disable", TlsMode.DISABLED, None),
+        ("ssl_disabled=true", TlsMode.DISABLED, None),
+        ("ssl_disabled=false", TlsMode.PREFERRED, None),
+        ("useSSL=true&requireSSL=true", TlsMode.REQUIRED, None),
+        ("requireSSL=false", TlsMode.PREFERRED, None),
+        ("sslMode=REQUIRED&serverSslCert=/ca.pem", TlsMode.REQUIRED, "/ca.pem"),
+        ("sslMode=trust", TlsMode.REQUIRED, None),
+        ("useSSL=true&verifyServerCertificate=true", TlsMode.VERIFY_CA, None),
+        ("sslMode=VERIFY_CA&serverSslCert=/ca.pem", TlsMode.VERIFY_CA, "/ca.pem"),
+        ("ssl_ca=/ca.pem&ssl_check_hostname=false", TlsMode.VERIFY_CA, "/ca.pem"),
+        ("sslMode=VERIFY_IDENTITY", TlsMode.VERIFY_IDENTITY, None),
+        ("sslMode=verify-full&serverSslCert=/ca.pem", TlsMode.VERIFY_IDENTITY, "/ca.pem"),
+        ("ssl_ca=/ca.pem", TlsMode.VERIFY_IDENTITY, "/ca.pem"),
+        ("ssl_ca=/ca.pem&ssl_verify_identity=true", TlsMode.VERIFY_IDENTITY, "/ca.pem"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["jdbc:mysql", "jdbc:mariadb", "mysql", "mysql+pymysql"])
+def test_a_url_asks_for_tls(scheme: str, query: str, mode: TlsMode, ca: str | None) -> None:
+    """Connector/J's words, MariaDB's and PyMySQL's mean the same in every form of a URL."""
+    url = DatabaseUrl.parse(f"{scheme}://h/db?{query}")
+    tls = mysql_tls(url.sqlalchemy_url.query)
+    assert (tls.mode, tls.ca) == (mode, ca)
+    assert mysql_tls(DatabaseUrl.parse(url.display).sqlalchemy_url.query) == tls
+    assert bool(url.warnings) == (mode is TlsMode.REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("sslMode=SOMETIMES", "sslMode of the URL is not known.*VERIFY_IDENTITY"),
+        ("sslMode=DISABLED&serverSslCert=/ca.pem", "turns TLS off.*and gives a certificate"),
+        ("ssl_verify_cert=perhaps", "ssl_verify_cert of the URL is neither true nor false"),
+        ("ssl_key=/key.pem", "ssl_key of the URL goes with ssl_cert"),
+        ("useSLL=false", "'useSLL' of the URL is not known; did you mean 'useSSL'"),
+        ("password=x&useSLL=false", "property 2 of the URL is not known"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["jdbc:mysql", "mysql"])
+def test_a_url_that_asks_for_strange_tls_is_refused(scheme: str, query: str, said: str) -> None:
+    """What cannot be meant, or is not known, is named."""
+    with pytest.raises(ConfigurationError, match=said):
+        DatabaseUrl.parse(f"{scheme}://h/db?{query}")
 
 
 def test_a_relative_sqlite_path_starts_where_it_is_told() -> None:
@@ -115,7 +169,9 @@ def test_a_url_never_shows_its_password(template: str, password: str) -> None:
         "jdbc:postgresql://h/db?passwort={}",
         "jdbc:postgresql://h/db?password=x&{}",
         "jdbc:mysql://u:{}@a,b/db",
-        "jdbc:mysql://h/db?password={}&sslMode=VERIFY_CA",
+        "jdbc:mysql://h/db?password={}&sslMode=SOMETIMES",
+        "mysql://h/db?password={}&sslMode=SOMETIMES",
+        "mysql://h/db?password=x&{}=y",
         "jdbc:derby:x;password={}",
         "postgresql://u:{}@h:port/db",
         "postgresql://u:{}@[::1/db",

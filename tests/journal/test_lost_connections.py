@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from config.dialects import Dialect
 from config.settings import RoutingType
 from config.urls import DatabaseUrl
 from database import Database
@@ -30,6 +31,8 @@ class ProxiedStore(SqlJournalStore):
         super().__init__(server.settings(name))
         self.proxy = CuttingProxy(server.port, writer_says=WRITER_SAYS[self.database.dialect.value])
         through = server.url(name).replace(f":{server.port}/", f":{self.proxy.port}/")
+        if self.database.dialect is Dialect.MYSQL:
+            through += "?sslMode=DISABLED"  # what the proxy cannot read it cannot cut
         self.through_proxy = server.settings(name, jdbc_connection_url=DatabaseUrl.parse(through))
         self.proxied = Database.from_settings(self.through_proxy)
         self.reports: list[BatchReport] = []

@@ -134,6 +134,8 @@ class ServerProcess(StoreServer):
         self.directory = Path(tempfile.mkdtemp(prefix="orthia-test-"))
         self.data = self.directory / "data"
         self.log = self.directory / "log"
+        self.options: list[str] = []
+        """Arguments of the server, beside its own; from the next start on."""
         self._process: subprocess.Popen[bytes] | None = None
         self._paused: list[int] = []
         self._end = weakref.finalize(self, self._remove, self.directory)
@@ -185,7 +187,7 @@ class ServerProcess(StoreServer):
         """Start the server and wait until it answers."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(),
+                [*self._command(), *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
