@@ -8,6 +8,7 @@ from config.errors import ConfigurationError, OrthiaError
 from database import PermanentStoreError, StoreUnavailable
 from journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
 from nodemanager import LockAcquisitionTimeout
+from nodemanager.errors import LockDirectoryMissing
 
 
 class ExitCode(IntEnum):
@@ -31,7 +32,8 @@ MEANINGS = {
     ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be",
     ExitCode.NOBODY_LIVE: "no node serves clients, says status",
     ExitCode.USAGE: "the command line is wrong",
-    ExitCode.UNAVAILABLE: "the database or the broker cannot be reached, or has no schema",
+    ExitCode.UNAVAILABLE: "the database, the broker or the directory of the locks is not there, or"
+    " has no schema",
     ExitCode.SOFTWARE: "something went wrong that should not",
     ExitCode.IO_ERROR: "a node lost its lease or its store: start it again; a command could not"
     " write its output",
@@ -58,6 +60,6 @@ def code_of(error: OrthiaError) -> ExitCode:
         return ExitCode.IO_ERROR
     if isinstance(error, BrokerRefused):
         return ExitCode.REFUSED
-    if isinstance(error, StoreUnavailable | BrokerUnreachable | Unavailable):
+    if isinstance(error, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE
     return ExitCode.SOFTWARE

@@ -26,3 +26,7 @@ class NotHeld(NodeManagerError):  # noqa: N818 - named for what is the case
 
 class RowMissing(NodeManagerError, PermanentStoreError):  # noqa: N818 - named for what is the case
     """A row that every migrated store has was removed; only a repair brings it back."""
+
+
+class LockDirectoryMissing(NodeManagerError):  # noqa: N818 - named for what is the case
+    """The directory in which the nodes of a store lock is not there."""

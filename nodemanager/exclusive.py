@@ -25,6 +25,10 @@ class ExclusiveLock(ABC):
     threads, never at once. Each raises ``StoreUnavailable`` if what keeps the lock does not answer.
     """
 
+    def prepare(self) -> None:
+        """Make ready at the start of a node; raises OrthiaError if it must not start so."""
+        return
+
     @abstractmethod
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it, without waiting for it."""

@@ -37,6 +37,10 @@ class Locker(ABC):
     Each method raises ``StoreUnavailable`` if the store does not answer.
     """
 
+    def prepare(self) -> None:
+        """Make ready at the start of a node; raises OrthiaError if it must not start so."""
+        return
+
     @abstractmethod
     def try_acquire(self) -> Lease | None:
         """Take the lock if nobody holds it; None if somebody does."""
@@ -183,6 +187,10 @@ class ExclusiveLocker(RowLocker):
         self._exclusive = exclusive
         self._held = False
         self._is_kept = period_ms > 0
+
+    def prepare(self) -> None:
+        """Make the exclusive lock ready."""
+        self._exclusive.prepare()
 
     def try_acquire(self) -> Lease | None:
         """Take the exclusive lock, then the row as it was read while that was held.

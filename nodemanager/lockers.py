@@ -17,6 +17,7 @@ from database import Database
 from nodemanager.exclusive import ExclusiveLock, LockerContext, NoLock, third_party_locker
 from nodemanager.held_row import HeldRowLock
 from nodemanager.lease import Lock
+from nodemanager.lock_directory import DirectoryRow, LockDirectory
 from nodemanager.locker import (
     ExclusiveLocker,
     LeaseDatabaseLocker,
@@ -107,7 +108,8 @@ def exclusive_lock(
         )
         return HeldRowLock(database, store, engine, lock)
     if isinstance(locker, SharedFileLockerSettings) and locker.directory is not None:
-        return SharedFileLock(locker.directory, lock, holder.holder_id)
+        directory = LockDirectory(locker.directory, DirectoryRow(database, store))
+        return SharedFileLock(directory, lock, holder.holder_id)
     if isinstance(locker, CustomLockerSettings):
         context = LockerContext(lock, holder.name, holder.holder_id, locker.properties)
         return third_party_locker(locker.name)(context)

@@ -268,9 +268,12 @@ class JdbcNodeManager(PairNodeManager[Lease]):
     def start(self) -> None:
         """Create or read the node id; waits while the database is away.
 
-        The schema must exist. Raises LockAcquisitionTimeout if ``failIfLocked`` is set and the live
-        lock is held, Interrupted, StoreError.
+        The schema must exist. Raises ConfigurationError or LockDirectoryMissing if a locker cannot
+        be used so, LockAcquisitionTimeout if ``failIfLocked`` is set and the live lock is held,
+        Interrupted, StoreError.
         """
+        for locker in self._lockers.values():
+            self._patiently(locker.prepare)
         candidate = str(uuid.uuid4())
         node_id = self._patiently(lambda: self._stores.shared.create_node_id(candidate))
         self._node_id = self.log.node_id = node_id

@@ -7,7 +7,6 @@ a file may lock nobody out.
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Final
 
 from database import StoreUnavailable
@@ -15,6 +14,7 @@ from database.file_lock import try_lock
 from nodemanager.errors import LockLost
 from nodemanager.exclusive import ExclusiveLock
 from nodemanager.lease import Lock
+from nodemanager.lock_directory import LockDirectory
 
 _FILES: Final = {Lock.LIVE: "lock", Lock.BACKUP: "lock.backup"}
 """Classic's file, and one for the place of next in line."""
@@ -24,17 +24,22 @@ _LONGEST: Final = 1_024
 class SharedFileLock(ExclusiveLock):
     """The lock of one file."""
 
-    def __init__(self, directory: Path, lock: Lock, holder_id: str) -> None:
-        """Lock in ``directory``, which is created when the lock is first asked for."""
-        self._path = directory / _FILES[lock]
+    def __init__(self, directory: LockDirectory, lock: Lock, holder_id: str) -> None:
+        """Lock in ``directory``."""
+        self._directory = directory
+        self._path = directory.path / _FILES[lock]
         self._line = f"{holder_id}\n".encode()
         self._descriptor: int | None = None
+
+    def prepare(self) -> None:
+        """See ``LockDirectory.join``."""
+        self._directory.join()
 
     def try_acquire(self) -> bool:
         """Take the lock, and write who has it into the file."""
         self.release()
+        self._directory.check()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             # Opened anew each time: one that was replaced since would lock nobody out.
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         except OSError as error:
@@ -75,6 +80,7 @@ class SharedFileLock(ExclusiveLock):
 
     def is_free(self) -> bool:
         """Look without writing."""
+        self._directory.check()
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

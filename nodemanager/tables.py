@@ -20,7 +20,8 @@ def node_manager_store(metadata: MetaData, name: str, dialect: Dialect) -> Table
     """Declare NODE_MANAGER_STORE: rows 0 state, 1 live lock, 2 backup lock, 3 node id, 4 fence.
 
     ``name`` is the configured one, folded as ``dialect`` does. Rows and columns are of Artemis'
-    JdbcNodeManager; HOLDER_TOKEN and row 4 are Orthia's.
+    JdbcNodeManager; HOLDER_TOKEN and row 4 are Orthia's, and so are the rows that only some lockers
+    need and make: 5 and 6 of ``held_row``, 7 of ``lock_directory``.
     """
     return Table(
         fold_table_name(dialect, name),

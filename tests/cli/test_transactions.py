@@ -14,6 +14,7 @@ from journal.codec import Xid
 from journal.xa import XaTransactions
 from migrations import upgrade
 from nodemanager import Lock
+from nodemanager.lock_directory import LockDirectory
 from nodemanager.manager import new_holder_id
 from nodemanager.server_lock import ServerLock
 from nodemanager.shared_file import SharedFileLock
@@ -163,7 +164,7 @@ def test_a_node_that_never_renews_its_row_is_not_disturbed(
     holder = new_holder_id("node", crash_detection=False, kind="shared-file-locker")
     rows = SqlNodeManagerStore(store.database, store.settings, store.database.engine)
     assert rows.try_acquire(Lock.LIVE, holder, -5_000)
-    file = SharedFileLock(tmp_path / "locks", Lock.LIVE, holder)
+    file = SharedFileLock(LockDirectory(tmp_path / "locks"), Lock.LIVE, holder)
     assert file.try_acquire()
     result = run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml)
     assert result.exit_code == 75

@@ -22,6 +22,7 @@ from journal.unit import Unit
 from nodemanager import State
 from nodemanager.failover_log import FailoverLogTable
 from nodemanager.lease import Lock
+from nodemanager.lock_directory import LockDirectory
 from nodemanager.manager import new_holder_id
 from nodemanager.shared_file import SharedFileLock
 from nodemanager.sql_store import SqlNodeManagerStore
@@ -151,7 +152,7 @@ def test_a_lock_that_is_never_renewed_is_refused_too(
     rows = SqlNodeManagerStore(database, old, database.engine)
     assert rows.try_acquire(Lock.LIVE, holder, -5_000) is not None
     database.dispose()
-    file = SharedFileLock(tmp_path / "locks", Lock.LIVE, holder)
+    file = SharedFileLock(LockDirectory(tmp_path / "locks"), Lock.LIVE, holder)
     assert file.try_acquire()
     target = SqliteServer(tmp_path).settings("new.sqlite")
     with pytest.raises(MigrationRefused, match=r"node-a@.* live lock .* as its process lives"):

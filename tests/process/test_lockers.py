@@ -155,3 +155,24 @@ def test_a_second_node_fails_if_locked(pair_on: Pairs) -> None:
         other = cluster.node(role, f"other-{role.value}", policy=HANDS_OVER).start()
         assert other.exit_code() == 75
         assert "failIfLocked is true, and the live lock is held by live@" in other.log
+
+
+def test_nodes_that_lock_in_different_directories_do_not_both_start(
+    pair_on: Pairs, tmp_path: Path
+) -> None:
+    """The second ends with 78 and says why; it took nothing from the first, which serves on."""
+    cluster = pair_on("file", "sqlite")
+    live = cluster.node(Role.LIVE, "live", policy=HANDS_OVER).start().wait_serving()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "lock.id").write_text("another")
+    backup = cluster.node(Role.BACKUP, "backup", policy=HANDS_OVER)
+    shared, own = f'"{tmp_path / "locks"}"', f'"{tmp_path / "elsewhere"}"'
+    backup.core = backup.core.replace(shared, own)
+    assert backup.start().exit_code() == 78
+    assert str(tmp_path / "locks") in backup.log
+    assert str(tmp_path / "elsewhere") in backup.log
+    backup.core = backup.core.replace(own, f'"{tmp_path / "missing"}"')
+    assert backup.start().exit_code() == 69
+    with Producer([live.port], QUEUE) as producer:
+        producer.wait_receipts(20)
+    assert live.terminate() == 0
