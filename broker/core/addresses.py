@@ -8,6 +8,7 @@ from broker.core.destinations import Destination, parse
 from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicSubscription
+from broker.quoting import quoted
 from config.addresses import ResolvedAddressSettings, resolve
 from config.settings import RoutingType, Settings
 from journal.codec import QueueBinding
@@ -117,7 +118,8 @@ class AddressBook:
             settings = resolve(self._settings, where.address)
             if not settings.auto_create_addresses:
                 raise DestinationRefused(
-                    f"address {where.address!r} does not exist and auto-create-addresses is false"
+                    f"address {quoted(where.address)} does not exist and auto-create-addresses is"
+                    " false"
                 )
             self._security.check(principal, "createAddress", where.address)
             self._sweep()
@@ -125,7 +127,7 @@ class AddressBook:
         elif address.types:
             has = ", ".join(sorted(one.value for one in address.types))
             raise DestinationRefused(
-                f"address {where.address!r} is {has}; {routing_type.value} was asked for"
+                f"address {quoted(where.address)} is {has}; {routing_type.value} was asked for"
                 " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
             )
         address.types.add(routing_type)
@@ -155,16 +157,18 @@ class AddressBook:
         named = self.queues.get(name)
         if named is not None:
             raise DestinationRefused(
-                f"queue {name!r} belongs to address {named.address!r}: send to that"
+                f"queue {quoted(name)} belongs to address {quoted(named.address)}: send to that"
             )
         if not address.settings.auto_create_queues:
             raise DestinationRefused(
-                f"queue {name!r} does not exist and auto-create-queues is false"
+                f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
         self._security.check(principal, "createDurableQueue", name)
         limit = self._settings.stomp_limits.max_queues
         if len(self.queues) >= limit:
-            raise LimitExceeded(f"the broker has max-queues {limit} already: {name!r} is one more")
+            raise LimitExceeded(
+                f"the broker has max-queues {limit} already: {quoted(name)} is one more"
+            )
         return self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
 
     def ensure_queue(self, name: str) -> Queue:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.api import DestinationRefused
+from broker.quoting import quoted
 from config.settings import RoutingType
 
 MAX_NAME_LENGTH = 255
@@ -31,7 +32,7 @@ def parse(text: str) -> Destination:
 def _checked(name: str, text: str) -> str:
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
         raise DestinationRefused(
-            f"destination {text[:300]!r} is not valid; expected /queue/NAME, /topic/NAME or NAME,"
-            f" of 1 to {MAX_NAME_LENGTH} printable characters"
+            f"destination {quoted(text[:300])} is not valid; expected /queue/NAME, /topic/NAME or"
+            f" NAME, of 1 to {MAX_NAME_LENGTH} printable characters"
         )
     return name

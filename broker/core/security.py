@@ -3,6 +3,7 @@
 import hmac
 
 from broker.api import AuthenticationFailed, NotAuthorized, Principal
+from broker.quoting import quoted
 from config.addresses import most_specific_first
 from config.settings import Settings
 
@@ -43,8 +44,8 @@ class Security:
             self._remembered[key] = roles
         if not roles & principal.roles:
             raise NotAuthorized(
-                f"user {principal.name!r} has no role with permission {permission!r} on address"
-                f" {address!r}"
+                f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
+                f" address {quoted(address)}"
             )
 
     def _roles(self, permission: str, address: str) -> frozenset[str]:

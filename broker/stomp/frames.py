@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
+from broker.quoting import quoted
 from config.errors import OrthiaError
 
 
@@ -46,7 +47,7 @@ def unescape(value: bytes, version: Version) -> bytes:
         if sequence not in _UNESCAPES or (sequence == b"\\r" and version is Version.V1_1):
             shown = sequence.decode("utf-8", "replace")
             raise ProtocolError(
-                f"header has the undefined escape sequence {shown!r} of STOMP {version.value}"
+                f"header has the undefined escape sequence {quoted(shown)} of STOMP {version.value}"
             )
         return _UNESCAPES[sequence]
 

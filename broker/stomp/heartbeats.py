@@ -1,5 +1,6 @@
 """Heart-beats of one connection, both ways (STOMP 1.1 and 1.2, "Heart-beating")."""
 
+from broker.quoting import quoted
 from broker.stomp.frames import ProtocolError, is_whole_number
 
 MIN_INTERVAL_MS = 500
@@ -20,7 +21,9 @@ def negotiate(header: str | None) -> tuple[int, int]:
     parts = header.split(",")
     if len(parts) != 2 or not all(is_whole_number(part.strip()) for part in parts):
         shown = header[:80]
-        raise ProtocolError(f"heart-beat {shown!r} is not two numbers of milliseconds: 'cx,cy'")
+        raise ProtocolError(
+            f"heart-beat {quoted(shown)} is not two numbers of milliseconds: 'cx,cy'"
+        )
     sends, wants = (min(int(part), 2**31) for part in parts)
     return (
         max(wants, MIN_INTERVAL_MS) if wants else 0,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple, cast
 
+from broker.quoting import quoted
 from broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
 from config.settings import StompLimits
 
@@ -57,7 +58,9 @@ class Frame:
         if not text:
             return default
         if not is_whole_number(text):
-            raise ProtocolError(f"header {name.decode()} is {text!r}; expected a whole number")
+            raise ProtocolError(
+                f"header {name.decode()} is {quoted(text)}; expected a whole number"
+            )
         return int(text)
 
     def user_headers(self, without: frozenset[bytes]) -> bytes:
@@ -241,7 +244,9 @@ class FrameParser:
             key, colon, value = line.partition(b":")
             if not (colon and key):
                 shown = line[:80].decode("utf-8", "replace")
-                raise ProtocolError(f"header line {shown!r} has no {'name' if colon else 'colon'}")
+                raise ProtocolError(
+                    f"header line {quoted(shown)} has no {'name' if colon else 'colon'}"
+                )
             if key not in raw:
                 raw[key] = value
         if b"\\" in head and command not in (b"CONNECT", b"STOMP"):
@@ -273,7 +278,9 @@ class FrameParser:
             return end
         digits = declared.strip()
         if not (digits.isdigit() and len(digits) < 16):
-            raise ProtocolError(f"content-length {declared.decode()!r} is not a number of bytes")
+            raise ProtocolError(
+                f"content-length {quoted(declared.decode())} is not a number of bytes"
+            )
         length = int(digits)
         if length >= large_from:
             self._check_large(length)

@@ -42,6 +42,7 @@ from broker.api import (
     Principal,
     TransactionWork,
 )
+from broker.quoting import quoted
 from broker.stomp.attempts import attempted
 from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
@@ -296,7 +297,9 @@ class StompSession:
         if self._state is _State.CONNECTING:
             if frame.command not in ("CONNECT", "STOMP"):
                 shown = frame.command[:40]
-                raise ProtocolError(f"the first frame is {shown!r}; expected CONNECT or STOMP")
+                raise ProtocolError(
+                    f"the first frame is {quoted(shown)}; expected CONNECT or STOMP"
+                )
             self._connect(frame)
             return
         handler = self._handlers.get(frame.command)
@@ -305,7 +308,9 @@ class StompSession:
                 frame.version = Version.V1_0
                 raise ProtocolError("this connection is connected already")
             known = ", ".join(self._handlers)
-            raise ProtocolError(f"unknown command {frame.command[:40]!r}; expected one of {known}")
+            raise ProtocolError(
+                f"unknown command {quoted(frame.command[:40])}; expected one of {known}"
+            )
         handler(frame)
 
     def _connect(self, frame: Frame) -> None:
@@ -315,7 +320,7 @@ class StompSession:
         if not common:
             supported = ", ".join(version.value for version in Version)
             raise ProtocolError(
-                f"accept-version {','.join(accepted)!r} has none of the supported {supported}"
+                f"accept-version {quoted(','.join(accepted))} has none of the supported {supported}"
             )
         self._version = self._parser.version = common[-1]
         sends_ms, expects_ms = negotiate(frame.get(b"heart-beat"))
@@ -499,7 +504,7 @@ class StompSession:
             raise ProtocolError("SUBSCRIBE has no id header, which STOMP 1.1 and 1.2 require")
         key = destination if subscription_id is None else subscription_id
         if key in self._subscriptions:
-            raise ProtocolError(f"this connection has a subscription {key!r} already")
+            raise ProtocolError(f"this connection has a subscription {quoted(key)} already")
         if len(self._subscriptions) >= self._limits.max_subscriptions:
             limit = self._limits.max_subscriptions
             raise ProtocolError(f"this connection has max-subscriptions {limit} already")
@@ -555,7 +560,9 @@ class StompSession:
             return AckMode(text)
         except ValueError:
             expected = ", ".join(mode.value for mode in AckMode)
-            raise ProtocolError(f"ack {text!r} is unknown; expected one of {expected}") from None
+            raise ProtocolError(
+                f"ack {quoted(text)} is unknown; expected one of {expected}"
+            ) from None
 
     def _prefetch(self, frame: Frame) -> int:
         for name in (b"prefetch-count", b"activemq.prefetchSize"):
@@ -600,7 +607,7 @@ class StompSession:
     def _begin(self, frame: Frame) -> None:
         name = frame.required(b"transaction")
         if name in self._transactions:
-            raise ProtocolError(f"transaction {name!r} has begun already")
+            raise ProtocolError(f"transaction {quoted(name)} has begun already")
         if len(self._transactions) >= self._limits.max_transactions:
             limit = self._limits.max_transactions
             raise ProtocolError(f"this connection has max-transactions {limit} open already")
@@ -634,7 +641,7 @@ class StompSession:
         name = frame.required(b"transaction")
         work = self._transactions.get(name)
         if work is None:
-            raise ProtocolError(f"transaction {name!r} has not begun")
+            raise ProtocolError(f"transaction {quoted(name)} has not begun")
         return work
 
     def _forget_transaction(self, frame: Frame) -> None:

@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from broker.api import MessageReference, Subscription
+from broker.quoting import quoted
 from broker.stomp.frames import ProtocolError, Version, block_for, escape, is_whole_number
 from broker.stomp.parser import Frame
 from journal.codec import LargeBody
+
+_EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
 
 
 class AckMode(Enum):
@@ -127,8 +130,8 @@ class ClientSubscription:
         if seq not in self.unacknowledged:
             raise ProtocolError(
                 f"message {seq} is not waiting for an acknowledgement on subscription"
-                f" {self.id or self.destination!r}: it was acknowledged before, never delivered"
-                " here, or the subscription's ack mode is auto"
+                f" {quoted(self.id or self.destination)}: it was acknowledged before, never"
+                " delivered here, or the subscription's ack mode is auto"
             )
         if self.mode is AckMode.CLIENT_INDIVIDUAL:
             return [self.unacknowledged.pop(seq)]
@@ -181,7 +184,7 @@ class ClientSubscriptions:
     def remove(self, key: str) -> ClientSubscription:
         """Forget a subscription and return it; raises ProtocolError."""
         if key not in self._by_key:
-            raise ProtocolError(f"this connection has no subscription {key!r}")
+            raise ProtocolError(f"this connection has no subscription {quoted(key)}")
         subscription = self._by_key.pop(key)
         del self._by_number[subscription.number]
         return subscription
@@ -200,14 +203,16 @@ class ClientSubscriptions:
         by message-id alone.
         """
         if frame.version is Version.V1_2:
+            if not frame.raw.get(b"id"):
+                raise ProtocolError(f"{frame.command} has no id header; {_EXPECTED_ID}")
             return self._by_ack_id(frame.required(b"id"))
         seq = frame.required(b"message-id")
         if not is_whole_number(seq):
-            raise ProtocolError(f"message-id {seq!r} is not one this broker gave")
+            raise ProtocolError(f"message-id {quoted(seq)} is not one this broker gave")
         if frame.version is Version.V1_1:
             key = frame.required(b"subscription")
             if key not in self._by_key:
-                raise ProtocolError(f"this connection has no subscription {key!r}")
+                raise ProtocolError(f"this connection has no subscription {quoted(key)}")
             return self._by_key[key], int(seq)
         for candidate in self._by_key.values():
             if int(seq) in candidate.unacknowledged:
@@ -217,8 +222,10 @@ class ClientSubscriptions:
     def _by_ack_id(self, text: str) -> tuple[ClientSubscription, int]:
         number, dash, seq = text.partition("-")
         if not (dash and is_whole_number(number) and is_whole_number(seq)):
-            raise ProtocolError(f"ack id {text!r} is not one this broker gave")
+            raise ProtocolError(
+                f"ack id {quoted(text)} is not one this broker gave; {_EXPECTED_ID}"
+            )
         subscription = self._by_number.get(int(number))
         if subscription is None:
-            raise ProtocolError(f"the subscription of ack id {text!r} is closed")
+            raise ProtocolError(f"the subscription of ack id {quoted(text)} is closed")
         return subscription, int(seq)

@@ -150,19 +150,6 @@ def test_an_aborted_nack_leaves_the_message_with_its_client() -> None:
     assert core.stored_texts() == []
 
 
-def test_what_a_transaction_acknowledges_takes_its_place_in_the_prefetch() -> None:
-    """Until the COMMIT the client holds it; then there is room for the next."""
-    core = CoreUnderTest()
-    fill(core, "a", "b")
-    client = Client(core)
-    (frame,) = client.subscribe(prefetch_count="1")
-    client.send("BEGIN", transaction="t")
-    acknowledge(client, frame, transaction="t")
-    assert client.frames() == []
-    client.send("COMMIT", transaction="t")
-    assert bodies(client.frames()) == ["b"]
-
-
 def test_a_refused_commit_does_nothing_of_its_transaction() -> None:
     """One send that cannot be, and neither the other nor the acknowledgement is; the ERROR says so.
 

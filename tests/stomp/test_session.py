@@ -267,7 +267,7 @@ def test_stomp_1_0_has_no_nack() -> None:
 @pytest.mark.parametrize(
     ("ack", "complaint"),
     [
-        ("7", "not one this broker gave"),
+        ("7", "not one this broker gave; expected the value of the MESSAGE's ack header"),
         ("x-y", "not one this broker gave"),
         ("9-1", "the subscription of ack id '9-1' is closed"),
         ("1-999", "message 999 is not waiting for an acknowledgement on subscription 's'"),
@@ -281,6 +281,27 @@ def test_an_ack_of_nothing_says_what_is_wrong(ack: str, complaint: str) -> None:
     client.subscribe()
     client.send("ACK", id=ack)
     assert complaint in client.error()
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_an_ack_by_message_id_is_told_which_header_1_2_wants(command: str) -> None:
+    """As clients written for 1.1 send it."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core)
+    (frame,) = client.subscribe()
+    client.send(command, message_id=frame.get(b"message-id") or "", subscription="s")
+    wanted = f"{command} has no id header; expected the value of the MESSAGE's ack header"
+    assert wanted in client.error()
+
+
+def test_an_error_shows_a_backslash_as_it_is() -> None:
+    """Escaped once by STOMP, and by nothing else; what cannot be printed is shown escaped."""
+    client = Client(CoreUnderTest())
+    client.send("UNSUBSCRIBE", id="a\\\\b\\nc")
+    frame = client.read()
+    assert frame.raw[b"message"] == rb"this connection has no subscription 'a\\b\\nc'"
+    assert frame.body == b"this connection has no subscription 'a\\b\\nc'\n"
 
 
 def test_prefetch_count_bounds_deliveries() -> None:
