@@ -145,6 +145,8 @@ class TransactionWork:
     rejections: list[tuple[Subscription, list[MessageReference]]] = field(default_factory=list)
     size: int = 0
     """Bytes it counts for in memory."""
+    checked: set[str] = field(default_factory=set)
+    """Destinations that were not refused when the client sent to them."""
     is_refused: bool = False
     """Whether its COMMIT was refused."""
 
@@ -169,6 +171,12 @@ class BrokerCore(Protocol):
         """Route a message; ``on_stored`` follows the commit of a persistent one.
 
         Unless it raises, the core unpins the body of a large one when it needs it no more.
+        """
+
+    def check_send(self, principal: Principal, destination: str) -> None:
+        """Refuse now what would refuse a SEND to ``destination`` as things are.
+
+        An address or queue that the SEND would create is created.
         """
 
     def upload(

@@ -29,6 +29,7 @@ from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicMemory, TopicSubscription
 from broker.core.undeliverable import Undeliverable
+from broker.quoting import quoted
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
@@ -231,6 +232,11 @@ class Broker:
             unit.add_message([queue.id for queue in queues], self._encoded(record))
             self._append(unit, [(queues, record)], done)
 
+    def check_send(self, principal: Principal, destination: str) -> None:
+        """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
+        self._refuse_if_stopped()
+        self._addresses.route(principal, destination)
+
     def upload(
         self,
         principal: Principal,
@@ -239,8 +245,7 @@ class Broker:
         done: Callable[[LargeBody | OrthiaError], None],
     ) -> Upload:
         """Begin to store the body of a message for ``destination``; raises BrokerError."""
-        self._refuse_if_stopped()
-        self._addresses.route(principal, destination)
+        self.check_send(principal, destination)
         if self.large is None:
             raise LimitExceeded("this broker stores no large messages")
         try:
@@ -276,8 +281,7 @@ class Broker:
         """Do all sends and acknowledgements of a transaction in one unit of the journal."""
         self._refuse_if_stopped()
         routed = [
-            (*self._addresses.route(principal, destination), message)
-            for destination, message in work.sends
+            (*self._route(principal, destination), message) for destination, message in work.sends
         ]
         unit = Unit()
         bodies = [message.large for _, message in work.sends if message.large is not None]
@@ -326,6 +330,17 @@ class Broker:
                 rejected.append((end.inner.queue, end.inner.take_aside(references)))
             else:
                 end.reject(references)
+
+    def _route(
+        self, principal: Principal, destination: str
+    ) -> tuple[str, list[Queue], list[TopicSubscription]]:
+        """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
+        try:
+            return self._addresses.route(principal, destination)
+        except BrokerError as error:
+            raise type(error)(
+                f"SEND to {quoted(destination)} in the transaction: {error}"
+            ) from None
 
     def acknowledge(
         self,

@@ -379,6 +379,9 @@ class StompSession:
         message = self._message(frame)
         if b"transaction" in frame.raw:
             work = self._transaction(frame)
+            if destination not in work.checked:
+                self._core.check_send(self._principal, destination)
+                work.checked.add(destination)
             self._grow(work, len(message.headers) + len(frame.body) + _MESSAGE_COST)
             work.sends.append((destination, message))
             self._receipt_now(frame)

@@ -109,6 +109,7 @@ def test_a_transaction_is_there_whole_or_not_at_all(node: Node) -> None:
     """Sends to several queues and an acknowledgement are one commit."""
     node.send(QUEUE, "order")
     consumer = node.consume(QUEUE, prefetch=1, count=1)
+    consumer.end.set_aside(consumer.received)
     work = TransactionWork(
         [("/topic/prices", message("price")), ("/queue/answers", message("answer"))],
         [(consumer.end, list(consumer.received))],

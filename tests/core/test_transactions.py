@@ -70,7 +70,7 @@ def test_a_transaction_with_one_refused_part_is_refused_whole() -> None:
     transaction = work(
         (QUEUE, "a"), ("/queue/closed", "b"), consumer=consumer, acknowledge=("order",)
     )
-    with pytest.raises(DestinationRefused):
+    with pytest.raises(DestinationRefused, match="SEND to '/queue/closed' in the transaction"):
         core.broker.commit(ANYONE, transaction, lambda: None)
     core.settle()
     consumer.end.close()

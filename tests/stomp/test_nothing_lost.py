@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from config.settings import StompLimits
+from journal.memory import MemoryJournal
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 
@@ -155,19 +156,19 @@ def test_a_refused_commit_does_nothing_of_its_transaction() -> None:
 
     The message it acknowledged goes to others.
     """
-    core = CoreUnderTest(settings("gone", auto_create_addresses=False))
+    core = CoreUnderTest(journal=MemoryJournal(max_record_bytes=1_000))
     fill(core, "a")
     client = Client(core)
     (frame,) = client.subscribe()
     client.send("BEGIN", transaction="t")
     acknowledge(client, frame, transaction="t")
     client.send("SEND", "good", destination="/queue/good", transaction="t")
-    client.send("SEND", "bad", destination="/queue/gone", transaction="t")
+    client.send("SEND", "x" * 2_000, destination="/queue/good", transaction="t")
     client.send("COMMIT", transaction="t", receipt="r")
     refusal = client.read()
     assert refusal.command == "ERROR"
     assert refusal.get(b"receipt-id") == "r"
-    assert b"'gone' does not exist" in refusal.body
+    assert b"1000" in refusal.body
     assert core.stored_texts() == ["a"]
     assert bodies(Client(core).subscribe()) == ["a"]
 

@@ -470,6 +470,19 @@ def test_a_transaction_is_stored_whole_at_its_commit() -> None:
     assert core.stored_texts() == ["one"]
 
 
+def test_a_send_to_a_bad_destination_fails_in_its_transaction_at_the_send() -> None:
+    """Where the client can tell which it was; nothing of the transaction is done."""
+    core = CoreUnderTest(settings("closed", auto_create_addresses=False))
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "a", destination=QUEUE, transaction="t")
+    client.send("SEND", "b", destination="/queue/closed", transaction="t", receipt="r")
+    frame = client.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r")
+    assert b"address 'closed' does not exist" in frame.body
+    assert core.stored_texts() == []
+
+
 def test_an_aborted_transaction_leaves_no_trace() -> None:
     """Nothing is sent, and the acknowledged message may be acknowledged again."""
     core = CoreUnderTest()
