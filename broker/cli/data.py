@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from broker.cli.group import example
+from broker.cli.group import CommandGroup, example
 from broker.cli.opening import check_started, check_stored
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import settings_options
@@ -32,7 +32,7 @@ def _file_store(settings: Settings) -> FileStoreSettings:
     return store
 
 
-@click.group(epilog=example("orthia data print --config broker.xml"))
+@click.group(cls=CommandGroup, epilog=example("orthia data print --config broker.xml"))
 def data() -> None:
     """Look after what the journal has stored: its files, and transactions in doubt."""
 

@@ -18,7 +18,7 @@ from typing import Final
 import click
 
 from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.group import example
+from broker.cli.group import example, styled
 from broker.cli.nodes import DEFAULT_HOST
 from broker.cli.opening import opened
 from broker.cli.settings_options import DATABASE_FILE, URL
@@ -225,13 +225,13 @@ class _Story:
             time.sleep(0.02)
 
     def _say(self, text: str) -> None:
-        at = click.style(f"{time.monotonic() - self._started:6.2f} s ", fg="cyan")
+        at = styled(f"{time.monotonic() - self._started:6.2f} s ", fg="cyan")
         click.echo(f"{at} {text}")
 
     def _relay(self, name: str, line: str) -> None:
         self._logs[name].append(line)
         if self._verbose:
-            click.echo(click.style(f"         {name:<6} | {line}", dim=True))
+            click.echo(styled(f"         {name:<6} | {line}", dim=True))
 
     def show_logs(self) -> None:
         """Print the end of each node's log, for a person who asks why."""

@@ -1,6 +1,7 @@
 """The root command: errors on one line of standard error, exit codes from ``sysexits.h``."""
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -11,12 +12,32 @@ from click.exceptions import Exit
 from broker.exit_codes import MEANINGS, ExitCode, code_of
 from config.errors import OrthiaError
 
+_WHOLE: Final = 1_000
+"""More characters than any summary has."""
 
-class OrthiaGroup(click.Group):
+
+class CommandGroup(click.Group):
+    """Lists its commands with whole summaries; click cuts them to one line each."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command's name and the first sentence of its help."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(_WHOLE))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class OrthiaGroup(CommandGroup):
     """Ends with our exit codes, never with a traceback for an error of ours."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options before the command."""
+        """Parse the options before the command; without colours if NO_COLOR says so."""
+        if not wants_colour():
+            ctx.color = False
         with _our_exit_codes():
             return super().parse_args(ctx, args)
 
@@ -65,6 +86,16 @@ def say_os_error(error: OSError) -> ExitCode:
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What passes, or is of the device: not of how Orthia is set up."""
+
+
+def wants_colour() -> bool:
+    """Return whether output to a terminal may have colours: see no-color.org."""
+    return not os.environ.get("NO_COLOR")
+
+
+def styled(text: str, **style: Any) -> str:
+    """Return ``text`` as ``click.style`` does, where colours are wanted; on any thread."""
+    return click.style(text, **style) if wants_colour() else text
 
 
 def example(*lines: str) -> str:

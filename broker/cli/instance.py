@@ -1,5 +1,7 @@
 """``create``: the directory of a node, with a broker.xml to start from."""
 
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,12 +11,21 @@ import click
 
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
-from broker.cli.settings_options import DATABASE_FILE, URL, split_password
+from broker.cli.rendering import program
+from broker.cli.settings_options import (
+    ASK_PASSWORD,
+    DATABASE_FILE,
+    PASSWORD_VARIABLE,
+    URL,
+    split_password,
+)
 from config import Role, load, mask
 from config.errors import ConfigurationError
+from config.secrets import is_masked
 from config.settings import JournalType
 from config.urls import DatabaseUrl
 
+_HIGHEST_PORT: Final = 65_535
 _PRIVATE_FILE: Final = 0o600
 """The file holds passwords, and masking with the built-in key hides them from nobody."""
 
@@ -89,8 +100,8 @@ class _Instance:
 
 @click.command(
     epilog=example(
-        "orthia create /srv/orthia --url postgresql://orthia:PASSWORD@db.example/orthia",
-        "orthia create /srv/orthia --url postgresql://orthia:PASSWORD@db.example/orthia --backup",
+        "orthia create /srv/orthia --url postgresql://orthia@db.example/orthia",
+        "orthia create /srv/orthia --url postgresql://orthia@db.example/orthia --backup",
         "orthia create /srv/orthia --aio",
     )
 )
@@ -129,8 +140,8 @@ class _Instance:
 @click.option(
     "--port",
     type=click.IntRange(1, 65_535),
-    help=f"Port of the acceptor.  [default: {DEFAULT_PORTS[Role.LIVE]} live,"
-    f" {DEFAULT_PORTS[Role.BACKUP]} backup]",
+    help=f"Port of the acceptor.  [default: {DEFAULT_PORTS[Role.LIVE]}; of a backup on SQLite or on"
+    f" files, which is on the host of its live node: {DEFAULT_PORTS[Role.BACKUP]}]",
 )
 @click.option("--user", help="Require a login, with this one user; the password is asked for.")
 @click.option("--password", envvar="ORTHIA_PASSWORD", help="The user's; or set ORTHIA_PASSWORD.")
@@ -157,7 +168,10 @@ def create(
 ) -> None:
     """Create a node's DIRECTORY: etc/broker.xml, and data/ for what it writes.
 
-    Passwords are masked in the file, which only its owner may read.
+    The nodes of a pair on a database server are taken to be on two hosts, with the same port on
+    each; those on SQLite or files are on one, with two ports. Passwords are masked in the file,
+    which only its owner may read; the database's is taken from ORTHIA_JDBC_PASSWORD if the URL has
+    none.
     """
     if user is None and host not in {DEFAULT_HOST, "localhost", "::1"} and not allow_anonymous:
         raise click.UsageError(
@@ -176,20 +190,28 @@ def create(
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     role = Role.BACKUP if backup else Role.LIVE
     own_data = directory / "data"
+    store: DatabaseUrl | _Files
+    if journal_type is not None:
+        store = _Files(journal_type, (data or own_data).absolute())
+    else:
+        store = url or DatabaseUrl.parse(f"jdbc:sqlite:{own_data / DATABASE_FILE}")
     instance = _Instance(
         role=role,
         name=name or role.value,
         host=host,
-        port=port or DEFAULT_PORTS[role],
-        store=_Files(journal_type, (data or own_data).absolute())
-        if journal_type is not None
-        else url or DatabaseUrl.parse(f"jdbc:sqlite:{own_data / DATABASE_FILE}"),
+        port=port or DEFAULT_PORTS[role if _is_on_one_host(store) else Role.LIVE],
+        store=store,
         user=user,
         password=password,
     )
     _write(target, own_data, _document(instance))
     load(target)  # a file this command wrote and `run` refuses would be a poor start
     _tell_what_next(instance, target)
+
+
+def _is_on_one_host(store: "DatabaseUrl | _Files") -> bool:
+    """Return whether both nodes of a pair on ``store`` have to be on the host it is on."""
+    return isinstance(store, _Files) or store.sqlite_path is not None
 
 
 def _write(target: Path, data: Path, text: str) -> None:
@@ -249,9 +271,11 @@ def _file_store(files: _Files) -> str:
 def _database_store(url: DatabaseUrl) -> str:
     """Return the element, the URL's password in an element of its own, masked."""
     bare, password = split_password(url)
+    if password is None and url.sqlite_path is None:
+        password = os.environ.get(PASSWORD_VARIABLE) or None
     lines = [f"<jdbc-connection-url>{escape(bare)}</jdbc-connection-url>"]
     if password is not None:
-        lines.append(f"<jdbc-password>{mask(password)}</jdbc-password>")
+        lines.append(f"<jdbc-password>{escape(_masked(password))}</jdbc-password>")
     inner = "\n".join(f"        {line}" for line in lines)
     return f"    <store>\n      <database-store>\n{inner}\n      </database-store>\n    </store>"
 
@@ -275,18 +299,42 @@ def _security(instance: _Instance) -> str:
     </security-settings>"""
 
 
+def _masked(password: str) -> str:
+    """Return a password as the file has it; one that comes masked, with whatever key, stays so."""
+    return password if is_masked(password) else mask(password)
+
+
 def _tell_what_next(instance: _Instance, target: Path) -> None:
+    """Print commands that can be copied as they are; none shows a password."""
+    orthia, file = program(), shlex.quote(str(target))
     click.echo(f"created {target}")
     click.echo("next:")
-    click.echo(f"  orthia check {target}")
-    click.echo(f"  orthia run --config {target}")
-    if instance.role is Role.LIVE:
-        other = f"{target.parents[1]}-backup"
-        store = instance.store
-        if isinstance(store, _Files):
-            same = f"{store.option()} --data {store.directory}"
-        else:
-            same = f"--url '{store}'"
-        click.echo(f"  orthia create {other} --backup {same}")
+    click.echo(f"  {orthia} check {file}")
+    click.echo(f"  {orthia} run {file}")
+    if instance.role is Role.BACKUP:
+        click.echo(f"  {orthia} status --config {file}")
+        return
+    store = instance.store
+    beside = shlex.quote(f"{target.parents[1]}-backup")
+    if isinstance(store, _Files):
+        same = f"{store.option()} --data {shlex.quote(str(store.directory))}"
     else:
-        click.echo(f"  orthia status --config {target}")
+        same = f"--url {shlex.quote(split_password(store)[0])}"
+    if instance.user is not None:
+        same += f" --user {shlex.quote(instance.user)}"
+    if _is_on_one_host(store):
+        port = instance.port + (1 if instance.port < _HIGHEST_PORT else -1)
+        both = f"{instance.host}:{instance.port} and {instance.host}:{port}"
+        click.echo(f"its backup, on this host; clients are given {both}:")
+        click.echo(f"  {orthia} create {beside} --backup --port {port} {same}")
+        return
+    elsewhere = shlex.quote(str(target.parents[1]))
+    click.echo("its backup, on another host; clients are given both hosts, with the same port:")
+    if not isinstance(store, _Files) and split_password(store)[1] is not None:
+        click.echo(f"  {ASK_PASSWORD}")
+    click.echo(f"  {orthia} create {elsewhere} --backup --port {instance.port} {same}")
+    if instance.host == DEFAULT_HOST:
+        click.echo(
+            f"both listen on {DEFAULT_HOST}, for clients of their own host; with --host 0.0.0.0"
+            " --user NAME --force they are made anew for others"
+        )

@@ -10,9 +10,10 @@ from typing import Final
 import click
 
 from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.group import example
+from broker.cli.group import example, styled
 from broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
-from broker.cli.settings_options import DATABASE_FILE, URL
+from broker.cli.rendering import program
+from broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password
 from broker.exit_codes import ExitCode
 from config.settings import Role
 from config.urls import DatabaseUrl
@@ -49,7 +50,7 @@ def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: i
     data_dir.mkdir(parents=True, exist_ok=True)
     database = url or DatabaseUrl.parse(f"jdbc:sqlite:{data_dir.absolute() / DATABASE_FILE}")
     options, environment = store_arguments(database)
-    options += ["--data-dir", str(data_dir), "--failover-on-shutdown"]
+    options += ["--data-dir", str(data_dir.absolute()), "--failover-on-shutdown"]
     live = Child(Role.LIVE, live_port, options, _relay, environment)
     backup = Child(Role.BACKUP, backup_port, options, _relay, environment)
     stopping = threading.Event()
@@ -85,21 +86,25 @@ def _supervise(nodes: list[Child], stopping: threading.Event) -> int | None:
             if not running:
                 return code
             click.echo(f"{running[0].name} goes on; to bring {node.name} back, type elsewhere:")
-            click.echo(f"  orthia {shlex.join(node.command)}")
+            click.echo(f"  {program()} {shlex.join(node.command)}")
     return None
 
 
 def _tell_how_to_connect(live: Child, backup: Child, url: DatabaseUrl) -> None:
     addresses = [f"{DEFAULT_HOST}:{node.port}" for node in (live, backup)]
     brokers = " ".join(f"--broker {address}" for address in addresses)
+    orthia = program()
+    bare, password = split_password(url)
+    if password is not None:
+        click.echo(f"(Commands that take --url need the password too: {ASK_PASSWORD})")
     click.echo(
         f"STOMP clients connect to {addresses[0]} (live) and, after a takeover, {addresses[1]}"
         " (backup). Try:\n"
-        f"  orthia produce {brokers} --destination /queue/orders --count 1000\n"
-        f"  orthia consume {brokers} --destination /queue/orders --count 1000\n"
-        f"  orthia status --url {url}\n"
+        f"  {orthia} produce {brokers} --destination /queue/orders --count 1000\n"
+        f"  {orthia} consume {brokers} --destination /queue/orders --count 1000\n"
+        f"  {orthia} status --url {shlex.quote(bare)}\n"
         f"  kill -9 {live.running.pid}      # the live node\n"
-        f"  orthia failover-log --url {url}\n"
+        f"  {orthia} failover-log --url {shlex.quote(bare)}\n"
         "Ctrl-C stops both."
     )
 
@@ -108,6 +113,6 @@ _printing = threading.Lock()
 
 
 def _relay(name: str, line: str) -> None:
-    colour = "green" if name == Role.LIVE.value else "blue"
+    prefix = styled(f"{name:<6} |", fg="green" if name == Role.LIVE.value else "blue")
     with _printing:
-        click.echo(f"{click.style(f'{name:<6} |', fg=colour)} {line}")
+        click.echo(f"{prefix} {line}")

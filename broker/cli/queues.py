@@ -2,7 +2,7 @@
 
 import click
 
-from broker.cli.group import example
+from broker.cli.group import CommandGroup, example
 from broker.cli.opening import opened
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
@@ -11,7 +11,7 @@ from journal.history import history_totals
 from journal.inspect import QueueTotals, list_queues
 
 
-@click.group(epilog=example("orthia queue list --config broker.xml"))
+@click.group(cls=CommandGroup, epilog=example("orthia queue list --config broker.xml"))
 def queue() -> None:
     """Look at queues."""
 

@@ -1,8 +1,12 @@
 """Tables for people, JSON for programs; plain text wherever the output is not a terminal."""
 
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -21,19 +25,54 @@ def print_table(
 ) -> None:
     """Print a table; ``right`` are the columns of numbers.
 
-    On a terminal it fits the window; elsewhere columns are separated by two blanks and nothing is
-    cut, so that `grep` and `awk` can read it.
+    Nothing is cut or broken: a name is to be copied. Elsewhere than on a terminal columns are
+    separated by two blanks, so that `grep` and `awk` can read it; on a terminal that is too narrow
+    a few rows are shown a cell a line, and many as elsewhere.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    console = Console(highlight=False)
     if not sys.stdout.isatty():
         _print_plain(headings, cells, right)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(heading, justify="right" if column in right else "left", no_wrap=True)
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(table)
+    if table.__rich_measure__(console, console.options.update(max_width=_ANY_WIDTH)).maximum <= (
+        console.width
+    ):
+        console.print(table)
+    elif len(cells) <= _FEW_ROWS:
+        _print_records(headings, cells)
+    else:
+        _print_plain(headings, cells, right)
+
+
+_ANY_WIDTH: Final = 100_000
+_FEW_ROWS: Final = 12
+
+
+def _print_records(headings: Sequence[str], cells: list[list[str]]) -> None:
+    width = max(map(len, headings))
+    for number, row in enumerate(cells):
+        if number:
+            click.echo()
+        for heading, cell in zip(headings, row, strict=True):
+            if cell:
+                click.echo(f"{heading.ljust(width)}  {cell}")
+
+
+def program() -> str:
+    """Return how to type this very program, for a command that is printed to be copied."""
+    typed = sys.argv[0]
+    if Path(typed).name == "orthia":
+        found = shutil.which("orthia")
+        same = found is not None and Path(found).resolve() == Path(typed).resolve()
+        return "orthia" if same else shlex.quote(typed)
+    if Path(typed).parts[-3:] == ("broker", "cli", "__main__.py"):
+        return f"{shlex.quote(sys.executable)} -m broker.cli"
+    return "orthia"
 
 
 def _print_plain(headings: Sequence[str], cells: list[list[str]], right: Sequence[int]) -> None:

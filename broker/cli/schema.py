@@ -3,14 +3,14 @@
 import click
 
 import migrations
-from broker.cli.group import example
+from broker.cli.group import CommandGroup, example
 from broker.cli.opening import opened
 from broker.cli.rendering import print_json
 from broker.cli.settings_options import StoreOptions, store_options
 from broker.exit_codes import ExitCode
 
 
-@click.group(epilog=example("orthia db upgrade --config broker.xml"))
+@click.group(cls=CommandGroup, epilog=example("orthia db upgrade --config broker.xml"))
 def db() -> None:
     """Look after the tables in the database."""
 

@@ -31,6 +31,8 @@ DATABASE_FILE: Final = "orthia.db"
 """The embedded store in a data directory."""
 
 PASSWORD_VARIABLE: Final = "ORTHIA_JDBC_PASSWORD"  # noqa: S105 - the name of a variable
+ASK_PASSWORD: Final = f"read -rs {PASSWORD_VARIABLE} && export {PASSWORD_VARIABLE}"
+"""What a person types in a shell to give a password that nobody sees."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from broker.cli.group import example
+from broker.cli.group import CommandGroup, example
 from broker.cli.opening import check_started, check_stored, opened
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import settings_options
@@ -49,7 +49,7 @@ def _parse_xid(context: click.Context, parameter: click.Parameter, value: str) -
         raise click.BadParameter(str(error), context, parameter) from None
 
 
-@click.group(epilog=example("orthia data transactions list --config broker.xml"))
+@click.group(cls=CommandGroup, epilog=example("orthia data transactions list --config broker.xml"))
 def transactions() -> None:
     """Look at transactions that are in doubt, and resolve them.
 

@@ -12,6 +12,8 @@ import click
 import pytest
 
 from broker.cli.app import orthia
+from broker.cli.group import styled
+from broker.cli.rendering import print_table, program
 from broker.client import BrokerUnreachable
 from broker.exit_codes import MEANINGS
 from config.errors import ConfigurationError, OrthiaError
@@ -170,3 +172,58 @@ def test_a_directory_without_permission_is_one_line(
         result = run(*command)
         assert result.exit_code == 78
         assert result.stderr == f"orthia: {tmp_path}/data cannot be used: Permission denied\n"
+
+
+@pytest.mark.parametrize("words", [[], ["data"], ["db"], ["queue"], ["pipeline"]])
+def test_a_group_lists_whole_summaries(run: Run, words: list[str]) -> None:
+    """Most of them ended in the middle of a sentence."""
+    shown = run(*words, "--help").output
+    commands = shown[shown.index("Commands:") : shown.index("Example:")]
+    assert "... " not in commands
+    assert "...\n" not in commands
+
+
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On threads too, where click knows of no command."""
+    assert styled("x", fg="red") != "x"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("x", fg="red") == "x"
+
+
+@pytest.mark.parametrize(
+    ("typed", "on_path", "shown"),
+    [
+        ("/opt/orthia/bin/orthia", "/opt/orthia/bin", "orthia"),
+        ("/opt/orthia/bin/orthia", "", "/opt/orthia/bin/orthia"),
+        (".venv/bin/orthia", "", ".venv/bin/orthia"),
+        ("/x/broker/cli/__main__.py", "", f"{sys.executable} -m broker.cli"),
+    ],
+)
+def test_a_printed_command_is_typed_as_this_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, on_path: str, shown: str
+) -> None:
+    """Without its directory the shell would not find it."""
+    if on_path:
+        found = tmp_path / "orthia"
+        found.write_text("")
+        found.chmod(0o700)
+        typed = str(found)
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr("sys.argv", [typed])
+    assert program() == shown
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_table_breaks_no_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    """A holder id is to be copied from the narrowest terminal."""
+    holder = "node-a@some-host:12345:6b0c7a31-0000-4000-8000-000000000001"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table(("lock", "holder", "token", "expires"), [("live", holder, 1, "in 12.3 s")] * 2)
+    shown = capsys.readouterr().out
+    assert shown.count(holder) == 2
+    assert shown.count("lock") == (2 if columns == 80 else 1)

@@ -1,6 +1,7 @@
 """``create`` and ``check``: from nothing to a configuration a node accepts."""
 
 import json
+import shlex
 import stat
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: P
     result = run("create", "one")
     file = tmp_path / "one" / "etc" / "broker.xml"
     assert result.exit_code == 0
-    assert f"orthia run --config {file}" in result.output
+    assert f"orthia run {file}" in result.output
     settings = load(file)
     assert (
         settings.database_store.jdbc_connection_url.sqlite_path == tmp_path / "one/data/orthia.db"
@@ -56,8 +57,7 @@ def test_an_instance_with_a_file_journal(
     data = tmp_path / "one" / "data"
     assert (store.journal_type, store.journal_directory) == (kind, data / "journal")
     assert store.bindings_directory == data / "bindings"
-    proposed = next(line for line in result.output.splitlines() if "--backup" in line)
-    assert run(*proposed.split()[1:]).exit_code == 0
+    assert run(*proposed(result.output)).exit_code == 0
     backup = load(tmp_path / "one-backup" / "etc" / "broker.xml")
     assert (backup.store, backup.ha_policy.role) == (store, Role.BACKUP)
 
@@ -73,6 +73,42 @@ def test_a_store_is_a_database_or_files(
     result = run("create", "one", *options)
     assert (result.exit_code, complaint in result.stderr) == (64, True), result.output
     assert not (tmp_path / "one").exists()
+
+
+def proposed(output: str) -> list[str]:
+    """Return the words of the command for the backup, as a shell reads them."""
+    return shlex.split(next(line for line in output.splitlines() if "--backup" in line))[1:]
+
+
+def test_a_pair_on_a_server_has_two_hosts_and_one_port(run: Run, tmp_path: Path) -> None:
+    """What is printed makes the other node, shows no password, and clients find both."""
+    url = "postgresql://orthia:p%40ss@db.example/orthia"
+    result = run("create", "one", "--url", url)
+    assert "***" not in result.output
+    assert "ss@" not in result.output
+    assert "read -rs ORTHIA_JDBC_PASSWORD" in result.output
+    words = proposed(result.output)
+    assert words[1] == str(tmp_path / "one")  # on its own host
+    words[1] = str(tmp_path / "two")
+    assert run(*words, environment={"ORTHIA_JDBC_PASSWORD": "p@ss"}).exit_code == 0
+    one, two = (load(tmp_path / name / "etc" / "broker.xml") for name in ("one", "two"))
+    assert one.database_store == two.database_store
+    assert two.database_store.jdbc_password is not None
+    assert two.database_store.jdbc_password.reveal() == "p@ss"
+    assert (one.acceptors[0].port, two.acceptors[0].port) == (61_613, 61_613)
+    assert run("create", "three", "--backup", "--url", url).exit_code == 0
+    assert load(tmp_path / "three/etc/broker.xml").acceptors[0].port == 61_613
+
+
+@pytest.mark.parametrize("options", [[], ["--aio"], ["--port", "7000"]])
+def test_a_pair_on_one_host_has_two_ports(run: Run, tmp_path: Path, options: list[str]) -> None:
+    """SQLite and files are on one host; a directory with a blank is quoted."""
+    result = run("create", "my node", *options)
+    assert run(*proposed(result.output)).exit_code == 0
+    one, two = (load(tmp_path / f"my node{end}/etc/broker.xml") for end in ("", "-backup"))
+    assert one.store == two.store
+    assert two.acceptors[0].port == one.acceptors[0].port + 1
+    assert f"127.0.0.1:{two.acceptors[0].port}" in result.output
 
 
 def test_passwords_are_masked_and_the_file_is_private(run: Run, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from broker.cli.group import example
+from broker.cli.group import CommandGroup, example
 from broker.cli.pipeline.audit import audit
 from broker.cli.pipeline.export import export
 from broker.cli.pipeline.failovers import failovers
@@ -13,10 +13,11 @@ from broker.cli.pipeline.traffic import traffic
 
 
 @click.group(
+    cls=CommandGroup,
     epilog=example(
         "orthia pipeline export --config broker.xml --to exported",
         "orthia pipeline audit --from exported",
-    )
+    ),
 )
 def pipeline() -> None:
     """Export, audit and analyse journals and failover logs on Spark.
