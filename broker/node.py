@@ -45,6 +45,7 @@ from nodemanager.events import (
     BackupActive,
     ConnectorsStopped,
     CriticalIOError,
+    FailbackPutOff,
     FailbackRequested,
     FencedWriteRefused,
     LiveActive,
@@ -54,6 +55,7 @@ from nodemanager.events import (
     StartFailed,
     TakeoverTimings,
 )
+from nodemanager.failback import Failbacks
 from nodemanager.protocol import Activation, NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -106,6 +108,9 @@ class BrokerNode:
         self._life = life or Life(began_seconds=monotonic_seconds())
         self._settings = settings = self._life.settings(settings)
         self._served_as: tuple[str, int] | None = None
+        self._failbacks = Failbacks()
+        self._put_off: Failbacks | None = None
+        """What was said already of a failback that is put off."""
         self._role = settings.ha_policy.role
         self._phase = Phase.STARTING
         self._metrics = NodeMetrics(phase.value for phase in Phase)
@@ -365,6 +370,7 @@ class BrokerNode:
         callback.activation_complete()
         if self._role is Role.BACKUP:
             manager.release_backup()
+        self._failbacks = self._failbacks.serves_again(monotonic_seconds())
         self._become(Phase.LIVE)
         self._metrics.became_live(token, callback.fence_ms / 1000 + opened - began)
         manager.log.emit(
@@ -384,9 +390,21 @@ class BrokerNode:
         period = store.failback_poll_seconds if yields else None
         while not self._wake.wait(period):
             with contextlib.suppress(StoreUnavailable):
-                if manager.is_awaiting_failback():
+                if manager.is_awaiting_failback() and self._may_hand_back(manager):
                     manager.log.emit(FailbackRequested())
                     return True
+        return False
+
+    def _may_hand_back(self, manager: NodeManager) -> bool:
+        """Return whether the live node that asks gets its place now; say once if it does not."""
+        failbacks, now = self._failbacks, monotonic_seconds()
+        if failbacks.may_hand_back(now):
+            return True
+        if self._put_off != failbacks:
+            self._put_off = failbacks
+            wait_ms = (failbacks.not_before_seconds - now) * 1000
+            lasted_ms = failbacks.lasted_seconds * 1000
+            manager.log.emit(FailbackPutOff(wait_ms, failbacks.short_terms, lasted_ms))
         return False
 
     def _stop(self, manager: NodeManager, journal: MessageJournal) -> None:
@@ -403,6 +421,7 @@ class BrokerNode:
         self._become(Phase.STOPPING)
         self._close_service(journal)
         manager.crash_live_server()
+        self._failbacks = self._failbacks.handed_back(monotonic_seconds())
         if not self._settings.ha_policy.restart_backup:
             raise Interrupted("handed back, and restart-backup is false")
 

@@ -79,7 +79,8 @@ class WaitingForLiveLock(Event):
     text: ClassVar[str] = "waiting to obtain the live lock; held by {held_by}"
     advice: ClassVar[str] = (
         "Nothing if the holder is a backup that allows failback, or a lease that is about to"
-        " expire. Otherwise another live node runs: stop one of them."
+        " expire; a backup puts failback off (ORT100027) if this node did not last before."
+        " Otherwise another live node runs: stop one of them."
     )
     lock: Lock
     held_by: str
@@ -581,6 +582,25 @@ class AcceptorNotFreeEvent(Event):
     address: str
     reason: str
     consequence: str
+
+
+@dataclass(frozen=True)
+class FailbackPutOff(Event):
+    """A live node asks for its place, and the last ones that got it did not last."""
+
+    code: ClassVar[str] = "ORT100027"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "failback put off for {wait_ms} ms, and this backup serves on: the live node did not last,"
+        " {short_terms} times in a row, the last time {lasted_ms} ms"
+    )
+    advice: ClassVar[str] = (
+        "Find out why the live node ends soon after it has taken its place: its log, and the events"
+        " before this one. Restart this backup to have it hand back at once, or stop the live node."
+    )
+    wait_ms: float
+    short_terms: int
+    lasted_ms: float
 
 
 def _all_events() -> dict[str, type[Event]]:

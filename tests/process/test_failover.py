@@ -292,6 +292,25 @@ def test_nodes_started_without_a_database_wait_for_it(
     backup.wait_log("AMQ221031")
 
 
+def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(tmp_path: Path) -> None:
+    """It crashes soon after its failback: the backup serves on for a while before the next."""
+    with cluster(f"sqlite:///{tmp_path / 'store.db'}", tmp_path) as nodes:
+        live, backup = nodes.pair()
+        live.kill()
+        backup.wait_serving()
+        live.start().wait_serving()
+        wait_until(lambda: not accepts(backup.port), what="the backup is passive again")
+        live.kill()
+        backup.wait_serving()
+        live.start()
+        backup.wait_log("ORT100027")
+        live.wait_log("AMQ221034")
+        assert accepts(backup.port)
+        assert backup.log.count("ORT100011") == 1
+        live.wait_serving(120)
+        assert backup.log.count("ORT100027") == 1
+
+
 @contextmanager
 def _taken(port: int) -> Iterator[None]:
     """Listen on a port as another process does."""
