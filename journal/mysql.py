@@ -40,6 +40,8 @@ _ROW_OVERHEAD_BYTES = 256
 """More than the text of a row without its record, or of a statement without its rows."""
 _SEQS_IN_STATEMENT = 5_000
 _BODIES_IN_STATEMENT = 200
+_KEEP_ALIVES_IN_SILENCE = 3
+"""How many keep-alives fall into the time after which the server ends a silent session."""
 
 
 class MysqlStore(BatchStore):
@@ -70,8 +72,9 @@ class MysqlStore(BatchStore):
             connection: Any = self._proxy.driver_connection
             connection.autocommit(value=True)
             self._cursor: Cursor = connection.cursor()
-            self._cursor.execute("SELECT @@max_allowed_packet")
-            (packet_bytes,) = self._cursor.fetchone() or (0,)
+            self._cursor.execute("SELECT @@max_allowed_packet, @@SESSION.wait_timeout")
+            packet_bytes, silence_seconds = self._cursor.fetchone() or (0, 1)
+        self.keep_alive_seconds = silence_seconds / _KEEP_ALIVES_IN_SILENCE
         self._statement_bytes = min(_STATEMENT_BYTES, packet_bytes) - _ROW_OVERHEAD_BYTES
         # Two hex digits a byte; two overheads, of the row and of its statement.
         self.max_record_bytes = packet_bytes // 2 - 2 * _ROW_OVERHEAD_BYTES
@@ -91,6 +94,15 @@ class MysqlStore(BatchStore):
                 f"SELECT 1 FROM {table} WHERE seq = %s AND epoch = %s", (marker.seq, self._token)
             )
             return self._cursor.fetchone() is not None
+
+    def keep_alive(self) -> None:
+        """See ``BatchStore``.
+
+        On MySQL the server ends a session that is silent for a quarter of the lease, in place of
+        one that idles in a transaction, which it cannot tell: that ends what a frozen node holds.
+        """
+        with translate_errors("keep the journal's session alive"):
+            self._cursor.execute("DO 0")
 
     def confirm(self) -> None:
         """See ``BatchStore``."""

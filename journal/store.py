@@ -116,6 +116,10 @@ class BatchStore(ABC):
     max_record_bytes: int
     """The largest record one row takes; known once connected."""
 
+    keep_alive_seconds: float | None = None
+    """How often ``keep_alive`` is due while nothing is stored; None is never. Known once connected.
+    """
+
     @abstractmethod
     def connect(self) -> None:
         """Open the connection, or a new one in place of the one there was.
@@ -144,6 +148,9 @@ class BatchStore(ABC):
         standby without it. What is committed after it waits for the standby to have both. A server
         that takes no writes confirms nothing. Raises Fenced.
         """
+
+    def keep_alive(self) -> None:  # noqa: B027 - a default: most servers end no silent session
+        """Ask something, so that the server does not end the session for its silence."""
 
     @abstractmethod
     def close(self) -> None:

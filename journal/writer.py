@@ -5,6 +5,7 @@ for its callers to be completed. While it stores, the next batch gathers: under 
 by themselves, at rest a single message goes at once.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -93,7 +94,7 @@ class Writer:
 
     def _next_batch(self) -> Batch | None:
         """Wait for something to store; None at the end."""
-        first = self._queue.get()
+        first = self._wait_for_first()
         if first is None:
             return None
         batch = Batch()
@@ -110,6 +111,23 @@ class Writer:
         except Empty:
             pass
         return batch
+
+    def _wait_for_first(self) -> Appended | None:
+        while True:
+            try:
+                return self._queue.get(timeout=self._store.keep_alive_seconds)
+            except Empty:
+                self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        """Keep the session, or open another: the next message is not to wait for that."""
+        if not self._still_valid():
+            return
+        try:
+            self._store.keep_alive()
+        except StoreError:
+            with contextlib.suppress(StoreError):  # the next batch will tell, and try again
+                self._store.connect()
 
     def _store_and_report(self, batch: Batch) -> None:
         started = self._clock()

@@ -2,20 +2,24 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from config.dialects import Dialect
-from config.settings import RoutingType
+from config.settings import DatabaseStoreSettings, RoutingType
 from config.urls import DatabaseUrl
 from database import Database
+from database.sessions import fenced_mark, user_lock_name
 from journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
 from journal.journal import Journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
-from tests.support.servers import SERVER_NAMES, ServerProcess
+from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, StoreServer
+from tests.support.waiting import wait_until
 
 LONE_INSERT = {"postgresql": b"EXECUTE orthia_put(", "mysql": b"LOCK IN SHARE MODE"}
 """What only the statement contains that stores a lone message and commits itself."""
@@ -205,6 +209,74 @@ def test_windows_are_read_again(proxied_store: ProxiedStore) -> None:
     proxied_store.proxy.cut_once(Cut.AFTER_REQUEST, b"queue_id", of_writer=False)
     assert proxied_store.bodies(journal) == ["a", "b"]
     assert proxied_store.proxy.cuts == 1
+
+
+class QuietStore(SqlJournalStore):
+    """A database that ends the journal's session after a second of silence."""
+
+    def __init__(self, server: StoreServer, settings: DatabaseStoreSettings) -> None:
+        # MySQL's limit is a quarter of the lease; MariaDB's is the server's own, hours long.
+        name = str(settings.jdbc_connection_url.sqlalchemy_url.database)
+        url = f"{server.url(name)}?init_command=SET SESSION wait_timeout = 1"
+        quiet = replace(settings, jdbc_connection_url=DatabaseUrl.parse(url))
+        super().__init__(quiet)
+        self.reports: list[BatchReport] = []
+
+    def open_listening(self) -> Journal:
+        """Open a journal whose batches are reported."""
+        journal = self.open()
+        assert isinstance(journal, Journal)
+        journal.register_batch_listener(self.reports.append)
+        return journal
+
+    def ask(self, question: str) -> object:
+        """Return what the database answers."""
+        with self.database.engine.connect() as connection:
+            return connection.execute(text(question)).scalar()
+
+    def writers_session(self) -> object:
+        """Return the connection that has the mark of the journal's writer; None if none has."""
+        mark = fenced_mark("NODE_MANAGER_STORE", "journal", 1)
+        name = user_lock_name(self.database.engine.url.database, mark)
+        return self.ask(f"SELECT IS_USED_LOCK('{name}')")
+
+
+@pytest.fixture
+def quiet_store(server: StoreServer, store_settings: DatabaseStoreSettings) -> Iterator[QuietStore]:
+    """Give a database that ends silent sessions."""
+    store = QuietStore(server, store_settings)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
+def test_a_journal_at_rest_keeps_its_session(quiet_store: QuietStore) -> None:
+    """The first message after a pause does not wait for a connection."""
+    journal = quiet_store.open_listening()
+    quiet_store.append(journal, "before")
+    with closing(quiet_store.database.engine.raw_connection()) as other:
+        number = other.driver_connection.thread_id()  # type: ignore[union-attr]
+        find = f"SELECT COUNT(*) FROM information_schema.processlist WHERE id = {number}"
+        wait_until(lambda: quiet_store.ask(find) == 0, what="the server ends a silent session")
+        other.invalidate()
+    quiet_store.append(journal, "after")
+    assert quiet_store.reports[-1].attempts == 1
+
+
+@pytest.mark.parametrize("server", MYSQL_FAMILY, indirect=True)
+def test_a_journal_at_rest_replaces_a_session_that_was_ended(quiet_store: QuietStore) -> None:
+    """The next message does not find it out."""
+    journal = quiet_store.open_listening()
+    quiet_store.append(journal, "before")
+    ended = quiet_store.writers_session()
+    with quiet_store.database.engine.connect() as connection:
+        connection.exec_driver_sql(f"KILL CONNECTION {ended}")
+    wait_until(
+        lambda: quiet_store.writers_session() not in (None, ended),
+        what="the writer has another session",
+    )
+    quiet_store.append(journal, "after")
+    assert quiet_store.reports[-1].attempts == 1
 
 
 def test_every_unit_is_there_once_after_the_server_was_killed(
