@@ -29,7 +29,9 @@ from nodemanager.tables import failover_log, node_manager_store
 
 ROWS = [(0, None, None, 0, None, "N"), *((n, None, None, 0, None, None) for n in range(1, 5))]
 
-_processes = multiprocessing.get_context("spawn")
+# One process imports this module, and the others are forked from it.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([__name__])
 
 
 def declared(s: DatabaseStoreSettings) -> sa.MetaData:
