@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test packages run demo test test-mysql lint format docs fuzz model simulate chaos
-.PHONY: benchmark clean
+.PHONY: benchmark wheel clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,6 +75,11 @@ benchmark: setup-test ## Measure throughput, takeovers and a backlog of a millio
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.takeover
 	$(BIN)/python -m benchmarks.backlog
+
+wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere: docs/installation.md
+	@rm -rf build
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 docs: setup ## Write the documents that are generated
 	$(BIN)/python -m config.reference > docs/configuration.md

@@ -10,7 +10,7 @@ class PipelineError(OrthiaError):
 
 
 class MissingRequirement(PipelineError):
-    """The extra ``orthia[pipeline]`` or Java is not installed."""
+    """The extra ``pipeline`` or Java is not installed."""
 
 
 class BadOption(PipelineError):

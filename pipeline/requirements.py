@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -24,8 +25,8 @@ def require_extra() -> None:
     if missing:
         raise MissingRequirement(
             f"the data pipeline needs {', '.join(missing)}, which a broker does not: install them"
-            " with `pip install 'orthia[pipeline]'` (from a source tree:"
-            " `pip install '.[pipeline]'`)"
+            f" with `{sys.executable} -m pip install '.[pipeline]'` in the checkout that Orthia was"
+            " installed from, or with 'WHEEL[pipeline]' for its wheel"
         )
 
 
@@ -45,7 +46,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     seen = f" ({'; '.join(found)})" if found else ""
     raise MissingRequirement(
         f"the data pipeline runs on Spark, which needs Java {MINIMUM_JAVA} or newer, and none was"
-        f" found{seen}: install it with `sudo apt-get install openjdk-17-jre-headless`, or set"
+        f" found{seen}: install it with `sudo apt-get install default-jre-headless`, or set"
         " JAVA_HOME"
     )
 

@@ -5,6 +5,7 @@ import click
 from broker.cli.configuration import check, mask
 from broker.cli.data import data
 from broker.cli.demo import demo
+from broker.cli.docs import docs
 from broker.cli.failover_log import failover_log
 from broker.cli.group import OrthiaGroup, example
 from broker.cli.instance import create
@@ -43,6 +44,7 @@ for command in (
     data,
     mask,
     demo,
+    docs,
     pipeline,
 ):
     orthia.add_command(command)

@@ -42,7 +42,7 @@ def test_without_java_the_command_that_installs_it_is_told(
     """The message names what was found, what is needed, and how to get it."""
     monkeypatch.setattr("pipeline.requirements._JVM_DIRECTORY", tmp_path / "none")
     old = java(tmp_path / "old", "11.0.1")
-    with pytest.raises(MissingRequirement, match=r"Java 11.*apt-get install openjdk-17") as caught:
+    with pytest.raises(MissingRequirement, match=r"Java 11.*apt-get install default-jre") as caught:
         java_home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
     assert "Java 17 or newer" in str(caught.value)
 
@@ -56,11 +56,11 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
         "pipeline.requirements.importlib.util.find_spec",
         lambda name: None if name == "pyspark" else find(name),
     )
-    with pytest.raises(MissingRequirement, match=r"pip install 'orthia\[pipeline\]'"):
+    with pytest.raises(MissingRequirement, match=r"-m pip install '\.\[pipeline\]'"):
         require_extra()
     result = run("pipeline", "failovers", "nowhere")
     assert result.exit_code == 69
-    assert "orthia[pipeline]" in result.stderr
+    assert "WHEEL[pipeline]" in result.stderr
     assert run("pipeline", "--help").exit_code == 0
 
 

@@ -22,8 +22,9 @@ from broker.cli.pipeline.traffic import traffic
 def pipeline() -> None:
     """Export, audit and analyse journals and failover logs on Spark.
 
-    Needs `pip install 'orthia[pipeline]'` and Java 17. Runs on this machine unless --master names
-    a cluster. Nothing here needs a node to run, and nothing disturbs one that does.
+    Needs Orthia's extra `pipeline` (see `orthia docs installation`) and Java 17 or newer. Runs on
+    this machine unless --master names a cluster. Nothing here needs a node to run, and nothing
+    disturbs one that does.
     """
 
 
