@@ -27,10 +27,10 @@ _ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 class NodeMetrics:
     """The metrics of one node, in a registry of its own.
 
-    ``roles`` are the names ``role_is`` may be given.
+    ``roles`` are the names ``role_is`` may be given, ``refusals`` those of ``client_refused``.
     """
 
-    def __init__(self, roles: Iterable[str]) -> None:
+    def __init__(self, roles: Iterable[str], refusals: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -75,6 +75,18 @@ class NodeMetrics:
             "Attempts beyond the first to commit a batch",
             registry=self.registry,
         )
+
+        refused = Counter(
+            "orthia_clients_refused",
+            "Clients that were refused, or ended for what they did",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._refused = {reason: refused.labels(reason) for reason in refusals}
+
+    def client_refused(self, reason: str) -> None:
+        """Note a client that was refused."""
+        self._refused[reason].inc()
 
     def role_is(self, name: str) -> None:
         """Note that the node has the role ``name`` now and no other."""

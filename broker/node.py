@@ -31,6 +31,7 @@ from broker.listening import AcceptorNotFree, try_acceptors
 from broker.lives import Life, begin
 from broker.logs import set_role
 from broker.metrics import NodeMetrics
+from broker.refusals import Refusal
 from broker.server import StompServer
 from broker.stores import RETRY_SECONDS, NodeStore, node_store
 from config.clock import monotonic_seconds
@@ -113,7 +114,9 @@ class BrokerNode:
         """What was said already of a failback that is put off."""
         self._role = settings.ha_policy.role
         self._phase = Phase.STARTING
-        self._metrics = NodeMetrics(phase.value for phase in Phase)
+        self._metrics = NodeMetrics(
+            (phase.value for phase in Phase), (reason.value for reason in Refusal)
+        )
         self._metrics.role_is(self._phase.value)
         self._stop_requested = threading.Event()
         self._failure: str | None = None
@@ -444,7 +447,9 @@ class BrokerNode:
             call_later=lambda seconds, callback: loop.call_later(seconds, callback),
             time_ms=manager.message_time_ms,
         )
-        server = self._server = StompServer(broker, journal, self._settings.stomp_limits)
+        server = self._server = StompServer(
+            broker, journal, self._settings.stomp_limits, refused=self._metrics.client_refused
+        )
         await server.start(
             self._settings.acceptors,
             lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),

@@ -20,6 +20,7 @@ from broker.core.client_memory import Activity, ClientMemory
 from broker.core.logins import LoginGuard
 from broker.descriptors import connections_that_fit
 from broker.listening import acceptor_error
+from broker.refusals import Refusal, Refusals
 from broker.stomp.frames import Version, error_frame
 from broker.stomp.session import StompSession
 from config.clock import monotonic_seconds
@@ -31,6 +32,8 @@ WRITE_HIGH_BYTES = 262_144
 """Bytes a socket may be behind before deliveries to it stop."""
 _FLUSH_BYTES = 65_536
 _TICK_SECONDS = 0.25
+_PAUSED_SECONDS = 0.25
+"""A tick that is later by more is of a node that stood still: stopped, suspended, or starved."""
 _LINGER_SECONDS = 5.0
 """How long a client may take to read its last frame and close."""
 _STOP_LINGER_SECONDS = 0.5
@@ -114,6 +117,7 @@ class Connection(asyncio.Protocol):
             left=lambda: self._left,
             connection_ttl=acceptor.settings.connection_ttl,
             waited=self._session_waited,
+            refused=self._refused,
         )
 
     # --- asyncio's side
@@ -140,6 +144,7 @@ class Connection(asyncio.Protocol):
 
     def turn_away(self, reason: str) -> None:
         """Say why and close at once, without lingering: who is not counted may hold nothing."""
+        self._refused(Refusal.CONNECTIONS, reason)
         self._end_login()
         self._session.connection_lost()
         if self._transport is not None and not self._closing:
@@ -198,10 +203,16 @@ class Connection(asyncio.Protocol):
         else:
             transport.pause_reading()
 
-    def tick(self, now: float) -> None:
-        """Look at heart-beats; a client that is not read from cannot be blamed for silence."""
+    def tick(self, now: float, paused: float) -> None:
+        """Look at heart-beats; a client that is not read from cannot be blamed for silence.
+
+        Nor for the ``paused`` seconds in which this node stood still.
+        """
+        if paused:
+            self._taken_at += paused
+            self.activity.forgive(paused)
         if not self._closing:
-            self._session.tick(now, is_read=self._reading)
+            self._session.tick(now, is_read=self._reading, paused=paused)
         unsent = self._count()
         taken = self._written - unsent
         if taken != self._taken or not unsent:
@@ -213,6 +224,7 @@ class Connection(asyncio.Protocol):
                 unsent,
                 self._server.limits.write_timeout,
             )
+            self._server.refusals.count(Refusal.SLOW)
             self.abort()
         moved = self._received + taken + self._session.released_bytes
         self.activity.look(now, moved, self.held)
@@ -304,6 +316,9 @@ class Connection(asyncio.Protocol):
         self._waiting_login = login
         self._login = self._loop.call_later(wait, ask_late)
 
+    def _refused(self, kind: Refusal, reason: str) -> None:
+        self._server.refusals.note(kind, self.address, reason, monotonic_seconds())
+
     def _session_waited(self) -> None:
         """Read on: what the session waited for has come."""
         self._count()
@@ -367,12 +382,22 @@ class Connection(asyncio.Protocol):
 class StompServer:
     """All acceptors of a live node; made when it becomes live, stopped when it is live no more."""
 
-    def __init__(self, core: BrokerCore, journal: MessageJournal, limits: StompLimits) -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        journal: MessageJournal,
+        limits: StompLimits,
+        *,
+        refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """``refused`` is called with the reason of each refusal of a client, for a metric."""
         self.core = core
         self.journal = journal
         self.limits = limits
         self.memory = ClientMemory(limits.max_client_bytes, limits.max_connections)
         self.logins = LoginGuard(limits.max_login_delay)
+        self.refusals = Refusals(refused)
+        self._ticked_at = 0.0
         self._most = limits.max_connections
         self._waiting_room = _WaitingRoom()
         self._connections: set[Connection] = set()
@@ -507,6 +532,7 @@ class StompServer:
             connection.held,
             reason,
         )
+        self.refusals.count(Refusal.SLOW)
         connection.end_for_memory(reason)
 
     def _make_room(self) -> None:
@@ -542,8 +568,12 @@ class StompServer:
 
     def _tick(self) -> None:
         now = monotonic_seconds()
+        late = now - self._ticked_at - _TICK_SECONDS
+        paused = late if self._ticked_at and late > _PAUSED_SECONDS else 0.0
+        self._ticked_at = now
         for connection in list(self._connections):
-            connection.tick(now)
+            connection.tick(now, paused)
         self._make_room()
         self.logins.tick(now)
+        self.refusals.tick(now)
         self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)

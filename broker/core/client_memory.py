@@ -89,6 +89,10 @@ class Activity:
         self._moved = 0
         self.is_idle = False
 
+    def forgive(self, seconds: float) -> None:
+        """Leave out a time in which nothing could be done: the node stood still."""
+        self._since += seconds
+
     def look(self, now: float, moved: int, held: int) -> None:
         """Judge anew if it is time; ``moved`` is all it read, sent and acknowledged so far."""
         if now - self._since < IDLE_SECONDS:

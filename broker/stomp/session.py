@@ -43,10 +43,12 @@ from broker.api import (
     TransactionWork,
 )
 from broker.quoting import quoted
+from broker.refusals import Refusal, refusal_of
 from broker.stomp.attempts import attempted
 from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from broker.stomp.strangers import ENOUGH, recognise
 from broker.stomp.streaming import BodyStream
 from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
 from config.errors import OrthiaError
@@ -114,6 +116,7 @@ class StompSession:
         left: Callable[[], int] = lambda: sys.maxsize,
         connection_ttl: int = -1,
         waited: Callable[[], None] = lambda: None,
+        refused: Callable[[Refusal, str], None] = lambda *_: None,
     ) -> None:
         """Begin a session.
 
@@ -121,7 +124,8 @@ class StompSession:
         ``left`` says how many of those the socket took at least; ``close`` ends the connection once
         all are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
         whether there is memory for deliveries. ``connection_ttl`` is in milliseconds. ``waited`` is
-        called when ``is_waiting`` may be over, unless a call of the socket's owner ended it.
+        called when ``is_waiting`` may be over, unless a call of the socket's owner ended it;
+        ``refused`` hears of what the client does wrong.
         """
         self._core = core
         self._authenticate = authenticate or self._authenticate_now
@@ -142,6 +146,9 @@ class StompSession:
             " before CONNECTED",
         )
         self._waited = waited
+        self._refused = refused
+        self._first: bytes | None = b""
+        """The first bytes the client sent, until it is known that they are STOMP."""
         self._incoming: _LargeSend | None = None
         self._stream: BodyStream | None = None
         self._deferred: list[bytes] = []
@@ -219,6 +226,8 @@ class StompSession:
         if self._is_ending():
             return
         self._beats.read(self._clock())
+        if self._first is not None and self._is_stranger(self._first + data[:ENOUGH]):
+            return
         waited = self._state is _State.LOGGING_IN or self._state is _State.STORING
         frames = self._parser.events(data)
         self._frames = chain(self._frames, frames) if waited else frames
@@ -226,13 +235,25 @@ class StompSession:
             self._go_on()
         self._wait_with(data)
 
+    def _is_stranger(self, first: bytes) -> bool:
+        """End a client that speaks another protocol."""
+        stranger = recognise(first)
+        self._first = first if len(first) < ENOUGH else None
+        if stranger is None:
+            return False
+        self._refused(Refusal.PROTOCOL, stranger.reason)
+        self._write(stranger.answer)
+        self._end(failed=True)
+        self._close()
+        return True
+
     def _wait_with(self, data: bytes) -> None:
         """Note what comes before the login is answered; it is looked at afterwards."""
         if self._state is not _State.LOGGING_IN:
             return
         self._early_bytes += len(data)
         if self._early_bytes > self._limits.max_header_bytes:
-            self._refuse("too much was sent before CONNECTED", None)
+            self._refuse("too much was sent before CONNECTED", None, Refusal.LIMIT)
 
     def _go_on(self) -> None:
         frame: Frame | None = None
@@ -250,17 +271,22 @@ class StompSession:
         except (ProtocolError, BrokerError) as error:
             self._refuse_for(error, frame)
 
-    def tick(self, now: float, *, is_read: bool = True) -> None:
+    def tick(self, now: float, *, is_read: bool = True, paused: float = 0.0) -> None:
         """Send a heart-beat if one is due; end a client that is silent, or never connects.
 
-        A client that is not read from at the moment is not silent.
+        A client that is not read from at the moment is not silent, nor is one while the node itself
+        stood still: for ``paused`` seconds since the last call.
         """
+        if paused:
+            self._beats.forgive(paused, now)
+            self._connect_by += paused
         if not is_read:
             self._beats.read(now)
         if self._state is _State.CONNECTING and now > self._connect_by:
-            self._refuse(f"no CONNECT frame within {self._limits.connect_timeout} ms", None)
+            late = f"no CONNECT frame within {self._limits.connect_timeout} ms"
+            self._refuse(late, None, Refusal.NO_CONNECT)
         elif self._state is _State.CONNECTED and self._beats.is_gone(now):
-            self._refuse(self._silence, None)
+            self._refuse(self._silence, None, Refusal.SILENCE)
         elif self._state is not _State.CLOSED and self._stream is None and self._beats.is_due(now):
             self._write(b"\n")
 
@@ -279,8 +305,8 @@ class StompSession:
         self._end(failed=True)
 
     def shut_down(self, reason: str) -> None:
-        """End the session from the broker's side, saying why."""
-        self._refuse(reason, None)
+        """End the session from the broker's side, saying why; the caller tells the operator."""
+        self._refuse(reason, None, None)
 
     def go_away(self) -> None:
         """End the session as a node that was killed does, but with all that was written sent."""
@@ -431,7 +457,8 @@ class StompSession:
             self.go_away()
             return
         if isinstance(outcome, OrthiaError):
-            self._refuse(f"the message could not be stored: {outcome}", incoming.frame)
+            text = f"the message could not be stored: {outcome}"
+            self._refuse(text, incoming.frame, refusal_of(outcome))
             return
         self._state = _State.CONNECTED
         try:
@@ -520,7 +547,7 @@ class StompSession:
             write=self._write,
             is_writable=self._takes_more,
             holds=self._hold,
-            fail=lambda reason: self._refuse(reason, None),
+            fail=lambda reason: self._refuse(reason, None, Refusal.SLOW),
             stream=self._stream_out,
         )
         prefetch = 0 if subscription.mode is AckMode.AUTO else self._prefetch(frame)
@@ -715,11 +742,13 @@ class StompSession:
         if isinstance(error, NotLive):
             self.go_away()
         else:
-            self._refuse(str(error), frame)
+            self._refuse(str(error), frame, refusal_of(error))
 
-    def _refuse(self, reason: str, frame: Frame | None) -> None:
+    def _refuse(self, reason: str, frame: Frame | None, kind: Refusal | None) -> None:
         if self._state is _State.CLOSED:
             return
+        if kind is not None:
+            self._refused(kind, reason)
         receipt = None
         if frame is not None and b"receipt" in frame.raw:
             receipt = frame.get(b"receipt")

@@ -3,6 +3,7 @@
 import asyncio
 import select
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from stomp.utils import Frame
 from broker.core.broker import Broker
 from broker.listening import AcceptorError
 from broker.server import StompServer
+from config.clock import monotonic_seconds
 from config.settings import AcceptorSettings, Settings, StompLimits
 from journal.limits import JournalLimits
 from journal.memory import MemoryJournal, MemoryStore
@@ -44,6 +46,8 @@ class ServerUnderTest:
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.port = 0
+        self.refused: list[str] = []
+        """The reasons of refusals, in order."""
 
         def make() -> None:
             self.journal = MemoryJournal(
@@ -58,7 +62,9 @@ class ServerUnderTest:
                 lease_valid=lambda: True,
                 call_later=self.loop.call_later,
             )
-            self.server = StompServer(self.broker, self.journal, options.stomp_limits)
+            self.server = StompServer(
+                self.broker, self.journal, options.stomp_limits, refused=self.refused.append
+            )
 
         self.call(make)
         self._run(self.server.start(options.acceptors or LOOPBACK, self._opened))
@@ -174,6 +180,57 @@ def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
         for _ in range(100):
             client.sendall(b"x" * 50_000)
         assert b"max-body-bytes" in read_to_the_end(client)
+
+
+def test_a_node_that_stood_still_blames_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped or suspended for an hour, it has heard nobody: that was not the clients' silence."""
+    ahead = 0.0
+    monkeypatch.setattr("broker.server.monotonic_seconds", lambda: monotonic_seconds() + ahead)
+    with (
+        serving(max_login_delay=0) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as late,
+    ):
+        client.sendall(CONNECT.replace(b"host", b"heart-beat:10000,0\nhost"))
+        assert client.recv(4096).startswith(b"CONNECTED")
+        wait_until(lambda: server.connections == 2, what="both are connected")
+        ticked = server.call(lambda: server.server._ticked_at)
+        ahead = 3_600.0
+        wait_until(
+            lambda: server.call(lambda: server.server._ticked_at) > ticked + 3_600,
+            what="the node looks at its clients again",
+        )
+        client.sendall(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
+        assert b"RECEIPT" in read_until(client, b"\0")
+        late.sendall(CONNECT)
+        assert late.recv(4096).startswith(b"CONNECTED")
+
+
+def test_a_client_that_is_refused_leaves_a_line_and_a_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever it did: the operator sees who it was, and why."""
+    with serving() as server:
+        with connected(server) as client:
+            client.sendall(b"SEND\ndestination:/queue/\n\nx\0")
+            assert b"ERROR" in read_to_the_end(client)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert read_to_the_end(browser).startswith(b"HTTP/1.1 400 Bad Request")
+        assert server.refused == ["destination", "protocol"]
+    assert "a client at 127.0.0.1 was refused: destination '/queue/' is not valid" in caplog.text
+    assert "a client at 127.0.0.1 was refused: the first bytes are of HTTP" in caplog.text
+
+
+def test_a_client_of_tls_learns_at_once_that_there_is_none() -> None:
+    """It need not wait until connect-timeout."""
+    context = ssl.create_default_context()
+    with (
+        serving(connect_timeout=3_600_000) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+        pytest.raises(ssl.SSLError),
+    ):
+        context.wrap_socket(client, server_hostname="localhost")
 
 
 def test_connections_that_are_reset_empty_no_queue() -> None:

@@ -58,3 +58,14 @@ def test_without_agreement_nothing_is_due_and_nobody_is_gone() -> None:
     beats = HeartBeats(0, 0, 0.0)
     assert not beats.is_due(1e9)
     assert not beats.is_gone(1e9)
+
+
+def test_a_time_in_which_nobody_listened_is_not_silence() -> None:
+    """It is left out; what came since counts from when it came."""
+    beats = HeartBeats(0, 1_000, 0.0)
+    beats.forgive(10.0, 11.0)
+    assert not beats.is_gone(11.9)
+    assert beats.is_gone(12.1)
+    beats.read(20.0)
+    beats.forgive(10.0, 20.5)
+    assert beats.is_gone(22.6)

@@ -1,0 +1,111 @@
+"""Clients that were refused, or ended with an ERROR: told in the log, and counted by reason.
+
+A client that tries again and again must not fill the log: of each kind the first is told at once,
+and those that follow once in a while, as a number and the last of them.
+"""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+
+from broker.api import (
+    AcknowledgementRefused,
+    AuthenticationFailed,
+    DestinationRefused,
+    LimitExceeded,
+    NotAuthorized,
+)
+from config.errors import OrthiaError
+
+LOGGER = logging.getLogger("orthia.broker")
+QUIET_SECONDS = 60.0
+"""How often refusals of one kind are told."""
+_LONGEST = 300
+
+
+class Refusal(Enum):
+    """Why; the label ``reason`` of the metric."""
+
+    CONNECTIONS = "connections"
+    """There are too many already."""
+    NO_CONNECT = "no-connect"
+    """No CONNECT frame came in time."""
+    PROTOCOL = "protocol"
+    """What it sent is not STOMP, or not allowed."""
+    AUTHENTICATION = "authentication"
+    AUTHORIZATION = "authorization"
+    DESTINATION = "destination"
+    ACKNOWLEDGEMENT = "acknowledgement"
+    LIMIT = "limit"
+    """It asked the broker to hold more than it may."""
+    SILENCE = "silence"
+    """No heart-beat came, or nothing for connectionTtl."""
+    SLOW = "slow"
+    """It reads or acknowledges too slowly for what it subscribed to, or for all memory."""
+
+
+_KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
+    (AuthenticationFailed, Refusal.AUTHENTICATION),
+    (NotAuthorized, Refusal.AUTHORIZATION),
+    (DestinationRefused, Refusal.DESTINATION),
+    (AcknowledgementRefused, Refusal.ACKNOWLEDGEMENT),
+    (LimitExceeded, Refusal.LIMIT),
+)
+
+
+def refusal_of(error: OrthiaError) -> Refusal:
+    """Return what an error is that a client is told."""
+    return next((kind for base, kind in _KINDS if isinstance(error, base)), Refusal.PROTOCOL)
+
+
+class _Told:
+    """What of one kind was told, and what was not."""
+
+    def __init__(self) -> None:
+        self.until = -float("inf")
+        self.untold = 0
+        self.last = ("", "")
+
+
+class Refusals:
+    """Tells and counts; no time of its own."""
+
+    def __init__(self, count: Callable[[str], None] = lambda _: None) -> None:
+        """``count`` is called with the reason of each refusal, for a metric."""
+        self._count = count
+        self._told = {kind: _Told() for kind in Refusal}
+
+    def count(self, kind: Refusal) -> None:
+        """Count a refusal that is told by whoever decided it."""
+        self._count(kind.value)
+
+    def note(self, kind: Refusal, address: str, reason: str, now: float) -> None:
+        """Note a client at ``address`` that is refused for ``reason``; ``now`` is in seconds."""
+        self._count(kind.value)
+        if kind is Refusal.AUTHENTICATION:
+            return  # failed logins are told by ``broker.core.logins``
+        told, shown = self._told[kind], _one_line(reason)
+        if now >= told.until and not told.untold:
+            told.until = now + QUIET_SECONDS
+            LOGGER.warning("a client at %s was refused: %s", address, shown)
+        else:
+            told.untold += 1
+            told.last = (address, shown)
+
+    def tick(self, now: float) -> None:
+        """Tell what was kept back, once it is time."""
+        for told in self._told.values():
+            if told.untold and now >= told.until:
+                LOGGER.warning(
+                    "%d more clients were refused likewise within %d s, the last at %s: %s",
+                    told.untold,
+                    QUIET_SECONDS,
+                    *told.last,
+                )
+                told.untold = 0
+                told.until = now + QUIET_SECONDS
+
+
+def _one_line(reason: str) -> str:
+    """Return a text, of which a client may have written a part, as the log may have it."""
+    return "".join(one if one.isprintable() else " " for one in reason)[:_LONGEST]

@@ -1,0 +1,56 @@
+"""Clients of other protocols on a STOMP port, known by the first bytes they send.
+
+A TLS handshake or a request of HTTP has no end that a STOMP parser would see: without this they
+wait for ``connect-timeout`` and learn nothing.
+"""
+
+from typing import Final, NamedTuple
+
+from broker.stomp.frames import Version, error_frame
+
+ENOUGH: Final = 8
+"""Bytes after which everybody is known."""
+_HTTP: Final = tuple(
+    f"{method} ".encode()
+    for method in (
+        "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
+    )
+)  # fmt: skip
+_BINARY: Final = (
+    (b"\x16\x03", "TLS", "this acceptor has no TLS: connect without it, or through a proxy"),
+    (b"AMQP", "AMQP", "expected STOMP 1.0, 1.1 or 1.2"),
+    (b"\x10", "MQTT", "expected STOMP 1.0, 1.1 or 1.2"),
+    (b"\x00", "a binary protocol, as OpenWire is", "expected STOMP 1.0, 1.1 or 1.2"),
+)
+
+
+class Stranger(NamedTuple):
+    """A client that does not speak STOMP."""
+
+    reason: str
+    answer: bytes
+    """What it is sent before the connection is closed, in its own protocol where that can be."""
+
+
+def recognise(first: bytes) -> Stranger | None:
+    """Return whose first bytes these are; None for STOMP, and while it is not certain."""
+    if first.startswith(_HTTP):
+        reason = (
+            "the first bytes are of HTTP or WebSocket, and this port speaks STOMP over TCP only"
+        )
+        return Stranger(reason, _http(reason))
+    for beginning, name, advice in _BINARY:
+        if first.startswith(beginning):
+            reason = f"the first bytes are of {name}; {advice}"
+            return Stranger(reason, error_frame(reason, None, Version.V1_2, names_versions=True))
+    return None
+
+
+def _http(reason: str) -> bytes:
+    body = reason.encode() + b"\n"
+    return (
+        b"HTTP/1.1 400 Bad Request\r\n"
+        b"Content-Type: text/plain;charset=utf-8\r\n"
+        b"Content-Length: %d\r\n"
+        b"Connection: close\r\n\r\n%b" % (len(body), body)
+    )
