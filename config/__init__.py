@@ -1,6 +1,6 @@
 """What the operator asked for: ``broker.xml`` read into frozen, checked settings."""
 
-from config.addresses import ResolvedAddressSettings, resolve
+from config.addresses import AddressResolver, ResolvedAddressSettings
 from config.errors import ConfigurationError, OrthiaError
 from config.loader import load
 from config.rendering import EffectiveSetting, render
@@ -27,6 +27,7 @@ from config.urls import DatabaseUrl, Dialect
 __all__ = [
     "AcceptorSettings",
     "AddressConfiguration",
+    "AddressResolver",
     "AddressSettings",
     "ConfigurationError",
     "DatabaseStoreSettings",
@@ -50,5 +51,4 @@ __all__ = [
     "load",
     "mask",
     "render",
-    "resolve",
 ]

@@ -6,9 +6,9 @@ whose ``*`` comes later first), then matches with ``#`` (the longer first), as i
 it leaves unset is taken from the next, and at last from the defaults below.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from config.settings import (
     AddressConfiguration,
@@ -62,20 +62,63 @@ M = TypeVar("M", bound=_Matching)
 _DEFAULTS: Final = ResolvedAddressSettings()
 
 
-def resolve(settings: Settings, address: str) -> ResolvedAddressSettings:
-    """Return the settings of ``address``; pure, and not meant for a hot path."""
-    matching = most_specific_first(settings.address_settings, address)
-    resolved = {
-        setting.name: _first_set(matching, setting.name, getattr(_DEFAULTS, setting.name))
-        for setting in fields(ResolvedAddressSettings)
-    }
-    return ResolvedAddressSettings(**resolved)
+class MatchIndex(Generic[M]):
+    """Settings by their match.
+
+    There may be as many as there are addresses, each by its name, and all are asked for when a node
+    opens: a plain name is looked up, and only matches with ``*`` or ``#`` are tried.
+    """
+
+    def __init__(self, candidates: Iterable[M]) -> None:
+        self._plain: dict[str, list[M]] = {}
+        wild: list[M] = []
+        for one in candidates:
+            words = one.match.split(".")
+            if "*" in words or "#" in words:
+                wild.append(one)
+            else:
+                self._plain.setdefault(one.match, []).append(one)
+        wild.sort(key=lambda one: _specificity(one.match))
+        self._wild = [(_matcher(one.match), one) for one in wild]
+
+    def most_specific_first(self, address: str) -> list[M]:
+        """Return those that match ``address``, the most specific first."""
+        found = [one for matches_it, one in self._wild if matches_it(address)]
+        plain = self._plain.get(address)
+        return found if plain is None else plain + found
 
 
-def most_specific_first(candidates: Iterable[M], address: str) -> list[M]:
-    """Return those of ``candidates`` that match ``address``, the most specific first."""
-    found = [one for one in candidates if matches(one.match, address)]
-    return sorted(found, key=lambda one: _specificity(one.match))
+class AddressResolver:
+    """The settings of each address."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._matching = MatchIndex(settings.address_settings)
+        self._resolved: dict[tuple[int, ...], ResolvedAddressSettings] = {}
+        """By the ids of what matches: most addresses share theirs with many others."""
+
+    def resolve(self, address: str) -> ResolvedAddressSettings:
+        """Return the settings of ``address``; not meant for a hot path."""
+        matching = self._matching.most_specific_first(address)
+        key = tuple(map(id, matching))
+        resolved = self._resolved.get(key)
+        if resolved is None:
+            values = {
+                setting.name: _first_set(matching, setting.name, getattr(_DEFAULTS, setting.name))
+                for setting in fields(ResolvedAddressSettings)
+            }
+            resolved = self._resolved[key] = ResolvedAddressSettings(**values)
+        return resolved
+
+
+def _matcher(match: str) -> Callable[[str], bool]:
+    """Return what tells whether an address matches; the common kinds cost next to nothing."""
+    if match == "#":
+        return lambda _: True
+    words = match.split(".")
+    if words[-1] == "#" and not {"*", "#"} & set(words[:-1]):
+        stem = match.removesuffix(".#")
+        return lambda address: address == stem or address.startswith(f"{stem}.")
+    return lambda address: matches(match, address)
 
 
 def matches(match: str, address: str) -> bool:

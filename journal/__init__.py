@@ -1,6 +1,13 @@
 """What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
 
-from journal.api import BatchReport, Count, MessageJournal, StoredMessage, Window
+from journal.api import (
+    BatchReport,
+    MessageJournal,
+    QueueCounts,
+    QueuePlace,
+    StoredMessage,
+    Window,
+)
 from journal.codec import (
     AddressBinding,
     MessageRecord,
@@ -27,7 +34,6 @@ __all__ = [
     "Binding",
     "Body",
     "CorruptRecord",
-    "Count",
     "Done",
     "Fenced",
     "JournalClosed",
@@ -40,6 +46,8 @@ __all__ = [
     "MessageLocation",
     "MessageRecord",
     "QueueBinding",
+    "QueueCounts",
+    "QueuePlace",
     "RecordTooLarge",
     "StoredMessage",
     "Unit",

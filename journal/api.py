@@ -42,14 +42,24 @@ class Window(NamedTuple):
     """True if nothing of the queue is left up to the ``up_to_seq`` that was asked for."""
 
 
-class Count(NamedTuple):
-    """How many messages a stretch of a queue holds."""
+class QueuePlace(NamedTuple):
+    """A place in all queues, one after the other in the order of their ids."""
 
-    messages: int
-    next_after_seq: int
-    """Where to go on."""
-    exhausted: bool
-    """True if nothing of the queue is left up to the ``up_to_seq`` that was asked for."""
+    queue_id: int
+    seq: int
+
+
+BEGINNING = QueuePlace(0, 0)
+"""Before the first message of the first queue."""
+
+
+class QueueCounts(NamedTuple):
+    """How many messages a stretch of the queues holds."""
+
+    messages: dict[int, int]
+    """By queue id, in order; a queue that is not in here has none in the stretch."""
+    next_after: QueuePlace | None
+    """Where to go on, with a queue that may have more; None if every queue is counted."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +151,14 @@ class MessageJournal(ABC):
     @abstractmethod
     def count(
         self,
-        queue_id: int,
-        after_seq: int,
+        after: QueuePlace,
         up_to_seq: int,
         limit: int,
-        done: Callable[[Count | OrthiaError], None],
+        done: Callable[[QueueCounts | OrthiaError], None],
     ) -> None:
-        """Count a queue's messages with ``after_seq < seq <= up_to_seq``, at most ``limit``.
+        """Count the messages behind ``after``, queue by queue, those with ``seq <= up_to_seq``.
 
+        What one call looks at is bounded by ``limit`` messages, however many queues they are in.
         Answered in turn with the windows. Raises JournalClosed.
         """
 

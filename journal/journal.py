@@ -10,7 +10,7 @@ from config.dialects import Dialect
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
 from database import Database
-from journal.api import BatchReport, Count, MessageJournal, Window
+from journal.api import BatchReport, MessageJournal, QueueCounts, QueuePlace, Window
 from journal.batch import Batch
 from journal.errors import JournalClosed
 from journal.history import HistoryTotals
@@ -180,15 +180,14 @@ class Journal(MessageJournal):
 
     def count(
         self,
-        queue_id: int,
-        after_seq: int,
+        after: QueuePlace,
         up_to_seq: int,
         limit: int,
-        done: Callable[[Count | OrthiaError], None],
+        done: Callable[[QueueCounts | OrthiaError], None],
     ) -> None:
         """See ``MessageJournal``."""
         self._refuse_if_closed()
-        self._reader.count(queue_id, after_seq, up_to_seq, limit, done)
+        self._reader.count(after, up_to_seq, limit, done)
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:
         """See ``MessageJournal``."""

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from config.errors import OrthiaError
-from journal.api import BatchReport, Count, MessageJournal, StoredMessage, Window, stored_message
+from journal.api import (
+    BatchReport,
+    MessageJournal,
+    QueueCounts,
+    QueuePlace,
+    StoredMessage,
+    Window,
+    stored_message,
+)
 from journal.batch import Batch
 from journal.codec import decode_binding
 from journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
@@ -215,21 +223,22 @@ class MemoryJournal(MessageJournal):
 
     def count(
         self,
-        queue_id: int,
-        after_seq: int,
+        after: QueuePlace,
         up_to_seq: int,
         limit: int,
-        done: Callable[[Count | OrthiaError], None],
+        done: Callable[[QueueCounts | OrthiaError], None],
     ) -> None:
         """See ``MessageJournal``."""
         self._refuse_if_closed()
-        stretch = self.store.stretch(queue_id, after_seq, up_to_seq)
-        taken = stretch[:limit]
-        exhausted = len(taken) == len(stretch)
-        count = Count(
-            len(taken), max(after_seq, up_to_seq) if exhausted else taken[-1][0].seq, exhausted
-        )
-        self._post_callback(lambda: done(count))
+        rows = (row for row, _ in self.store.messages.values() if row.queue_id is not None)
+        places = sorted(QueuePlace(row.queue_id or 0, row.seq) for row in rows)
+        first = bisect.bisect_right(places, after)
+        taken = places[first : first + limit]
+        counted: dict[int, int] = {}
+        for queue_id, seq in taken:
+            counted[queue_id] = counted.get(queue_id, 0) + (seq <= up_to_seq)
+        counts = QueueCounts(counted, taken[-1] if len(taken) == limit else None)
+        self._post_callback(lambda: done(counts))
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:
         """See ``MessageJournal``."""

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from sqlalchemy import Connection, MetaData, Select, func, select
+from sqlalchemy import Connection, MetaData, Select, case, func, select
 
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
 from database import Database, translate_errors
-from journal.api import Count, Window, stored_message
+from journal.api import QueueCounts, QueuePlace, Window, stored_message
 from journal.errors import CorruptRecord
 from journal.read_threads import ReadThreads
 from journal.tables import messages_table
@@ -24,8 +24,8 @@ class Windows(Protocol):
     ) -> Window:
         """Read a window."""
 
-    def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
-        """Count a stretch, up to ``limit``."""
+    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
+        """Count a stretch of all queues, at most ``limit`` messages."""
 
 
 class WindowQueries:
@@ -59,16 +59,21 @@ class WindowQueries:
                 self._fill(connection, window, queue_id, after_seq, sizes[taken - 1][0])
         return window
 
-    def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
-        """Count a stretch, up to ``limit``; raises StoreError."""
-        seqs = self._walk.stretch(select(self._rows.c.seq), queue_id, after_seq, up_to_seq)
-        chunk = seqs.limit(limit).subquery()
-        ask = select(func.count(), func.max(chunk.c.seq))
-        with translate_errors("count a queue"), self._engine.connect() as connection:
+    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
+        """Count a stretch of all queues, at most ``limit`` messages; raises StoreError."""
+        places = self._walk.beyond(select(self._rows.c.queue_id, self._rows.c.seq), *after)
+        chunk = places.limit(limit).subquery()
+        # What is newer is looked at and not counted: to leave it out before the limit could mean
+        # to walk through any number of messages for a few.
+        old = func.count(case((chunk.c.seq <= up_to_seq, 1)))
+        ask = select(chunk.c.queue_id, func.count(), old, func.max(chunk.c.seq))
+        ask = ask.group_by(chunk.c.queue_id)
+        with translate_errors("count the queues"), self._engine.connect() as connection:
             self._walk.prepare(connection)
-            messages, last = connection.execute(ask).one()
-        exhausted = messages < limit
-        return Count(messages, max(after_seq, up_to_seq) if exhausted else last, exhausted)
+            found = sorted(map(tuple, connection.execute(ask)))
+        exhausted = sum(seen for _, seen, _, _ in found) < limit
+        last = None if exhausted else QueuePlace(found[-1][0], found[-1][3])
+        return QueueCounts({queue_id: counted for queue_id, _, counted, _ in found}, last)
 
     def _fill(
         self, connection: Connection, window: Window, queue_id: int, after: int, last: int
@@ -133,11 +138,10 @@ class Reader(ReadThreads):
 
     def count(
         self,
-        queue_id: int,
-        after_seq: int,
+        after: QueuePlace,
         up_to_seq: int,
         limit: int,
-        done: Callable[[Count | OrthiaError], None],
+        done: Callable[[QueueCounts | OrthiaError], None],
     ) -> None:
-        """Have a stretch counted."""
-        self.ask(partial(self._windows.count, queue_id, after_seq, up_to_seq, limit), done)
+        """Have a stretch of all queues counted."""
+        self.ask(partial(self._windows.count, after, up_to_seq, limit), done)

@@ -71,6 +71,27 @@ class QueueWalk:
                 ).with_hint(self.messages, f"INDEXED BY {self._index}", "sqlite")
         return statement.order_by(columns.queue_id, columns.seq)
 
+    def beyond(self, statement: _Rows, queue_id: int, seq: int) -> _Rows:
+        """Restrict ``statement`` to what is in queues behind a place, in the order of the index."""
+        columns = self.messages.c
+        place = tuple_(columns.queue_id, columns.seq)
+        match self._dialect:
+            case Dialect.POSTGRESQL:
+                # The upper end keeps the rows of no queue out, which come last.
+                last = tuple_(LAST_SEQ, LAST_SEQ)
+                statement = statement.where(place > tuple_(queue_id, seq), place <= last)
+            case Dialect.SQLITE:
+                statement = statement.where(place > tuple_(queue_id, seq)).with_hint(
+                    self.messages, f"INDEXED BY {self._index}", "sqlite"
+                )
+            case Dialect.MYSQL:
+                # A comparison of rows is no range of the index here.
+                rest = (columns.queue_id == queue_id) & (columns.seq > seq)
+                statement = statement.where(rest | (columns.queue_id > queue_id)).with_hint(
+                    self.messages, f"FORCE INDEX ({self._index})", "mysql"
+                )
+        return statement.order_by(columns.queue_id, columns.seq)
+
     def payload_size(self) -> ColumnElement[int]:
         """Return the size of a message's payload: of its record, or of the body it refers to."""
         body_size = self.of_body(lambda body: func.length(body.c.record))

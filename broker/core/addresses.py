@@ -9,7 +9,7 @@ from broker.core.queue import Queue
 from broker.core.security import Security
 from broker.core.topic import TopicSubscription
 from broker.quoting import quoted
-from config.addresses import ResolvedAddressSettings, resolve
+from config.addresses import AddressResolver, ResolvedAddressSettings
 from config.settings import RoutingType, Settings
 from journal.codec import QueueBinding
 
@@ -71,6 +71,7 @@ class AddressBook:
         """Begin empty; ``make_queue`` also gets the seq up to which messages are unread."""
         self.queues: dict[str, Queue] = {}
         self._settings = settings
+        self._resolver = AddressResolver(settings)
         self._security = security
         self._bind = bind
         self._make_queue = make_queue
@@ -104,7 +105,7 @@ class AddressBook:
         address = self._addresses.get(where.address)
         if address is not None and len(address.types) == 1:
             return next(iter(address.types))
-        settings = address.settings if address else resolve(self._settings, where.address)
+        settings = address.settings if address else self._resolver.resolve(where.address)
         return settings.default_address_routing_type
 
     def address_for(
@@ -115,7 +116,7 @@ class AddressBook:
         if address is not None and routing_type in address.types:
             return address
         if address is None:
-            settings = resolve(self._settings, where.address)
+            settings = self._resolver.resolve(where.address)
             if not settings.auto_create_addresses:
                 raise DestinationRefused(
                     f"address {quoted(where.address)} does not exist and auto-create-addresses is"
@@ -185,7 +186,7 @@ class AddressBook:
         for configured in self._settings.addresses:
             address = self._addresses.get(configured.name)
             if address is None:
-                address = Address(resolve(self._settings, configured.name))
+                address = Address(self._resolver.resolve(configured.name))
                 self._addresses[configured.name] = address
             address.is_configured = True
             address.types |= configured.routing_types
@@ -205,7 +206,7 @@ class AddressBook:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
         address = self._addresses.get(binding.address)
         if address is None:
-            address = Address(resolve(self._settings, binding.address))
+            address = Address(self._resolver.resolve(binding.address))
             self._addresses[binding.address] = address
         queue = self._make_queue(binding, address.settings, unread_up_to)
         address.types.add(binding.routing_type)

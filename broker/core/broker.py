@@ -22,6 +22,7 @@ from broker.api import (
     TransactionWork,
 )
 from broker.core.addresses import AddressBook
+from broker.core.backlog import BacklogCount
 from broker.core.consumers import QueueSubscription
 from broker.core.destinations import parse
 from broker.core.memory import MemoryBudget, Refused, size_in_memory
@@ -142,15 +143,8 @@ class Broker:
         self._running = False
 
     def count_backlogs(self) -> None:
-        """Count, in the background and queue by queue, what earlier epochs left."""
-        queues = iter(list(self._addresses.queues.values()))
-
-        def count_next() -> None:
-            queue = next(queues, None)
-            if queue is not None and self._running:
-                queue.count_backlog(count_next)
-
-        count_next()
+        """Count, in the background, what earlier epochs left."""
+        BacklogCount(self._addresses.queues.values(), self._journal, self).start()
 
     def queues(self) -> Mapping[str, Queue]:
         """Return the queues by name."""

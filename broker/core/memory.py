@@ -62,8 +62,11 @@ class Claimant(Protocol):
 class Holder(Protocol):
     """Something whose messages count against a budget."""
 
-    def shed(self, size: int) -> None:
-        """Drop up to ``size`` bytes, as far as nobody wants them soon and the table has them."""
+    def shed(self, size: int) -> bool:
+        """Drop up to ``size`` bytes, as far as nobody wants them soon and the table has them.
+
+        Return whether to ask again; if not, it registers itself when it holds something again.
+        """
 
 
 class MemoryBudget:
@@ -124,7 +127,10 @@ class MemoryBudget:
         return self.limit < 0 or self.used + size <= self.limit
 
     def register(self, holder: Holder) -> None:
-        """Have ``holder`` asked to shed when another needs room."""
+        """Have ``holder`` asked to shed when another needs room.
+
+        Once while it holds something: of very many queues few hold anything.
+        """
         self._holders.append(holder)
 
     def make_room(self, size: int) -> None:
@@ -133,5 +139,6 @@ class MemoryBudget:
             missing = size - self.room
             if missing <= 0:
                 return
-            self._holders[0].shed(missing)
-            self._holders.rotate(-1)
+            holder = self._holders.popleft()
+            if holder.shed(missing):
+                self._holders.append(holder)

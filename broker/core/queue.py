@@ -10,7 +10,7 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
   ``_read_seq``. Since it never reads beyond ``_tail_seq``, nothing is met twice.
 
 A queue of an earlier epoch starts with everything unread up to the recovery horizon, so that
-taking over costs nothing for its backlog.
+taking over costs nothing for its backlog. How much that is, ``broker.core.backlog`` counts later.
 """
 
 import heapq
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from broker.api import Consumer, Done, MessageReference
+from broker.api import Consumer, MessageReference
 from broker.core.consumers import QueueSubscription, Turns
 from broker.core.memory import MemoryBudget, Refused, size_in_memory
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
-from journal.api import Count, MessageJournal, StoredMessage, Window
+from journal.api import MessageJournal, StoredMessage, Window
 from journal.errors import JournalClosed
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -36,7 +36,6 @@ WINDOW_MESSAGES = 1_000
 MIN_WINDOW_BYTES = 65_536
 """What a queue may always read, however full the memory is: it must be able to go on."""
 MAX_WINDOW_BYTES = 4 * 1024 * 1024
-COUNT_STEP = 20_000
 BACK_OFF_MS = 10_000
 """How long a message waits that was delivered too often and has nowhere else to go."""
 RETRY_MS = 1_000
@@ -129,7 +128,7 @@ class Queue:
         self._withheld = withheld
         self._reading = False
         self._dispatching = False
-        budget.register(self)
+        self._is_holder = False
 
     # --- what others see
 
@@ -185,19 +184,22 @@ class Queue:
     def _keep(self, reference: MessageReference) -> None:
         self.bytes_in_memory += reference.size
         self._budget.used += reference.size
+        if not self._is_holder:
+            self._is_holder = True
+            self._budget.register(self)
 
     def _let_go(self, reference: MessageReference) -> None:
         self.bytes_in_memory -= reference.size
         self._budget.used -= reference.size
 
-    def shed(self, size: int) -> None:
+    def shed(self, size: int) -> bool:
         """Leave the newest messages, up to ``size`` bytes, to the table: nobody consumes here.
 
         Whatever was ever delivered is before them, so that reading on meets none of it again.
         """
-        if self._subscriptions or self._reading:
-            return
         ready = self._ready
+        if self._subscriptions or self._reading:
+            size = 0
         while size > 0 and ready and ready[-1].location is not None:
             reference = ready.pop()
             self._let_go(reference)
@@ -205,6 +207,8 @@ class Queue:
             self._tail_seq = max(self._tail_seq, reference.seq)
             self._read_seq = reference.seq - 1
             size -= reference.size
+        self._is_holder = self.in_memory > 0
+        return self._is_holder
 
     # --- reading on from the table
 
@@ -262,35 +266,38 @@ class Queue:
         self._keep(reference)
         return reference
 
-    def count_backlog(self, done: Done) -> None:
-        """Count what earlier epochs left, in steps that do not hold readers up; then ``done``."""
+    # --- counting what earlier epochs left
+
+    @property
+    def uncounted_after(self) -> int | None:
+        """The seq behind which messages of earlier epochs are not counted; None if all are."""
         after = max(self._counted_to, self._read_seq)
-        if after >= self._old_tail:
-            done()
-        elif self._reading:
-            self._timers.call_later(50, lambda: self.count_backlog(done))
-        else:
-            self._count_on(after, done)
+        return after if after < self._old_tail else None
 
-    def _count_on(self, after: int, done: Done) -> None:
-        self._reading = True
-        try:
-            self._journal.count(
-                self.id, after, self._old_tail, COUNT_STEP, lambda count: self._counted(count, done)
-            )
-        except JournalClosed:
-            self._reading = False
+    def counted(self, after: int, up_to: int, messages: int) -> None:
+        """Take note of how many messages the store has with ``after < seq <= up_to``.
 
-    def _counted(self, count: Count | OrthiaError, done: Done) -> None:
-        self._reading = False
-        if isinstance(count, OrthiaError):
-            LOGGER.warning("queue %s is not counted: %s", self.name, count)
-            done()
+        If a window was read since that was asked for, some of them are in memory or gone by now,
+        and nobody can say how many: then nothing is noted, and ``uncounted_after`` has moved.
+        """
+        if self.uncounted_after != after:
             return
-        self._unread += count.messages
-        self._counted_to = self._old_tail if count.exhausted else count.next_after_seq
+        self._unread += messages
+        self._counted_to = min(up_to, self._old_tail)
+        if not self._unread and self._counted_to == self._old_tail:
+            self._read_seq = max(self._read_seq, self._tail_seq)  # there is nothing to read
+
+    def hold_windows(self) -> bool:
+        """Read no window until ``release_windows``; return False if one is on its way."""
+        if self._reading:
+            return False
+        self._reading = True
+        return True
+
+    def release_windows(self) -> None:
+        """Read on."""
+        self._reading = False
         self._refill()
-        self.count_backlog(done)
 
     # --- going out
 

@@ -4,7 +4,7 @@ import hmac
 
 from broker.api import AuthenticationFailed, NotAuthorized, Principal
 from broker.quoting import quoted
-from config.addresses import most_specific_first
+from config.addresses import MatchIndex
 from config.settings import Settings
 
 
@@ -16,7 +16,7 @@ class Security:
     def __init__(self, settings: Settings) -> None:
         self._enabled = settings.security_enabled
         self._users = {user.name: user for user in settings.users}
-        self._settings = settings.security_settings
+        self._settings = MatchIndex(settings.security_settings)
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal:
@@ -49,6 +49,6 @@ class Security:
             )
 
     def _roles(self, permission: str, address: str) -> frozenset[str]:
-        for setting in most_specific_first(self._settings, address):
+        for setting in self._settings.most_specific_first(address):
             return setting.permissions.get(permission, frozenset())
         return frozenset()

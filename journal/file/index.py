@@ -429,6 +429,10 @@ class MessageIndex(RecordIndex):
             size = size if whole is None else whole.size
         return QueuedMessage(segment.seqs[at], size, segment.file_id, segment.offsets[at], body)
 
+    def queues_from(self, queue_id: int) -> list[int]:
+        """Return the ids of the queues that have messages, from this one on, in order."""
+        return sorted(one for one in self._queues if one >= queue_id)
+
     def count(
         self, queue_id: int, after_seq: int, up_to_seq: int, limit: int
     ) -> tuple[int, int | None]:

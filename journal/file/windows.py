@@ -7,7 +7,7 @@ is not what was planned is looked up again, and only if it still stands there it
 import os
 from contextlib import ExitStack
 
-from journal.api import Count, StoredMessage, Window, stored_message
+from journal.api import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 from journal.errors import CorruptRecord
 from journal.file.disk import io_errors
 from journal.file.format import RECORD_BYTES, Scanned, parse
@@ -55,14 +55,21 @@ class FileWindows:
                         window.messages.append(stored)
         return window
 
-    def count(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Count:
-        """Count a stretch, up to ``limit``."""
+    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
+        """Count a stretch of all queues, at most ``limit`` messages."""
+        counted: dict[int, int] = {}
+        left = limit
         with self._files.lock:
-            messages, last = self._index.count(queue_id, after_seq, up_to_seq, limit)
-        exhausted = messages < limit or last is None
-        return Count(
-            messages, max(after_seq, up_to_seq) if exhausted or last is None else last, exhausted
-        )
+            for queue_id in self._index.queues_from(after.queue_id):
+                begin = after.seq if queue_id == after.queue_id else 0
+                messages, last = self._index.count(queue_id, begin, up_to_seq, left)
+                if last is None:
+                    continue
+                counted[queue_id] = messages
+                left -= messages
+                if not left:
+                    return QueueCounts(counted, QueuePlace(queue_id, last))
+        return QueueCounts(counted, None)
 
 
 class _Reading:

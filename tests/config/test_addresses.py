@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import (
+    AddressResolver,
     AddressSettings,
     DatabaseStoreSettings,
     DatabaseUrl,
     ResolvedAddressSettings,
     RoutingType,
     Settings,
-    resolve,
 )
-from config.addresses import matches, most_specific_first
+from config.addresses import MatchIndex, matches
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
 _WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5)
@@ -68,8 +68,25 @@ def test_the_most_specific_match_comes_first() -> None:
     """A plain name, then stars, the later the better, then hashes, the longer the better."""
     order = ["a.b.c", "a.b.*", "a.*.c", "*.b.c", "a.b.#", "a.#", "#"]
     candidates = [AddressSettings(match) for match in reversed(order)]
-    found = most_specific_first([*candidates, AddressSettings("x.#")], "a.b.c")
+    found = MatchIndex([*candidates, AddressSettings("x.#")]).most_specific_first("a.b.c")
     assert [one.match for one in found] == order
+
+
+_MATCH_WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4)
+
+
+@given(st.lists(_MATCH_WORDS, max_size=6), st.lists(_WORDS, max_size=6))
+def test_an_index_finds_what_matches(
+    all_words: list[list[str]], addresses: list[list[str]]
+) -> None:
+    """However it looks for it: what comes out is what trying each would give."""
+    candidates = [AddressSettings(".".join(words)) for words in all_words]
+    index = MatchIndex(candidates)
+    for address in map(".".join, addresses):
+        found = index.most_specific_first(address)
+        assert sorted(map(id, found)) == sorted(
+            id(one) for one in candidates if matches(one.match, address)
+        )
 
 
 def test_what_is_unset_is_inherited() -> None:
@@ -79,7 +96,7 @@ def test_what_is_unset_is_inherited() -> None:
         AddressSettings("a.#", max_delivery_attempts=5, redelivery_delay=0),
         AddressSettings("a.b", auto_create_queues=False),
     )
-    resolved = resolve(settings, "a.b")
+    resolved = AddressResolver(settings).resolve("a.b")
     assert resolved == ResolvedAddressSettings(
         dead_letter_address="DLQ", max_delivery_attempts=5, auto_create_queues=False
     )
@@ -91,13 +108,15 @@ def test_a_value_of_zero_or_false_is_set() -> None:
         AddressSettings("#", redelivery_delay=9, auto_create_addresses=True),
         AddressSettings("a", redelivery_delay=0, auto_create_addresses=False),
     )
-    assert resolve(settings, "a").redelivery_delay == 0
-    assert resolve(settings, "a").auto_create_addresses is False
+    assert AddressResolver(settings).resolve("a").redelivery_delay == 0
+    assert AddressResolver(settings).resolve("a").auto_create_addresses is False
 
 
 def test_without_a_match_the_defaults_hold() -> None:
     """An address nobody configured is created as a queue that keeps what is sent to it."""
-    resolved = resolve(_settings(AddressSettings("x", max_delivery_attempts=1)), "a")
+    resolved = AddressResolver(_settings(AddressSettings("x", max_delivery_attempts=1))).resolve(
+        "a"
+    )
     assert resolved == ResolvedAddressSettings()
     assert resolved.default_address_routing_type is RoutingType.ANYCAST
     assert resolved.max_delivery_attempts == 10

@@ -20,7 +20,7 @@ from config import (
     RoutingType,
     Settings,
 )
-from config.addresses import resolve
+from config.addresses import AddressResolver
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "broker.xml.example"
@@ -103,7 +103,7 @@ def test_an_empty_address_is_a_setting(tmp_path: Path) -> None:
       <address-setting match="jobs"><dead-letter-address></dead-letter-address></address-setting>
     </address-settings>"""
     settings = config.load(_file(tmp_path / "broker.xml", inner))
-    found = {name: resolve(settings, name) for name in ("prices", "jobs")}
+    found = {name: AddressResolver(settings).resolve(name) for name in ("prices", "jobs")}
     assert {name: one.expiry_address for name, one in found.items()} == {
         "prices": "",
         "jobs": "ExpiryQueue",

@@ -24,12 +24,13 @@ class Idler:
         budget.used += size
         budget.register(self)
 
-    def shed(self, size: int) -> None:
+    def shed(self, size: int) -> bool:
         """Give up what is asked for, as far as there is."""
         self.asked.append(size)
         given = min(size, self.size)
         self.size -= given
         self._budget.used -= given
+        return self.size > 0
 
 
 def test_a_budget_without_limit_always_has_room() -> None:
@@ -59,6 +60,27 @@ def test_room_is_made_by_one_holder_after_the_other() -> None:
     assert (first.asked, second.asked) == ([30], [])
     budget.make_room(60)
     assert (first.asked, second.asked) == ([30], [30])
+
+
+def test_those_that_hold_nothing_are_not_asked() -> None:
+    """Of very many queues most are empty: they cost those that need room nothing."""
+    budget = MemoryBudget(100)
+    empty, full = Idler(budget, 10), Idler(budget, 90)
+    budget.make_room(100)
+    budget.make_room(101)
+    assert len(empty.asked) == 1
+    assert len(full.asked) <= 2
+
+
+def test_a_queue_that_was_empty_gives_memory_up_again() -> None:
+    """Whatever was asked of it before."""
+    core = CoreUnderTest()
+    budget = core.broker._budget
+    for _ in range(3):
+        core.send(QUEUE, "a")
+        budget.make_room(1 << 40)
+        assert core.broker.bytes_in_memory == 0
+    assert core.consume(QUEUE).texts == ["a", "a", "a"]
 
 
 def test_all_holders_are_asked_when_there_is_no_room_to_be_made() -> None:

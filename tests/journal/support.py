@@ -14,13 +14,14 @@ from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings, FileStoreSettings, JournalType
 from database import Database
 from journal import (
-    Count,
     JournalLimits,
     MemoryJournal,
     MemoryStore,
     MessageJournal,
     MessageLocation,
     MessageRecord,
+    QueueCounts,
+    QueuePlace,
     Window,
     encode_message,
 )
@@ -162,13 +163,15 @@ class JournalStore(ABC):
         assert isinstance(answer, Window)
         return answer
 
-    def count(self, journal: MessageJournal, after: int, up_to: int, limit: int) -> Count:
-        """Count a stretch of QUEUE and wait for the answer."""
-        answers: list[Count | OrthiaError] = []
-        journal.count(QUEUE, after, up_to, limit, answers.append)
+    def count(
+        self, journal: MessageJournal, after: QueuePlace, up_to: int, limit: int
+    ) -> QueueCounts:
+        """Count a stretch of all queues and wait for the answer."""
+        answers: list[QueueCounts | OrthiaError] = []
+        journal.count(after, up_to, limit, answers.append)
         self.loop.run_until(lambda: answers, "the count")
         (answer,) = answers
-        assert isinstance(answer, Count)
+        assert isinstance(answer, QueueCounts)
         return answer
 
     def bodies(self, journal: MessageJournal, queue: int = QUEUE) -> list[str]:

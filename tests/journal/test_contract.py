@@ -16,9 +16,13 @@ from journal import (
     LeaseExpired,
     MessageLocation,
     QueueBinding,
+    QueueCounts,
+    QueuePlace,
     Unit,
 )
+from journal.api import BEGINNING
 from tests.journal.support import (
+    ALWAYS,
     OTHER_QUEUE,
     QUEUE,
     THIRD_QUEUE,
@@ -145,15 +149,46 @@ def test_an_empty_queue_gives_an_empty_window(store: JournalStore) -> None:
     assert (window.messages, window.corrupt, window.exhausted) == ([], [], True)
 
 
-def test_a_queue_is_counted_in_chunks(store: JournalStore) -> None:
-    """Chunks add up to the queue's depth, each within its limit."""
+def test_queues_are_counted_in_chunks(store: JournalStore) -> None:
+    """Chunks add up to each queue's depth; one looks at no more than its limit, however many."""
     journal = store.open()
     seqs = store.append(journal, *"abcde")
-    store.append(journal, "elsewhere", queue=OTHER_QUEUE)
-    first = store.count(journal, 0, seqs[-1], 3)
-    assert (first.messages, first.next_after_seq, first.exhausted) == (3, seqs[2], False)
-    second = store.count(journal, first.next_after_seq, seqs[-1], 3)
-    assert (second.messages, second.next_after_seq, second.exhausted) == (2, seqs[-1], True)
+    others = store.append(journal, "elsewhere", queue=OTHER_QUEUE)
+    unit = Unit()
+    unit.add_message([QUEUE, THIRD_QUEUE], payload("both"))
+    both, _ = journal.append_unit(unit)
+    store.settle(journal)
+    first = store.count(journal, BEGINNING, ALWAYS, 3)
+    assert first == QueueCounts({QUEUE: 3}, QueuePlace(QUEUE, seqs[2]))
+    assert first.next_after is not None
+    second = store.count(journal, first.next_after, ALWAYS, 4)
+    assert second == QueueCounts({QUEUE: 3, OTHER_QUEUE: 1}, QueuePlace(OTHER_QUEUE, others[0]))
+    assert second.next_after is not None
+    assert list(second.messages) == [QUEUE, OTHER_QUEUE]
+    third = store.count(journal, second.next_after, ALWAYS, 4)
+    assert third == QueueCounts({THIRD_QUEUE: 1}, None)
+    assert store.count(journal, QueuePlace(QUEUE, both.seq), ALWAYS, 3).messages == {
+        OTHER_QUEUE: 1,
+        THIRD_QUEUE: 1,
+    }
+
+
+def test_what_is_newer_is_not_counted(store: JournalStore) -> None:
+    """A count ends where it was asked to, in each queue."""
+    journal = store.open()
+    seqs = store.append(journal, "a", "b")
+    store.append(journal, "c", queue=OTHER_QUEUE)
+    store.append(journal, "d")
+    counts = store.count(journal, BEGINNING, seqs[-1], 1_000)
+    assert counts.messages.get(QUEUE) == 2
+    assert not counts.messages.get(OTHER_QUEUE)
+    assert counts.next_after is None
+
+
+def test_a_journal_without_messages_is_counted(store: JournalStore) -> None:
+    """There is nothing, and nowhere to go on."""
+    journal = store.open()
+    assert store.count(journal, BEGINNING, ALWAYS, 10) == QueueCounts({}, None)
 
 
 def test_windows_and_counts_are_answered_in_turn(store: JournalStore) -> None:
@@ -162,7 +197,7 @@ def test_windows_and_counts_are_answered_in_turn(store: JournalStore) -> None:
     store.append(journal, "a", "b")
     order: list[str] = []
     journal.read_window(QUEUE, 0, 100, 10, 1_000, lambda _: order.append("window"))
-    journal.count(QUEUE, 0, 100, 10, lambda _: order.append("count"))
+    journal.count(BEGINNING, 100, 10, lambda _: order.append("count"))
     journal.read_window(QUEUE, 0, 100, 10, 1_000, lambda _: order.append("window again"))
     store.loop.run_until(lambda: len(order) == 3, "all reads")
     assert order == ["window", "count", "window again"]
@@ -446,7 +481,7 @@ def test_a_closed_journal_takes_no_work(store: JournalStore) -> None:
     with pytest.raises(JournalClosed):
         journal.read_window(QUEUE, 0, 1, 1, 1, lambda _: None)
     with pytest.raises(JournalClosed):
-        journal.count(QUEUE, 0, 1, 1, lambda _: None)
+        journal.count(BEGINNING, 1, 1, lambda _: None)
 
 
 def test_a_corrupt_record_is_reported_and_left_in_place(store: JournalStore) -> None:

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import event, text
 
 from config.dialects import Dialect
-from journal import Unit
+from journal import QueuePlace, Unit
+from journal.api import BEGINNING
 from journal.inspect import list_queues
 from journal.tables import queue_index_name
 from journal.walk import QueueWalk
@@ -38,6 +39,7 @@ WASTEFUL = (
     "jit",
 )
 """What plans say that read more of a table than they return, or compile what runs for no time."""
+GROUPING = ("filesort", "temp b-tree")
 
 
 @contextmanager
@@ -94,16 +96,19 @@ def test_every_read_walks_the_queues_index(sql_store: SqlJournalStore, analysed:
     with recorded_reads(sql_store) as statements:
         sql_store.window(journal, QUEUE, after=100, max_messages=100)
         sql_store.window(journal, OTHER_QUEUE, max_messages=100)
-        sql_store.count(journal, 0, ALWAYS, 1_000)
+        sql_store.count(journal, BEGINNING, ALWAYS, 1_000)
+        sql_store.count(journal, QueuePlace(QUEUE, 100), ALWAYS, 1_000)
         list_queues(sql_store.database, sql_store.settings)
     index = queue_index_name("MESSAGES", sql_store.database.dialect).lower()
     walks = [pair for pair in statements if "WHERE" in pair[0] and "ORDER BY" in pair[0]]
-    assert len(walks) >= 7
+    assert len(walks) >= 8
     for statement, parameters in walks:
         plan = explain(sql_store, statement, parameters)
         assert index in plan, plan
+        # What is grouped is what the walk came to its limit with: to sort that is no waste.
+        allowed = GROUPING if "GROUP BY" in statement else ()
         for wasteful in WASTEFUL:
-            assert wasteful not in plan, plan
+            assert wasteful in allowed or wasteful not in plan, plan
 
 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)

@@ -1,0 +1,123 @@
+"""Counting what earlier epochs left in the queues, after a takeover and beside the work of clients.
+
+The journal is asked for a bounded stretch at a time, which goes through all queues: what that costs
+depends on the messages there are, not on the queues. What it answers is taken in slices, between
+which the loop serves clients. A queue of which a window was read in the meantime is asked for again
+by itself, and reads no other window until that is answered.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from broker.core.queue import Queue, Timers
+from config.errors import OrthiaError
+from journal.api import BEGINNING, MessageJournal, QueueCounts, QueuePlace
+from journal.errors import JournalClosed
+
+LOGGER = logging.getLogger("orthia.broker")
+COUNT_STEP = 20_000
+"""Messages the journal looks at for one answer: some milliseconds' work."""
+SLICE = 1_000
+"""Queues that take their counts before the loop does anything else."""
+_WINDOW_MS = 50
+"""When a queue is asked for again of which a window is on its way."""
+
+
+class BacklogCount:
+    """One count of all queues; calls and callbacks on the loop's thread."""
+
+    def __init__(self, queues: Iterable[Queue], journal: MessageJournal, timers: Timers) -> None:
+        self._queues = {one.id: one for one in queues if one.uncounted_after is not None}
+        self._journal = journal
+        self._timers = timers
+        self._horizon = journal.recovery_horizon
+        self._again: deque[Queue] = deque()
+
+    def start(self) -> None:
+        """Begin; it ends by itself, or with the journal."""
+        if self._queues:
+            self._walk(BEGINNING)
+
+    # --- all queues, one after the other
+
+    def _walk(self, after: QueuePlace) -> None:
+        def answered(counts: QueueCounts | OrthiaError) -> None:
+            if isinstance(counts, OrthiaError):
+                _say(counts)
+            else:
+                self._take(self._walked(after, counts))
+
+        self._ask(after, answered)
+
+    def _take(self, slices: Iterator[None]) -> None:
+        if sum(1 for _ in islice(slices, SLICE)) == SLICE:
+            self._timers.call_later(0, lambda: self._take(slices))
+
+    def _walked(self, after: QueuePlace, counts: QueueCounts) -> Iterator[None]:
+        """Have each queue of a stretch take its count, then go on."""
+        if after.queue_id not in counts.messages:
+            self._note(after, counts)
+        for queue_id in counts.messages:
+            begin = after if queue_id == after.queue_id else QueuePlace(queue_id, 0)
+            self._note(begin, counts)
+            yield
+        if counts.next_after is not None:
+            self._walk(counts.next_after)
+            return
+        for queue in self._queues.values():
+            queue.counted(0, self._horizon, 0)  # the store has nothing of one that was not met
+            if queue.uncounted_after is not None:
+                self._again.append(queue)
+            yield
+        self._count_again()
+
+    def _note(self, after: QueuePlace, counts: QueueCounts) -> None:
+        queue = self._queues.get(after.queue_id)
+        if queue is not None:
+            last = counts.next_after
+            is_last = last is not None and last.queue_id == queue.id
+            up_to = last.seq if last is not None and is_last else self._horizon
+            queue.counted(after.seq, up_to, counts.messages.get(queue.id, 0))
+
+    # --- one queue after the other, those that were read from meanwhile
+
+    def _count_again(self) -> None:
+        again = self._again
+        while again and again[0].uncounted_after is None:
+            again.popleft()
+        if not again:
+            return
+        queue = again[0]
+        if not queue.hold_windows():
+            self._timers.call_later(_WINDOW_MS, self._count_again)
+            return
+        after = QueuePlace(queue.id, queue.uncounted_after or 0)
+
+        def answered(counts: QueueCounts | OrthiaError) -> None:
+            if isinstance(counts, OrthiaError):
+                _say(counts)
+                again.popleft()
+            else:
+                self._note(after, counts)
+            queue.release_windows()
+            self._count_again()
+
+        self._ask(after, answered)
+
+    def _ask(
+        self, after: QueuePlace, answered: Callable[[QueueCounts | OrthiaError], None]
+    ) -> None:
+        try:
+            self._journal.count(after, self._horizon, COUNT_STEP, answered)
+        except JournalClosed:
+            return  # this node is ending: the next one counts
+
+
+def _say(error: OrthiaError) -> None:
+    LOGGER.warning(
+        "not all messages that earlier nodes left are counted: until they are read, the depths of"
+        " their queues are shown too low: %s",
+        error,
+    )
