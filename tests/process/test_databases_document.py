@@ -1,0 +1,104 @@
+"""The statements of docs/databases.md: what a newcomer copies works, on real servers."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg2
+import pymysql
+import pytest
+
+import migrations
+from broker.client import BrokerAddress, FailoverLink
+from broker.traffic import Producer
+from config.secrets import Secret
+from config.settings import DatabaseStoreSettings, Role
+from config.urls import DatabaseUrl
+from database import Database
+from tests.process.nodes import NodeProcess
+from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProcess
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "databases.md"
+
+
+def blocks(server: ServerProcess) -> tuple[list[str], list[str]]:
+    """Return the statements that make the owner, and those that make a user of fewer rights."""
+    found = re.findall(r"```sql\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    own = slice(0, None, 2) if isinstance(server, PostgresqlServer) else slice(1, None, 2)
+    owner, node = found[own]
+    return _statements(owner), _statements(node)
+
+
+def _statements(block: str) -> list[str]:
+    text = re.sub(r"--.*", "", block).replace("PASSWORD 'PASSWORD'", "PASSWORD 'secret'")
+    # The administrator of the tests' servers is called orthia.
+    text = text.replace("BY 'PASSWORD'", "BY 'secret'").replace("orthia", "broker")
+    return [part.strip() for part in text.split(";") if part.strip()]
+
+
+def execute(server: ServerProcess, statement: str) -> None:
+    """Execute a statement as the administrator."""
+    if isinstance(server, PostgresqlServer):
+        # What comes before the database is there is the administrator's own.
+        name = "postgres" if statement.startswith("CREATE") else "broker"
+        session = psycopg2.connect(
+            host="127.0.0.1", port=server.port, user=USER, password=PASSWORD, dbname=name
+        )
+        session.autocommit = True
+        with session.cursor() as cursor:
+            cursor.execute(statement)
+        session.close()
+        return
+    connection = pymysql.connect(
+        host="127.0.0.1", port=server.port, user=USER, password=PASSWORD.encode()
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.fixture
+def nodes(private_server: ServerProcess, tmp_path: Path) -> Iterator[list[NodeProcess]]:
+    """Give a list whose nodes are killed in the end."""
+    started: list[NodeProcess] = []
+    yield started
+    for node in started:
+        if node.is_running:
+            node.kill()
+
+
+def serve(node: NodeProcess) -> None:
+    """Start a node and send it messages, a large one among them."""
+    node.start().wait_serving()
+    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=30)
+    large = b"x" * 300_000
+    Producer(link, "/queue/q", body=lambda number: large if number == 1 else b"", count=3).run()
+
+
+@pytest.mark.parametrize("restricted", [False, True], ids=["owner", "fewer rights"])
+def test_the_documents_statements_make_a_database_for_a_pair(
+    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess], *, restricted: bool
+) -> None:
+    """Two nodes serve in turn, with tables that they made or that they found."""
+    owner, node = blocks(private_server)
+    for statement in owner:
+        execute(private_server, statement)
+    user = "broker"
+    if restricted:
+        user = "broker_node"
+        made = DatabaseStoreSettings(
+            DatabaseUrl.parse(private_server.url("broker")), "broker", Secret("secret")
+        )
+        database = Database.from_settings(made)
+        migrations.upgrade(database, made)
+        database.dispose()
+        for statement in node:
+            execute(private_server, statement)
+    url = private_server.url("broker").replace("//", f"//{user}:secret@", 1)
+    live = NodeProcess(Role.LIVE, url, tmp_path, "live")
+    backup = NodeProcess(Role.BACKUP, url, tmp_path, "backup")
+    nodes += [live, backup]
+    serve(live)
+    backup.start().wait_log("AMQ221031")
+    live.kill()
+    backup.wait_serving()
+    assert backup.terminate() == 0
