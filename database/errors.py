@@ -83,7 +83,23 @@ _MYSQL_REFUSED_FOR_NOW = {
     *(3781, 3782, 3783, 3796, 3799, 4094),  # group replication: held back, in error, stopping
 }
 _MYSQL_LOST = {
-    *(0, 1043, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031),
+    0,
+    1043,
+    1053,
+    1077,
+    1079,
+    1080,
+    1152,
+    1158,
+    1159,
+    1160,
+    1161,
+    1184,
+    1927,
+    3169,
+    4031,
+}
+_MYSQL_COMMIT_FAILED = {
     *(1026, 1180),  # writing a file, or the commit itself, failed
     3100,  # a plugin could not do its part of the commit: group replication, without its group
 }
@@ -122,6 +138,10 @@ def classify(error: BaseException, *, during_commit: bool = False) -> StoreError
         if during_commit:
             return UnknownOutcome(f"connection lost during commit, outcome unknown: {reason}")
         return StoreUnavailable(f"the database is not reachable or did not answer: {reason}")
+    if kind is _CommitFailed:
+        if during_commit:
+            return UnknownOutcome(f"the commit failed, outcome unknown: {reason}")
+        return StoreUnavailable(reason)
     return kind(reason)
 
 
@@ -140,6 +160,10 @@ def translate_errors(what: str, *, during_commit: bool = False) -> Iterator[None
 
 class _Lost(StoreUnavailable):
     """A mark inside this module: no answer; in a commit UnknownOutcome, else StoreUnavailable."""
+
+
+class _CommitFailed(StoreUnavailable):
+    """A mark inside this module: the server answers, and cannot say what a commit came to."""
 
 
 _Verdict = tuple[type[StoreError], str]
@@ -208,6 +232,8 @@ def _mysql(error: pymysql.Error) -> _Verdict:
         return TransientStoreError, reason
     if code in _MYSQL_REFUSED_FOR_NOW:
         return StoreUnavailable, reason
+    if code in _MYSQL_COMMIT_FAILED:
+        return _CommitFailed, reason
     client_side = 2000 <= code < 3000 and code not in _MYSQL_CLIENT_PROGRAM_ERRORS
     if code in _MYSQL_LOST or client_side:
         return _Lost, reason

@@ -30,7 +30,7 @@ from nodemanager.fencing import PATIENCE_SECONDS
 from nodemanager.lease import LEASE_ONLY, Lock
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
-from tests.support.servers import ServerProcess, SqliteServer
+from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
 
 LONG_MS = 3_600_000
@@ -212,7 +212,7 @@ class Pair:
         self.server.drop_database(self.name)
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
+@pytest.fixture(params=SERVER_NAMES)
 def dbms(request: pytest.FixtureRequest) -> str:
     """Give the DBMS that have sessions."""
     name: str = request.param
@@ -231,7 +231,11 @@ def pair(dbms: str, shared_servers: Servers) -> Iterator[Pair]:
     ("dbms", "where"),
     [
         *(("postgresql", where) for where in ("in_copy", "in_statement", "in_transaction")),
-        *(("mariadb", where) for where in ("in_packet", "in_statement", "in_transaction")),
+        *(
+            (dbms, where)
+            for dbms in MYSQL_FAMILY
+            for where in ("in_packet", "in_statement", "in_transaction")
+        ),
     ],
 )
 def test_whatever_a_frozen_node_was_at_its_session_is_ended(pair: Pair, where: str) -> None:

@@ -23,7 +23,7 @@ from pipeline.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
-from tests.support.servers import PASSWORD
+from tests.support.servers import PASSWORD, SERVER_NAMES
 
 
 def read(reader: DataSourceReader) -> list[dict[str, Any]]:
@@ -284,7 +284,7 @@ def test_a_password_in_the_url_is_refused_and_not_quoted() -> None:
         assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("server", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_readers_pickle_has_no_password(
     store: SqlJournalStore, reference: StoreReference
 ) -> None:
