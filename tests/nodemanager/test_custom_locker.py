@@ -1,6 +1,8 @@
 """The locker of docs/lockers.md, installed as a third party would."""
 
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,25 +19,35 @@ from nodemanager import JdbcNodeManager
 from tests.support.servers import SqliteServer, free_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "lockers.md"
+EXAMPLE = DOCS.parent / "port-locker"
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install the example of the documentation."""
-    text = DOCS.read_text()
-    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
-    entry = re.search(r"orthia\.lockers =\n\s+(port-locker = \S+)", text)
-    assert code is not None
-    assert entry is not None
-    (tmp_path / "port_locker.py").write_text(code[1])
-    about = tmp_path / "port_locker-1.0.dist-info"
+    """Build the example of the documentation, as pip does, and put it where Python looks."""
+    shutil.copytree(EXAMPLE, tmp_path / "source")
+    build = ["egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(
+        [sys.executable, "-c", "from setuptools import setup; setup()", "--quiet", *build],
+        cwd=tmp_path / "source",
+        check=True,
+        timeout=120,
+    )
+    about = tmp_path / "broken_locker-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: port-locker\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[orthia.lockers]\n{entry[1]}\nbroken = nowhere:X\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-locker\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[orthia.lockers]\nbroken = nowhere:X\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     invalidate_caches()
     yield
     sys.modules.pop("port_locker", None)
+
+
+def test_the_page_shows_the_package() -> None:
+    """Whoever copies from it gets what is tried here."""
+    text = DOCS.read_text()
+    for kind, name in (("python", "port_locker.py"), ("toml", "pyproject.toml")):
+        assert f"```{kind}\n{(EXAMPLE / name).read_text()}```" in text
 
 
 @pytest.fixture
