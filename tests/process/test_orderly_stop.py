@@ -1,0 +1,101 @@
+"""What clients see of a node that is stopped: all that was stored is answered, and no ERROR."""
+
+import re
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import stomp
+from stomp.utils import Frame
+
+from broker.exit_codes import ExitCode
+from config.settings import Role
+from tests.process.clients import Consumer, connect
+from tests.process.nodes import Cluster, NodeProcess, cluster
+from tests.support.waiting import wait_until
+
+QUEUE = "/queue/orders"
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+
+
+@pytest.fixture
+def nodes(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster on a fresh database of each DBMS."""
+    with cluster(store_url, tmp_path) as ground:
+        yield ground
+
+
+def send_until_the_end(node: NodeProcess, before_stop: int) -> bytes:
+    """Send messages as fast as they are taken, have the node stop, and return all it said."""
+    said = bytearray()
+    number, waiting, is_stopping = 0, b"", False
+    with socket.create_connection(("127.0.0.1", node.port), timeout=60) as client:
+        client.sendall(CONNECT)
+        client.setblocking(False)
+        while True:
+            if not waiting:
+                head = b"SEND\ndestination:%b\nreceipt:%d\n\n" % (QUEUE.encode(), number)
+                waiting = head + b"message %d\0" % number
+                number += 1
+            readable, writable, _ = select.select([client], [client], [], 60)
+            assert readable or writable, "the node neither takes nor says anything"
+            if readable:
+                data = client.recv(65_536)
+                if not data:
+                    return bytes(said)
+                said += data
+            elif writable:
+                waiting = waiting[client.send(waiting) :]
+            if not is_stopping and said.count(b"RECEIPT\n") >= before_stop:
+                is_stopping = True
+                node.signal(signal.SIGTERM)
+
+
+def test_a_stop_leaves_no_sender_in_doubt(nodes: Cluster) -> None:
+    """What is stored is receipted, what is not receipted is not stored, and nobody reads ERROR."""
+    live = nodes.node(Role.LIVE, "live").start().wait_serving()
+    said = send_until_the_end(live, before_stop=500)
+    assert live.exit_code() == ExitCode.OK
+    frames = [
+        frame.lstrip(b"\n").partition(b"\n")[0] for frame in said.split(b"\0") if frame.strip()
+    ]
+    assert set(frames) == {b"CONNECTED", b"RECEIPT"}
+    receipted = {int(found) for found in re.findall(rb"receipt-id:(\d+)", said)}
+    again = nodes.node(Role.LIVE, "again").start().wait_serving()
+    consumer = Consumer(again.port, QUEUE)
+    consumer.wait_for(lambda c: receipted <= c.received.keys(), "what was receipted is there")
+    with socket.create_connection(("127.0.0.1", again.port), timeout=60) as last:
+        end = max(receipted) + 1_000_000
+        last.sendall(CONNECT + b"SEND\ndestination:%b\n\nmessage %d\0" % (QUEUE.encode(), end))
+        consumer.wait_for(lambda c: end in c.received, "the queue is at its end")
+    consumer.close()
+    assert consumer.received.keys() - {end} == receipted
+
+
+class Witness(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
+    """Notes how a connection of stomp.py ends."""
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+
+    def on_error(self, frame: Frame) -> None:
+        """Note an ERROR frame."""
+        self.ends.append(f"ERROR {frame.body}")
+
+    def on_disconnected(self) -> None:
+        """Note that the node is gone."""
+        self.ends.append("disconnected")
+
+
+def test_a_stop_looks_to_a_library_like_a_node_that_is_gone(nodes: Cluster) -> None:
+    """An idle consumer and an idle producer of stomp.py are disconnected, and told nothing else."""
+    live = nodes.node(Role.LIVE, "live").start().wait_serving()
+    witnesses = [Witness(), Witness()]
+    consuming, _ = [connect([live.port], one) for one in witnesses]
+    consuming.subscribe(QUEUE, id="1", ack="client")
+    assert live.terminate() == ExitCode.OK
+    wait_until(lambda: all(one.ends for one in witnesses), what="both are disconnected")
+    assert [one.ends for one in witnesses] == [["disconnected"], ["disconnected"]]
