@@ -12,7 +12,7 @@ from typing import Final, Self
 from config.clock import monotonic_seconds
 from config.lockers import with_locker
 from config.settings import DatabaseStoreSettings
-from database import Database, PermanentStoreError
+from database import Database, PermanentStoreError, StoreError, StoreUnavailable
 from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus
 from nodemanager.locker import Locker, locker_kind
 from nodemanager.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
@@ -62,6 +62,16 @@ class ToolLocks:
         """Read everything; raises StoreError, LockUnknown among them."""
         found = self.rows.status()
         return replace(found, live=self._as_seen(found.live), backup=self._as_seen(found.backup))
+
+    def look(self) -> tuple[NodeManagerStatus, StoreError | None]:
+        """Read everything, and the rows alone where a lock cannot be asked from here, and why.
+
+        Raises StoreError if the database does not answer.
+        """
+        try:
+            return self.status(), None
+        except (StoreUnavailable, LockUnknown) as error:
+            return self.rows.status(), error
 
     def try_acquire_live(self) -> Lease | None:
         """Take the live lock as a node would, if nobody holds it; raises StoreError."""

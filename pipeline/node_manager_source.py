@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from database import Database
 from nodemanager.lease import LockStatus, NodeManagerStatus
-from nodemanager.sql_store import SqlNodeManagerStore
+from nodemanager.tool_locks import ToolLocks
 from pipeline.journal_source import check_options
 from pipeline.schemas import NODE_MANAGER, arrow_schema
 from pipeline.store import OPTIONS, StoreReference
@@ -42,7 +42,7 @@ class NodeManagerSource(DataSource):
 
 
 class NodeManagerReader(DataSourceReader):
-    """Reads NODE_MANAGER_STORE in one statement."""
+    """Reads NODE_MANAGER_STORE in one statement, and asks a lock whose row has expired."""
 
     def __init__(self, store: StoreReference, pair: str | None = None) -> None:
         self._store = store
@@ -53,7 +53,8 @@ class NodeManagerReader(DataSourceReader):
         settings = self._store.settings()
         database = Database.from_settings(settings)
         try:
-            status = SqlNodeManagerStore(database, settings, database.engine).status()
+            with ToolLocks(database, settings, "orthia-pipeline") as locks:
+                status, _ = locks.look()
         finally:
             database.dispose()
         rows = [self._row(status, lock) for lock in (status.live, status.backup)]

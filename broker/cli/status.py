@@ -19,7 +19,7 @@ from database import StoreUnavailable
 from nodemanager.file_lock_manager import read_status
 from nodemanager.lease import LockStatus, NodeManagerStatus
 from nodemanager.server_lock import STATE_FILE, ServerLock
-from nodemanager.tool_locks import LockUnknown, ToolLocks
+from nodemanager.tool_locks import ToolLocks
 
 
 @click.command(epilog=example("orthia status --config broker.xml --watch"))
@@ -83,12 +83,10 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look]]]:
 
 def _read(locks: ToolLocks) -> NodeManagerStatus:
     """Read who holds what; the rows alone where the locks behind them cannot be asked from here."""
-    try:
-        return locks.status()
-    except (StoreUnavailable, LockUnknown) as error:
-        rows = locks.rows.status()
-        click.echo(f"orthia: {error}; shown is what the rows of the database say", err=True)
-        return rows
+    found, untold = locks.look()
+    if untold is not None:
+        click.echo(f"orthia: {untold}; shown is what the rows of the database say", err=True)
+    return found
 
 
 def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUnavailable]:

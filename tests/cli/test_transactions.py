@@ -171,6 +171,10 @@ def test_a_node_that_never_renews_its_row_is_not_disturbed(
     assert "a node is live" in result.stderr
     shown = json.loads(run("status", "--json", "--config", broker_xml).stdout)["live"]
     assert (shown["held"], shown["expires_in_seconds"]) == (True, None)
+    url = store.settings.jdbc_connection_url.display
+    without_locker = run("status", "--url", url)
+    assert "still holds the live lock cannot be told" in without_locker.stderr
+    assert "expired" in without_locker.stdout
     assert listed(run, broker_xml) == ["1:0a:0b"]
     file.release()
     assert run("data", "transactions", "commit", "1:0a:0b", "--config", broker_xml).exit_code == 0
