@@ -1,6 +1,9 @@
 """What counts as a delivery in vain, and that nothing is lost by being delivered too often."""
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from journal.memory import MemoryJournal
 from tests.core.support import SETTINGS, CoreUnderTest, settings
@@ -141,3 +144,62 @@ def test_a_commit_that_is_refused_counts_for_what_it_acknowledged() -> None:
         assert "1000" in client.error()
     assert dead_letters(core) == ["a"]
     assert waiting(core) == ["b"]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["client", "client-individual"]),
+        st.sampled_from(["/queue/orders", "/queue/DLQ"]),
+        st.lists(
+            st.tuples(st.sampled_from(["ACK", "NACK"]), st.integers(0, 5), st.booleans()),
+            max_size=4,
+        ),
+        st.sampled_from(["COMMIT", "ABORT", ""]),
+        st.sampled_from(["lost", "UNSUBSCRIBE", "DISCONNECT", "NONSENSE"]),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+@hypothesis_settings(max_examples=200, deadline=None)
+def test_whatever_consumers_do_only_what_was_acknowledged_is_gone(
+    steps: list[tuple[str, str, list[tuple[str, int, bool]], str, str]],
+) -> None:
+    """Every other message is stored, once: in its queue or among the dead letters."""
+    core = CoreUnderTest(settings("#", max_delivery_attempts=2))
+    left = {f"m{number}" for number in range(6)}
+    fill(core, *sorted(left))
+    for ack, queue, answers, end_of_transaction, end in steps:
+        client = Client(core)
+        client.send("BEGIN", transaction="t")
+        client.send("SUBSCRIBE", destination=queue, id="s", ack=ack)
+        held = client.frames()
+        in_transaction: set[str] = set()
+        for command, at, is_transacted in answers:
+            if not held:
+                break
+            at %= len(held)
+            named = held[at]
+            taken = held[: at + 1] if ack == "client" else [named]
+            held = [one for one in held if one not in taken]
+            gone = set(bodies(taken)) if command == "ACK" else set()
+            acknowledge(client, named, command, **({"transaction": "t"} if is_transacted else {}))
+            held += client.frames()
+            if is_transacted:
+                in_transaction |= gone
+            else:
+                left -= gone
+        if end_of_transaction:
+            client.send(end_of_transaction, transaction="t")
+            left -= in_transaction if end_of_transaction == "COMMIT" else set()
+            client.frames()
+        if end == "lost":
+            client.session.connection_lost()
+        else:
+            client.send(end, id="s")
+            client.session.connection_lost()
+        core.pass_time(60)
+        assert sorted(core.stored_texts()) == sorted(left)
+    depths = core.broker.depths()
+    assert sum(depths.values()) == len(left)
