@@ -42,6 +42,12 @@ def translate(dialect: Dialect, properties: Mapping[str, str]) -> Translated:
                 query[key] = f"{query[key]} {text}" if key in query else text
         elif name in IGNORED[dialect]:
             ignored.append(name)
+        elif dialect is Dialect.MYSQL and name in _JAVA_KEY_STORES:
+            raise ConfigurationError(
+                f"{name} of the URL is for a Java key store, which cannot be read here; export it"
+                " to PEM files, and name that of the authority by serverSslCert=FILE, those of a"
+                " client's certificate by ssl_cert=FILE and ssl_key=FILE"
+            )
         else:
             known = [*translators, *IGNORED[dialect], "user", "password"]
             near = get_close_matches(name, known, n=1)
@@ -157,6 +163,13 @@ TRANSLATED: Final[Mapping[Dialect, Mapping[str, Callable[[str], dict[str, str]]]
 }
 """JDBC property to its like in the query of a SQLAlchemy URL. PyMySQL's own names are among those
 of MySQL, whose URL may be written either way."""
+
+_JAVA_KEY_STORES: Final = _words(
+    "trustCertificateKeyStoreUrl trustCertificateKeyStoreType trustCertificateKeyStorePassword"
+    " clientCertificateKeyStoreUrl clientCertificateKeyStoreType clientCertificateKeyStorePassword"
+    " trustStore trustStorePassword trustStoreType keyStore keyStorePassword keyStoreType"
+    " keyPassword"
+)
 
 IGNORED: Final[Mapping[Dialect, frozenset[str]]] = {
     Dialect.POSTGRESQL: _words(

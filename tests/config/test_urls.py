@@ -118,6 +118,7 @@ def test_a_url_asks_for_tls(scheme: str, query: str, mode: TlsMode, ca: str | No
         ("ssl_verify_cert=perhaps", "ssl_verify_cert of the URL is neither true nor false"),
         ("ssl_key=/key.pem", "ssl_key of the URL goes with ssl_cert"),
         ("useSLL=false", "'useSLL' of the URL is not known; did you mean 'useSSL'"),
+        ("trustCertificateKeyStoreUrl=file:/x", "a Java key store, .*serverSslCert=FILE"),
         ("password=x&useSLL=false", "property 2 of the URL is not known"),
     ],
 )
