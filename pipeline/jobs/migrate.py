@@ -6,6 +6,7 @@ the end. The node manager's rows, tokens included, come last: tokens must go on 
 node's could be taken for a new one's.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -213,7 +214,9 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
                 f" {_for_how_long(lock)}: stop both nodes first; the lock of a node that crashed"
                 " ends by itself"
             )
-    migrations.upgrade(new.database, new.settings)
+    with contextlib.suppress(migrations.StoreDamaged):
+        # What an earlier attempt copied in part has no tokens yet: told below for what it is.
+        migrations.upgrade(new.database, new.settings)
     full = [name for name, rows in new.sizes().items() if rows]
     if full or new.status().node_id is not None:
         raise MigrationRefused(

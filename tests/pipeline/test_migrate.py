@@ -18,6 +18,7 @@ from config.settings import (
 from database import Database
 from journal import MessageLocation, QueueBinding
 from journal.journal import Journal
+from journal.tables import bindings_table
 from journal.unit import Unit
 from nodemanager import State
 from nodemanager.failover_log import FailoverLogTable
@@ -170,6 +171,22 @@ def test_a_store_that_is_not_empty_is_refused(
     FailoverLogTable(database, target).insert(entry("b", 1, 1))
     database.dispose()
     with pytest.raises(MigrationRefused, match="FAILOVER_LOG"):
+        migrate(spark, end(old), end(target))
+
+
+def test_a_store_that_was_copied_in_part_is_refused_as_one(
+    spark: SparkSession, old: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """Its rows are newer than its tokens, which come last: that is no damage to be repaired."""
+    target = SqliteServer(tmp_path).settings("new.sqlite")
+    database = Database.from_settings(target)
+    migrations.upgrade(database, target)
+    table = bindings_table(MetaData(), "BINDINGS", database.dialect)
+    kinds = {"record_type": 1, "user_record_type": 1, "record": b""}
+    with database.engine.begin() as connection:
+        connection.execute(table.insert().values(seq=1, id=1, epoch=7, **kinds))
+    database.dispose()
+    with pytest.raises(MigrationRefused, match=r"not empty \(BINDINGS\)"):
         migrate(spark, end(old), end(target))
 
 
