@@ -51,6 +51,7 @@ from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
 from broker.stomp.strangers import ENOUGH, recognise
 from broker.stomp.streaming import BodyStream
 from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
+from broker.stomp.transactions import OpenTransactions
 from config.errors import OrthiaError
 from config.settings import StompLimits
 from journal.codec import LargeBody
@@ -59,10 +60,6 @@ from journal.large import Upload
 
 LOGGER = logging.getLogger("orthia.broker")
 SERVER = f"orthia/{metadata.version('orthia')}"
-_MESSAGE_COST = 512
-"""What a message of a transaction counts for beside its headers and body."""
-_ACK_COST = 64
-"""What an acknowledgement of a transaction counts for beside its message."""
 _SUBSCRIPTION_COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 _RECEIPT_COST = 512
@@ -160,9 +157,8 @@ class StompSession:
         self._version = Version.V1_2
         self._principal = Principal("", frozenset())
         self._subscriptions = ClientSubscriptions()
-        self._transactions: dict[str, TransactionWork] = {}
+        self._transactions = OpenTransactions(limits)
         self._outstanding = 0
-        self._transaction_bytes = 0
         self._receipt_bytes = 0
         self._subscription_bytes = 0
         self._unacknowledged_bytes = 0
@@ -208,7 +204,7 @@ class StompSession:
         return (
             self._parser.held
             + self._early_bytes
-            + self._transaction_bytes
+            + self._transactions.size
             + self._receipt_bytes
             + self._subscription_bytes
             + self._deferred_bytes
@@ -404,11 +400,11 @@ class StompSession:
         destination = frame.required(b"destination")
         message = self._message(frame)
         if b"transaction" in frame.raw:
-            work = self._transaction(frame)
+            work = self._transactions.named(frame)
             if destination not in work.checked:
                 self._core.check_send(self._principal, destination)
                 work.checked.add(destination)
-            self._grow(work, len(message.headers) + len(frame.body) + _MESSAGE_COST)
+            self._transactions.reserve(work, message)
             work.sends.append((destination, message))
             self._receipt_now(frame)
         else:
@@ -445,7 +441,7 @@ class StompSession:
         destination = frame.required(b"destination")
         message = self._message(frame)
         if b"transaction" in frame.raw:
-            self._grow(self._transaction(frame), len(message.headers) + _MESSAGE_COST)
+            self._transactions.reserve(self._transactions.named(frame), message)
         upload = self._core.upload(self._principal, destination, self._waited, self._uploaded)
         self._incoming = _LargeSend(frame, destination, message, upload)
 
@@ -473,7 +469,7 @@ class StompSession:
     def _send_large(self, incoming: _LargeSend, message: OutgoingMessage) -> None:
         frame = incoming.frame
         if b"transaction" in frame.raw:
-            self._transaction(frame).sends.append((incoming.destination, message))
+            self._transactions.named(frame).sends.append((incoming.destination, message))
             self._receipt_now(frame)
         else:
             receipt = self._receipt_later(frame)
@@ -613,17 +609,13 @@ class StompSession:
 
     def _acknowledge(self, frame: Frame, *, nack: bool) -> None:
         subscription, seq = self._subscriptions.named(frame)
-        work = self._transaction(frame) if b"transaction" in frame.raw else None
+        work = self._transactions.named(frame) if b"transaction" in frame.raw else None
         references = subscription.take(seq)
         core = subscription.core
         if core is None:
             raise ProtocolError("the subscription is closed")
         if work is not None:
-            # What the subscription holds for the client is the transaction's from here on.
-            self._grow(work, sum([_ACK_COST + one.size for one in references]))
-            kept = work.rejections if nack else work.acknowledgements
-            kept.append((core, references))
-            core.set_aside(references)
+            self._transactions.answer(work, core, references, nack=nack)
             self._receipt_now(frame)
             core.resume()
         elif nack:
@@ -635,30 +627,22 @@ class StompSession:
     # --- transactions
 
     def _begin(self, frame: Frame) -> None:
-        name = frame.required(b"transaction")
-        if name in self._transactions:
-            raise ProtocolError(f"transaction {quoted(name)} has begun already")
-        if len(self._transactions) >= self._limits.max_transactions:
-            limit = self._limits.max_transactions
-            raise ProtocolError(f"this connection has max-transactions {limit} open already")
-        work = TransactionWork()
-        self._grow(work, len(name) + _MESSAGE_COST)
-        self._transactions[name] = work
+        self._transactions.begin(frame)
         self._receipt_now(frame)
 
     def _commit(self, frame: Frame) -> None:
-        work = self._transaction(frame)
+        work = self._transactions.named(frame)
         receipt = self._receipt_later(frame)
         try:
             self._core.commit(self._principal, work, receipt or (lambda: None))
         except BrokerError:
             work.is_refused = True
             raise
-        self._forget_transaction(frame)
+        self._transactions.forget(frame)
 
     def _abort(self, frame: Frame) -> None:
-        work = self._transaction(frame)
-        self._forget_transaction(frame)
+        work = self._transactions.named(frame)
+        self._transactions.forget(frame)
         self._let_go(work)
         for core, references in (*work.acknowledgements, *work.rejections):
             for subscription in self._subscriptions.all():
@@ -667,25 +651,8 @@ class StompSession:
                     subscription.put_back(references)
         self._receipt_now(frame)
 
-    def _transaction(self, frame: Frame) -> TransactionWork:
-        name = frame.required(b"transaction")
-        work = self._transactions.get(name)
-        if work is None:
-            raise ProtocolError(f"transaction {quoted(name)} has not begun")
-        return work
-
-    def _forget_transaction(self, frame: Frame) -> None:
-        self._transaction_bytes -= self._transactions.pop(frame.required(b"transaction")).size
-
     def _let_go(self, work: TransactionWork) -> None:
         self._unpin(message.large for _, message in work.sends if message.large is not None)
-
-    def _grow(self, work: TransactionWork, size: int) -> None:
-        if self._transaction_bytes + size > self._limits.max_transaction_bytes:
-            limit = self._limits.max_transaction_bytes
-            raise ProtocolError(f"open transactions hold more than max-transaction-bytes {limit}")
-        work.size += size
-        self._transaction_bytes += size
 
     # --- receipts and the end
 
@@ -767,7 +734,7 @@ class StompSession:
             self._stream = None
         self._deferred.clear()
         self._deferred_bytes = 0
-        works = list(self._transactions.values())
+        works = self._transactions.all()
         self._clear()
         self._close_subscriptions(works, failed=failed)
 
@@ -778,10 +745,8 @@ class StompSession:
         if self._incoming is not None:
             self._incoming.upload.abort()
             self._incoming = None
-        for work in self._transactions.values():
+        for work in self._transactions.clear():
             self._let_go(work)
-        self._transactions.clear()
-        self._transaction_bytes = 0
 
     def _close_subscriptions(self, works: Collection[TransactionWork], *, failed: bool) -> None:
         """Give messages back; ``works`` were open, and where that ``failed`` it was an attempt."""

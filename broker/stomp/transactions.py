@@ -1,0 +1,85 @@
+"""The transactions of one connection that are begun and not ended, and what they make it hold."""
+
+from broker.api import MessageReference, OutgoingMessage, Subscription, TransactionWork
+from broker.quoting import quoted
+from broker.stomp.frames import ProtocolError
+from broker.stomp.parser import Frame
+from config.settings import StompLimits
+
+_MESSAGE_COST = 512
+"""What a message of a transaction counts for beside its headers and body."""
+_ACK_COST = 64
+"""What an acknowledgement of a transaction counts for beside its message."""
+
+
+class OpenTransactions:
+    """By the name that frames give them; bounded in number and size."""
+
+    def __init__(self, limits: StompLimits) -> None:
+        self._limits = limits
+        self._works: dict[str, TransactionWork] = {}
+        self.size = 0
+        """Bytes all of them count for."""
+
+    def begin(self, frame: Frame) -> None:
+        """Begin the transaction that a BEGIN names; raises ProtocolError."""
+        name = frame.required(b"transaction")
+        if name in self._works:
+            raise ProtocolError(f"transaction {quoted(name)} has begun already")
+        if len(self._works) >= self._limits.max_transactions:
+            limit = self._limits.max_transactions
+            raise ProtocolError(f"this connection has max-transactions {limit} open already")
+        work = TransactionWork()
+        self._grow(work, len(name) + _MESSAGE_COST)
+        self._works[name] = work
+
+    def named(self, frame: Frame) -> TransactionWork:
+        """Return the transaction that a frame names; raises ProtocolError."""
+        name = frame.required(b"transaction")
+        work = self._works.get(name)
+        if work is None:
+            raise ProtocolError(f"transaction {quoted(name)} has not begun")
+        return work
+
+    def forget(self, frame: Frame) -> None:
+        """Forget the transaction that a frame ends."""
+        self.size -= self._works.pop(frame.required(b"transaction")).size
+
+    def reserve(self, work: TransactionWork, message: OutgoingMessage) -> None:
+        """Count a message that is to be sent; raises ProtocolError if that is too much."""
+        self._grow(work, len(message.headers) + len(message.body) + _MESSAGE_COST)
+
+    def answer(
+        self,
+        work: TransactionWork,
+        subscription: Subscription,
+        references: list[MessageReference],
+        *,
+        nack: bool,
+    ) -> None:
+        """Keep an ACK or NACK of messages; raises ProtocolError if that is too much.
+
+        What the subscription held for the client is the transaction's from here on.
+        """
+        self._grow(work, sum([_ACK_COST + one.size for one in references]))
+        kept = work.rejections if nack else work.acknowledgements
+        kept.append((subscription, references))
+        subscription.set_aside(references)
+
+    def all(self) -> list[TransactionWork]:
+        """Return them, oldest first."""
+        return list(self._works.values())
+
+    def clear(self) -> list[TransactionWork]:
+        """Forget all and return them."""
+        works = self.all()
+        self._works.clear()
+        self.size = 0
+        return works
+
+    def _grow(self, work: TransactionWork, size: int) -> None:
+        limit = self._limits.max_transaction_bytes
+        if self.size + size > limit:
+            raise ProtocolError(f"open transactions hold more than max-transaction-bytes {limit}")
+        work.size += size
+        self.size += size
