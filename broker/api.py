@@ -10,6 +10,13 @@ from journal.large import LargeMessages, Upload
 from journal.unit import MessageLocation
 
 Done = Callable[[], None]
+OnRefused = Callable[[OrthiaError], None]
+"""Gets the reason why what was asked for is not done, and nothing of it."""
+
+
+def unheard(reason: OrthiaError) -> None:
+    """Tell nobody: the journal's log has the ``reason``, and what was refused."""
+    del reason
 
 
 class BrokerError(OrthiaError):
@@ -167,10 +174,12 @@ class BrokerCore(Protocol):
         destination: str,
         message: OutgoingMessage,
         on_stored: Done | None,
+        on_refused: OnRefused = unheard,
     ) -> None:
         """Route a message; ``on_stored`` follows the commit of a persistent one.
 
-        Unless it raises, the core unpins the body of a large one when it needs it no more.
+        Or ``on_refused``, if the store takes other messages and not this. Unless it raises, the
+        core unpins the body of a large one when it needs it no more.
         """
 
     def check_send(self, principal: Principal, destination: str) -> None:
@@ -196,8 +205,15 @@ class BrokerCore(Protocol):
     ) -> Subscription:
         """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded."""
 
-    def commit(self, principal: Principal, work: TransactionWork, done: Done) -> None:
-        """Do all of ``work`` or nothing; ``done`` follows the commit.
+    def commit(
+        self,
+        principal: Principal,
+        work: TransactionWork,
+        done: Done,
+        on_refused: OnRefused = unheard,
+    ) -> None:
+        """Do all of ``work`` or nothing; ``done`` follows the commit, or ``on_refused`` instead.
 
+        When refused, its messages are nowhere, and what it acknowledged is back in its queue.
         Unless it raises, the core unpins the bodies of large messages, as in ``send``.
         """

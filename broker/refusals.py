@@ -16,6 +16,7 @@ from broker.api import (
     NotAuthorized,
 )
 from config.errors import OrthiaError
+from journal.errors import UnitRefused
 
 LOGGER = logging.getLogger("orthia.broker")
 QUIET_SECONDS = 60.0
@@ -38,6 +39,8 @@ class Refusal(Enum):
     ACKNOWLEDGEMENT = "acknowledgement"
     LIMIT = "limit"
     """It asked the broker to hold more than it may."""
+    STORE = "store"
+    """The database does not store what it sent, though it stores others."""
     SILENCE = "silence"
     """No heart-beat came, or nothing for connectionTtl."""
     SLOW = "slow"
@@ -49,6 +52,7 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (NotAuthorized, Refusal.AUTHORIZATION),
     (DestinationRefused, Refusal.DESTINATION),
     (AcknowledgementRefused, Refusal.ACKNOWLEDGEMENT),
+    (UnitRefused, Refusal.STORE),
     (LimitExceeded, Refusal.LIMIT),
 )
 

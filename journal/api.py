@@ -17,7 +17,7 @@ from journal.errors import CorruptRecord
 from journal.history import HistoryTotals
 from journal.large import LargeMessages
 from journal.records import UserRecordType
-from journal.unit import Binding, Body, Done, MessageLocation, Unit
+from journal.unit import Binding, Body, Done, MessageLocation, Refused, Unit
 
 
 class StoredMessage(NamedTuple):
@@ -113,9 +113,12 @@ class MessageJournal(ABC):
         """Return an id never used before, as a seq is, by this journal or any before it."""
 
     @abstractmethod
-    def append_message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+    def append_message(
+        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+    ) -> int:
         """Store an encoded message for one queue and return its seq; ``done`` follows the commit.
 
+        ``refused`` is called instead if the store takes others and not this.
         Raises JournalClosed, RecordTooLarge.
         """
 

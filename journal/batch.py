@@ -1,12 +1,15 @@
 """What one transaction of the writer holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from journal.api import BatchReport
-from journal.records import RemovalReason
-from journal.unit import Appended, AppendedMessage, Body, LargeReference, Row
+from journal.records import RemovalReason, UserRecordType
+from journal.unit import Appended, AppendedMessage, AppendedUnit, Body, LargeReference, Row
+
+_PROBE_SEQ = -1
+"""Of no message."""
 
 
 class JournalTable(Enum):
@@ -125,6 +128,21 @@ class Batch:
         bound = min((r.seq for r in self.binding_rows if r.seq not in unbound), default=None)
         return None if bound is None else Marker(JournalTable.BINDINGS, bound)
 
+    def split(self) -> list["Batch"]:
+        """Return batches, in order, of the units of this one, which are several.
+
+        A unit that outweighs all others is alone; else they are halves.
+        """
+        items = self.items
+        sizes = [_size(item) for item in items]
+        heaviest = max(range(len(items)), key=sizes.__getitem__)
+        if 2 * sizes[heaviest] > sum(sizes):
+            parts = [items[:heaviest], [items[heaviest]], items[heaviest + 1 :]]
+        else:
+            half = len(items) // 2
+            parts = [items[:half], items[half:]]
+        return [batch_of(part) for part in parts if part]
+
     def report(self, commit_seconds: float, attempts: int) -> BatchReport:
         """Say what was committed, for metrics."""
         return BatchReport(
@@ -144,3 +162,25 @@ class Batch:
             f"a batch of {len(self.items)} units ({len(self.messages) + len(self.rows)} rows,"
             f" {len(self.deletes)} deletes, {self.payload_bytes} bytes{first})"
         )
+
+
+def batch_of(items: Iterable[Appended]) -> Batch:
+    """Return a batch of these units."""
+    batch = Batch()
+    for item in items:
+        batch.add(item)
+    return batch
+
+
+def probe() -> Batch:
+    """Return a batch that stores a row as others do, and leaves nothing behind."""
+    unit = AppendedUnit(None, 0)
+    unit.rows.append(Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, b""))
+    unit.bodies.append(Body(_PROBE_SEQ, 0))
+    return batch_of([unit])
+
+
+def _size(item: Appended) -> int:
+    if isinstance(item, AppendedMessage):
+        return len(item.payload)
+    return item.payload_bytes

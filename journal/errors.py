@@ -59,6 +59,16 @@ class RecordTooLarge(JournalError):
         self.max_bytes = max_bytes
 
 
+class UnitRefused(JournalError):
+    """The database stores others and not this unit, of which nothing is stored."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the database does not store this, though it stores other messages; nothing of it is"
+            f" stored: {reason}"
+        )
+
+
 class LargeBodyError(JournalError):
     """The body of a large message could not be stored, or is not what it was when it was."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from config.errors import OrthiaError
 from journal.api import BatchReport
 from journal.errors import RecordTooLarge
 from journal.limits import JournalLimits
@@ -11,6 +12,7 @@ from journal.unit import (
     AppendedUnit,
     Done,
     MessageLocation,
+    Refused,
     Unit,
     expand,
 )
@@ -58,7 +60,9 @@ class Intake:
         """Return an id never given out before."""
         return self._take_ids(1)
 
-    def message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+    def message(
+        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+    ) -> int:
         """Submit a message of one queue and return its seq; the hot path."""
         size = len(payload)
         if size > self._max_record_bytes:
@@ -69,7 +73,7 @@ class Intake:
         self._next_id = seq + 1
         self._rows += 1
         self._bytes += size
-        self._submit(AppendedMessage(seq, queue_id, payload, done))
+        self._submit(AppendedMessage(seq, queue_id, payload, done, refused))
         return seq
 
     def unit(self, unit: Unit) -> list[MessageLocation]:
@@ -97,19 +101,35 @@ class Intake:
         one caller must not show the message whose own caller is still to be told.
         """
         for item in items:
-            if isinstance(item, AppendedMessage):
+            if isinstance(item, AppendedMessage):  # as ``_settle``: most of a batch
                 self._rows -= 1
                 self._bytes -= len(item.payload)
+                self.last_committed_seq = item.last_seq
             else:
-                self._rows -= item.cost_rows
-                self._bytes -= item.payload_bytes
-            self.last_committed_seq = item.last_seq
+                self._settle(item)
             done = item.done
             if done is not None:
                 done()
         for report_to in self._batch_listeners:
             report_to(report)
         self._announce_room()
+
+    def refuse(self, item: Appended, reason: OrthiaError) -> None:
+        """Tell the caller of ``item``, which waits no more, why it is not stored."""
+        self._settle(item)
+        if item.refused is not None:
+            item.refused(reason)
+        self._announce_room()
+
+    def _settle(self, item: Appended) -> None:
+        """Count what waits without ``item``."""
+        if isinstance(item, AppendedMessage):
+            self._rows -= 1
+            self._bytes -= len(item.payload)
+        else:
+            self._rows -= item.cost_rows
+            self._bytes -= item.payload_bytes
+        self.last_committed_seq = item.last_seq
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called each time what waits falls below half of every bound."""

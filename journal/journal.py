@@ -25,18 +25,19 @@ from journal.recovery import Recovered, recover
 from journal.retention import Pruner
 from journal.sqlite import SqliteStore
 from journal.store import BatchStore, TableNames, fenced_engine
-from journal.unit import Done, MessageLocation, Unit
+from journal.unit import Appended, Done, MessageLocation, Refused, Unit
 from journal.writer import Writer
 
 
 class Journal(MessageJournal):
     """A journal on a store; see ``MessageJournal`` for what its calls promise.
 
-    A batch that fails for good (the fence refused it, the lease ended, the store refused it)
+    A batch that fails for good (the fence refused it, the lease ended, the store refuses all)
     ends the journal: ``on_failure`` is called once, no caller of that batch or of any later one
-    is completed, and every call raises ``JournalClosed``. A single innocent message cannot be
-    told from the one the store refused, so none is dropped: the node stops, and its clients
-    send again to the next. What can be refused beforehand is: see ``RecordTooLarge``.
+    is completed, and every call raises ``JournalClosed``: the node stops, and its clients send
+    again to the next. A unit that the store refuses while it takes others is refused alone,
+    where it says whom to tell; see ``journal.retry``. What can be refused beforehand is: see
+    ``RecordTooLarge``.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Journal(MessageJournal):
             limits,
             still_valid=still_valid,
             stored=lambda batch, report: post(partial(self._complete, batch, report)),
+            refused=lambda item, reason: post(partial(self._refuse, item, reason)),
             failed=lambda error: post(partial(self._fail, error)),
         )
         self._reader = Reader(windows, limits.reader_threads, still_valid=still_valid, post=post)
@@ -149,11 +151,13 @@ class Journal(MessageJournal):
         self._refuse_if_closed()
         return self._intake.next_id()
 
-    def append_message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+    def append_message(
+        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+    ) -> int:
         """See ``MessageJournal``."""
         if self._refusal is not None:
             raise JournalClosed(self._refusal)
-        return self._intake.message(queue_id, payload, done)
+        return self._intake.message(queue_id, payload, done, refused)
 
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """See ``MessageJournal``."""
@@ -235,6 +239,10 @@ class Journal(MessageJournal):
         if not self._silent:
             self._intake.complete(batch.items, report)
             self.large.unlinked({large_id for large_id, _ in batch.unlinked})
+
+    def _refuse(self, item: Appended, reason: OrthiaError) -> None:
+        if not self._silent:
+            self._intake.refuse(item, reason)
 
     def _fail(self, error: OrthiaError) -> None:
         if not self._silent:

@@ -31,6 +31,7 @@ from journal.unit import (
     Body,
     Done,
     MessageLocation,
+    Refused,
     Row,
     Unit,
 )
@@ -159,6 +160,11 @@ class MemoryJournal(MessageJournal):
         report = batch.report(commit_seconds=0.0, attempts=1)
         self._post_callback(lambda: self._intake.complete(batch.items, report))
 
+    def refuse(self, error: OrthiaError) -> None:
+        """Refuse the first unit that waits as the SQL journal does that stores all others."""
+        item = self.waiting.popleft()
+        self._post_callback(lambda: self._intake.refuse(item, error))
+
     def fail(self, error: OrthiaError) -> None:
         """Fail as the SQL journal does when the store is lost: nothing is completed any more."""
         if self.failure is None:
@@ -182,10 +188,12 @@ class MemoryJournal(MessageJournal):
         self._refuse_if_closed()
         return self._intake.next_id()
 
-    def append_message(self, queue_id: int, payload: bytes, done: Done | None) -> int:
+    def append_message(
+        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+    ) -> int:
         """See ``MessageJournal``."""
         self._refuse_if_closed()
-        return self._intake.message(queue_id, payload, done)
+        return self._intake.message(queue_id, payload, done, refused)
 
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """See ``MessageJournal``."""

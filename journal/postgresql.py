@@ -50,6 +50,11 @@ COPY_CHUNK_BYTES = 262_144
 back from a busy event loop, so they are few; the server works while the rest is sent, so it is not
 all at once."""
 
+COPY_STATEMENT_BYTES = 8 * 1024 * 1024
+"""Records from which on a COPY ends and another begins: each has a time-out of its own, so that a
+transaction of any size is stored as long as the link carries so much of it in that time. More than
+a batch is that holds nothing of this kind."""
+
 _COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
@@ -151,14 +156,14 @@ class PostgresqlStore(BatchStore):
         cursor, messages, deletes = self._cursor, batch.messages, batch.deletes
         with translate_errors("store a journal batch", during_commit=True):
             if len(messages) == 1 and not deletes:
-                seq, queue_id, payload, _ = messages[0]
+                seq, queue_id, payload, *_ = messages[0]
                 cursor.execute("EXECUTE orthia_put(%s, %s, %s)", (seq, queue_id, payload))
                 fenced = cursor.rowcount == 0
             else:
                 if not messages:
                     cursor.execute("EXECUTE orthia_delete(%s)", (deletes,))
                 else:
-                    seqs, queue_ids, payloads, _ = zip(*messages, strict=True)
+                    seqs, queue_ids, payloads, *_ = zip(*messages, strict=True)
                     cursor.execute(
                         "EXECUTE orthia_put_and_delete(%s, %s, %s::bytea[], %s::bigint[])",
                         (list(seqs), list(queue_ids), list(payloads), deletes),
@@ -191,7 +196,7 @@ class PostgresqlStore(BatchStore):
         if batch.messages or batch.rows:
             parts = _copy_messages(batch.messages, self._token)
             parts += _copy_rows(batch.rows, self._token)
-            self._copy(cursor, self._names.messages, parts)
+            self._copy(cursor, self._names.messages, parts, batch.payload_bytes)
         if batch.deletes:
             if self._names.history is not None:
                 for reason, gone in batch.deletes_by_reason():
@@ -211,7 +216,7 @@ class PostgresqlStore(BatchStore):
     def _change_bindings(self, cursor: extensions.cursor, batch: Batch) -> None:
         if batch.binding_rows:
             parts = _copy_rows(batch.binding_rows, self._token)
-            self._copy(cursor, self._names.bindings, parts)
+            self._copy(cursor, self._names.bindings, parts, batch.payload_bytes)
         if batch.unbound:
             cursor.execute(
                 f"DELETE FROM {self._names.bindings} WHERE seq = ANY(%s)", (batch.unbound,)
@@ -219,9 +224,14 @@ class PostgresqlStore(BatchStore):
         if batch.id_limit:
             cursor.execute(self._limit_sql, (batch.id_limit, batch.id_limit))
 
-    def _copy(self, cursor: extensions.cursor, table: str, parts: list[bytes]) -> None:
-        source = BytesIO(b"".join((_COPY_HEADER, *parts, _COPY_TRAILER)))
-        cursor.copy_expert(self._copy_sql.format(table), source, COPY_CHUNK_BYTES)
+    def _copy(
+        self, cursor: extensions.cursor, table: str, parts: list[bytes], payload_bytes: int
+    ) -> None:
+        """Copy rows, each a head and a record of ``parts``, by as few statements as may be."""
+        copies = [parts] if payload_bytes <= COPY_STATEMENT_BYTES else _copies(parts)
+        for rows in copies:
+            source = BytesIO(b"".join((_COPY_HEADER, *rows, _COPY_TRAILER)))
+            cursor.copy_expert(self._copy_sql.format(table), source, COPY_CHUNK_BYTES)
 
 
 def _fits_one_statement(batch: Batch) -> bool:
@@ -234,11 +244,24 @@ def _fits_one_statement(batch: Batch) -> bool:
     return not (messages and batch.deletes) or max(batch.deletes) < messages[0].last_seq
 
 
+def _copies(parts: list[bytes]) -> Iterator[list[bytes]]:
+    """Cut rows, each a head and a record, into runs of ``COPY_STATEMENT_BYTES`` or one row."""
+    run: list[bytes] = []
+    size = 0
+    for head, record in zip(parts[::2], parts[1::2], strict=True):
+        if run and size + len(record) > COPY_STATEMENT_BYTES:
+            yield run
+            run, size = [], 0
+        run += (head, record)
+        size += len(record)
+    yield run
+
+
 def _copy_messages(messages: Iterable[AppendedMessage], token: int) -> list[bytes]:
     """Return the binary form of messages of one queue each."""
     add, kind, pack = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE), _COPY_ROW.pack
     parts: list[bytes] = []
-    for seq, queue_id, payload, _ in messages:
+    for seq, queue_id, payload, _, _ in messages:
         size = len(payload)
         parts.append(pack(7, 8, seq, 8, seq, 2, add, 2, kind, 8, queue_id, 8, token, size))
         parts.append(payload)

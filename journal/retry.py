@@ -1,4 +1,4 @@
-"""What the writer does after a batch failed: one pure rule, stated as a table.
+"""What the writer does after a batch failed: pure rules, stated as tables.
 
 ==========================  ============================================================
 what happened               what is done next
@@ -10,17 +10,46 @@ connection lost             reconnect and repeat: a lost transaction is undone
 connection lost at commit   reconnect, look for a row of the batch, repeat if it is absent
 a row of it is found        confirm: a commit of our own has to wait behind the one that was lost
 duplicate key after that    look again: the first attempt was slower than our look
+duplicate key before that   give up: somebody else has written here
 anything else               give up: it would be refused again
+==========================  ============================================================
+
+The fault may be the batch's: it may be more than the link carries in time, or hold what the
+database cannot store. It is suspect when it fails ``ATTEMPTS`` times in one way, or when it would
+be refused again. Then a *probe* is stored on a new connection: a row like any other, which is
+deleted again. Before it the batch is looked for, so that nothing of it is stored whatever is done
+with it now.
+
+==========================  ============================================================
+a suspect batch             what is done next
+==========================  ============================================================
+the probe fails             what the table above says: the fault is not the batch's
+several units               split: parts are stored by themselves, in order
+one that can be refused     refuse: its client is told, everybody else is served
+the fourth such in a row    give up: the fault is not theirs
+one of the broker's own     give up: nobody could be told
 ==========================  ============================================================
 """
 
 from enum import Enum
 
 from config.errors import OrthiaError
-from database import DuplicateKey, StoreUnavailable, TransientStoreError, UnknownOutcome
+from database import (
+    DuplicateKey,
+    PermanentStoreError,
+    StoreUnavailable,
+    TransientStoreError,
+    UnknownOutcome,
+)
 
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
+ATTEMPTS = 3
+"""Failures of one kind after which a batch is suspect."""
+TRANSIENT_ATTEMPTS = 10
+"""The same of deadlocks and serialization failures, which others have a part in."""
+REFUSALS = 3
+"""Units refused in a row, none stored in between, after which no more are."""
 
 
 class NextStep(Enum):
@@ -30,6 +59,8 @@ class NextStep(Enum):
     RECONNECT = "reconnect"
     RECONNECT_AND_RESOLVE = "reconnect and resolve"
     GIVE_UP = "give up"
+    SPLIT = "split"
+    REFUSE = "refuse"
 
 
 def after_failure(error: OrthiaError, *, unresolved: bool, lease_valid: bool) -> NextStep:
@@ -45,6 +76,26 @@ def after_failure(error: OrthiaError, *, unresolved: bool, lease_valid: bool) ->
         return NextStep.RECONNECT_AND_RESOLVE if unresolved else NextStep.RECONNECT
     if isinstance(error, TransientStoreError):
         return NextStep.REPEAT
+    return NextStep.GIVE_UP
+
+
+def is_suspect(error: OrthiaError, *, failures: int, lease_valid: bool) -> bool:
+    """Decide whether to probe after the ``failures``-th failure of this kind to store a batch."""
+    if not lease_valid or isinstance(error, DuplicateKey):
+        return False
+    if isinstance(error, TransientStoreError):
+        return failures >= TRANSIENT_ATTEMPTS
+    if isinstance(error, StoreUnavailable):
+        return failures >= ATTEMPTS
+    return isinstance(error, PermanentStoreError)
+
+
+def after_probe(*, units: int, refusable: bool, refused_in_a_row: int) -> NextStep:
+    """Decide about a suspect batch of so many units, when the probe was stored."""
+    if units > 1:
+        return NextStep.SPLIT
+    if refusable and refused_in_a_row < REFUSALS:
+        return NextStep.REFUSE
     return NextStep.GIVE_UP
 
 

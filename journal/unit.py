@@ -8,6 +8,7 @@ primary key alone. The writer deletes a body in the transaction that deletes its
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from config.errors import OrthiaError
 from journal.codec import (
     AddressBinding,
     PreparedTransaction,
@@ -22,6 +23,8 @@ from journal.codec import (
 from journal.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]
+Refused = Callable[[OrthiaError], None]
+"""Gets the reason why a unit is not stored, and never will be, though others are."""
 Binding = QueueBinding | AddressBinding | PreparedTransaction
 
 
@@ -62,7 +65,16 @@ class Row(NamedTuple):
 class Unit:
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
-    __slots__ = ("bindings", "deletes", "done", "messages", "reasons", "unbound", "unlinked")
+    __slots__ = (
+        "bindings",
+        "deletes",
+        "done",
+        "messages",
+        "reasons",
+        "refused",
+        "unbound",
+        "unlinked",
+    )
 
     def __init__(self, done: Done | None = None) -> None:
         self.messages: list[tuple[Sequence[int], bytes]] = []
@@ -73,6 +85,9 @@ class Unit:
         self.unbound: list[int] = []
         self.unlinked: list[LargeReference] = []
         self.done = done
+        self.refused: Refused | None = None
+        """Called instead of ``done`` if the store takes others and not this; without it, and for
+        a unit that stores no message, that ends the journal."""
 
     def add_message(self, queue_ids: Sequence[int], payload: bytes) -> None:
         """Store an encoded message for one or more queues; raise ValueError for none."""
@@ -109,6 +124,7 @@ class AppendedMessage(NamedTuple):
     queue_id: int
     payload: bytes
     done: Done | None
+    refused: Refused | None = None
 
 
 class AppendedUnit:
@@ -124,6 +140,7 @@ class AppendedUnit:
         "linked",
         "payload_bytes",
         "reasons",
+        "refused",
         "rows",
         "unbound",
         "unlinked",
@@ -145,6 +162,7 @@ class AppendedUnit:
         self.last_seq = last_seq
         """The highest seq of all that was appended up to and with this unit."""
         self.done = done
+        self.refused: Refused | None = None
 
     @property
     def cost_rows(self) -> int:
@@ -171,6 +189,7 @@ def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocati
     Returns the rows, and the location of each message in each of its queues, in the order added.
     """
     appended = AppendedUnit(unit.done, first_seq - 1)
+    appended.refused = unit.refused
     locations: list[MessageLocation] = []
     for queue_ids, payload in unit.messages:
         first = appended.last_seq + 1

@@ -8,6 +8,7 @@ by themselves, at rest a single message goes at once.
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
@@ -16,10 +17,10 @@ from config.errors import OrthiaError
 from config.reminders import Reminder
 from database import StoreError
 from journal.api import BatchReport
-from journal.batch import Batch
-from journal.errors import JournalError, LeaseExpired
+from journal.batch import Batch, probe
+from journal.errors import JournalError, LeaseExpired, UnitRefused
 from journal.limits import JournalLimits
-from journal.retry import NextStep, after_failure, pause_seconds
+from journal.retry import NextStep, after_failure, after_probe, is_suspect, pause_seconds
 from journal.store import BatchStore
 from journal.unit import Appended
 
@@ -27,11 +28,19 @@ LOGGER = logging.getLogger("orthia.journal")
 _STUCK_SECONDS = 2.0
 
 
+class _AtFault(Exception):  # noqa: N818 - of a batch
+    """The store takes others and not this batch, of which nothing is stored."""
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Writer:
     """Owns ``store`` from ``start`` on.
 
-    ``stored`` and ``failed`` are called on the writer's thread; ``failed`` at most once, and
-    nothing is stored after it.
+    ``stored``, ``refused`` and ``failed`` are called on the writer's thread, the first two in the
+    order of what was submitted; ``failed`` at most once, and nothing is stored after it.
     """
 
     def __init__(
@@ -41,6 +50,7 @@ class Writer:
         *,
         still_valid: Callable[[], bool],
         stored: Callable[[Batch, BatchReport], None],
+        refused: Callable[[Appended, OrthiaError], None],
         failed: Callable[[OrthiaError], None],
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
@@ -48,6 +58,8 @@ class Writer:
         self._limits = limits
         self._still_valid = still_valid
         self._stored = stored
+        self._refused = refused
+        self._refused_in_a_row = 0
         self._failed = failed
         self._clock = clock
         self._queue: SimpleQueue[Appended | None] = SimpleQueue()
@@ -130,18 +142,49 @@ class Writer:
                 self._store.connect()
 
     def _store_and_report(self, batch: Batch) -> None:
-        started = self._clock()
-        attempts = self._store_batch(batch)
-        if attempts is None or self._abandoned.is_set():
-            return
-        self._stored(batch, batch.report(self._clock() - started, attempts))
+        """Store ``batch`` in as many parts as it takes, and refuse what cannot be stored."""
+        parts = deque([batch])
+        while parts and not self._abandoned.is_set():
+            part = parts.popleft()
+            started = self._clock()
+            try:
+                attempts = self._store_batch(part)
+            except _AtFault as fault:
+                parts.extendleft(reversed(self._part_or_refuse(part, fault.error)))
+                continue
+            if attempts is None or self._abandoned.is_set():
+                return
+            self._refused_in_a_row = 0
+            self._stored(part, part.report(self._clock() - started, attempts))
+
+    def _part_or_refuse(self, batch: Batch, error: StoreError) -> list[Batch]:
+        """Return the parts of a batch that is at fault; none if it was refused."""
+        step = after_probe(
+            units=len(batch.items),
+            refusable=batch.items[0].refused is not None and batch.marker() is not None,
+            refused_in_a_row=self._refused_in_a_row,
+        )
+        if step is NextStep.SPLIT:
+            return batch.split()
+        if step is NextStep.GIVE_UP:
+            raise _given_up(batch, error) from error
+        self._refused_in_a_row += 1
+        LOGGER.error(
+            "the database does not store %s, though it stores others; it is refused to its client,"
+            " nothing of it is stored: %s",
+            batch.describe(),
+            error,
+        )
+        self._refused(batch.items[0], UnitRefused(str(error)))
+        return []
 
     def _store_batch(self, batch: Batch) -> int | None:
         """Store ``batch``, repeating as ``journal.retry`` says; return the number of attempts.
 
-        None if it was abandoned. Raises what it gave up for.
+        None if it was abandoned. Raises what it gave up for, _AtFault if the store takes others.
         """
-        attempts = 0
+        attempts = failures = 0
+        kind: type[StoreError] | None = None
         step: NextStep | None = None
         unresolved = False
         reminder: Reminder | None = None
@@ -152,24 +195,43 @@ class Writer:
                     " nothing of it was confirmed to a client"
                 )
             attempts += 1
+            is_storing = False
             try:
                 found = step is not None and self._recover(batch, step)
                 if not found:
+                    is_storing = True
                     self._store.store(batch)
+                    is_storing = False
                 if unresolved and (found or batch.marker() is None):
                     self._store.confirm()
             except StoreError as error:
-                step = after_failure(error, unresolved=unresolved, lease_valid=self._still_valid())
-                if step is NextStep.GIVE_UP:
-                    raise JournalError(
-                        f"{batch.describe()} was given up, and not confirmed to any client: {error}"
-                    ) from error
+                valid = self._still_valid()
+                step = after_failure(error, unresolved=unresolved, lease_valid=valid)
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
+                if is_storing:
+                    failures = failures + 1 if type(error) is kind else 1
+                    kind = type(error)
+                    if is_suspect(error, failures=failures, lease_valid=valid):
+                        failures = 0
+                        if self._takes_others(batch):
+                            raise _AtFault(error) from error
+                if step is NextStep.GIVE_UP:
+                    raise _given_up(batch, error) from error
                 reminder = self._say_stuck(reminder, error)
                 self._abandoned.wait(pause_seconds(attempts))
             else:
                 return attempts
         return None
+
+    def _takes_others(self, batch: Batch) -> bool:
+        """Return whether nothing of ``batch`` is stored, and on a new connection a probe is."""
+        try:
+            if self._recover(batch, NextStep.RECONNECT_AND_RESOLVE):
+                return False
+            self._store.store(probe())
+        except StoreError:
+            return False
+        return True
 
     def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
         """Say that nothing is stored, if that lasts: what passes at once is a metric only."""
@@ -192,3 +254,9 @@ class Writer:
             return False
         marker = batch.marker()
         return marker is not None and self._store.is_stored(marker)
+
+
+def _given_up(batch: Batch, error: StoreError) -> JournalError:
+    return JournalError(
+        f"{batch.describe()} was given up, and not confirmed to any client: {error}"
+    )

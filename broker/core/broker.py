@@ -16,10 +16,12 @@ from broker.api import (
     LimitExceeded,
     MessageReference,
     NotLive,
+    OnRefused,
     OutgoingMessage,
     Principal,
     Subscription,
     TransactionWork,
+    unheard,
 )
 from broker.core.addresses import AddressBook
 from broker.core.backlog import BacklogCount
@@ -206,6 +208,7 @@ class Broker:
         destination: str,
         message: OutgoingMessage,
         on_stored: Done | None,
+        on_refused: OnRefused = unheard,
     ) -> None:
         """Route a message; ``on_stored`` follows its commit, or at once if none is needed."""
         self._refuse_if_stopped()
@@ -215,16 +218,17 @@ class Broker:
             self._refuse_if_full(queues, record)
         if record.large is not None:
             on_stored = self._unpinning(record.large, on_stored)
+            on_refused = self._unpinning_refused(record.large, on_refused)
         done = self._publishing(topic, record, on_stored) if topic else on_stored
         if not queues:
             if done is not None:
                 done()
         elif len(queues) == 1 and record.large is None:
-            self._send_to_one(queues[0], record, message, done)
+            self._send_to_one(queues[0], record, message, done, on_refused)
         else:
             unit = Unit()
             unit.add_message([queue.id for queue in queues], self._encoded(record))
-            self._append(unit, [(queues, record)], done)
+            self._append(unit, [(queues, record)], done, on_refused)
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
@@ -271,7 +275,13 @@ class Broker:
         address.subscribers.append(subscription)
         return subscription
 
-    def commit(self, principal: Principal, work: TransactionWork, done: Done) -> None:
+    def commit(
+        self,
+        principal: Principal,
+        work: TransactionWork,
+        done: Done,
+        on_refused: OnRefused = unheard,
+    ) -> None:
         """Do all sends and acknowledgements of a transaction in one unit of the journal."""
         self._refuse_if_stopped()
         routed = [
@@ -300,7 +310,17 @@ class Broker:
                 for location in _locations(references):
                     unit.delete(location)
 
+        acknowledged: list[tuple[Queue, list[MessageReference]]] = []
         rejected: list[tuple[Queue, list[MessageReference]]] = []
+
+        def refused(error: OrthiaError) -> None:
+            self._unpin(bodies)
+            on_refused(error)  # first: nothing of it is to be delivered to its client once more
+            for queue, taken in acknowledged:
+                queue.restore(taken)
+            for queue, taken in (*acknowledged, *rejected):
+                queue.give_back(taken)
+                queue.dispatch()
 
         def committed() -> None:
             for topic, record, seq in published:
@@ -311,10 +331,12 @@ class Broker:
                 queue.dispatch()
             done()
 
-        self._append(unit, stored, committed)
+        self._append(unit, stored, committed, refused)
         for end, references in work.acknowledgements:
             if isinstance(end, _QueueEnd):
-                end.inner.queue.acknowledged(end.inner.take_aside(references))
+                taken = end.inner.take_aside(references)
+                acknowledged.append((end.inner.queue, taken))
+                end.inner.queue.acknowledged(taken)
                 end.inner.queue.dispatch()
             else:
                 end.acknowledge(references, None)
@@ -358,7 +380,12 @@ class Broker:
     # --- storing
 
     def _send_to_one(
-        self, queue: Queue, record: MessageRecord, message: OutgoingMessage, done: Done | None
+        self,
+        queue: Queue,
+        record: MessageRecord,
+        message: OutgoingMessage,
+        done: Done | None,
+        on_refused: OnRefused,
     ) -> None:
         size = size_in_memory(record)
         in_flight = self._in_flight
@@ -382,8 +409,12 @@ class Broker:
             if done is not None:
                 done()
 
+        def refused(error: OrthiaError) -> None:
+            self._landed(queue)
+            on_refused(error)
+
         try:
-            seq = self._journal.append_message(queue.id, payload, stored)
+            seq = self._journal.append_message(queue.id, payload, stored, refused)
         except (RecordTooLarge, JournalClosed) as error:
             self._landed(queue)
             raise _refusal(error) from None
@@ -406,7 +437,11 @@ class Broker:
             del self._in_flight[queue.id]
 
     def _append(
-        self, unit: Unit, messages: list[tuple[list[Queue], MessageRecord]], done: Done | None
+        self,
+        unit: Unit,
+        messages: list[tuple[list[Queue], MessageRecord]],
+        done: Done | None,
+        on_refused: OnRefused,
     ) -> None:
         """Append ``unit``; once it is stored, its messages go into their queues in order."""
         placed: list[tuple[Queue, MessageRecord, MessageLocation]] = []
@@ -419,7 +454,12 @@ class Broker:
             if done is not None:
                 done()
 
-        unit.done = stored
+        def refused(error: OrthiaError) -> None:
+            for queue, _, _ in placed:
+                self._landed(queue)
+            on_refused(error)
+
+        unit.done, unit.refused = stored, refused
         try:
             locations = iter(self._journal.append_unit(unit))
         except (RecordTooLarge, JournalClosed) as error:
@@ -453,6 +493,15 @@ class Broker:
             self._unpin([body])
             if done is not None:
                 done()
+
+        return unpin
+
+    def _unpinning_refused(self, body: LargeBody, on_refused: OnRefused) -> OnRefused:
+        """Return what lets go of a body whose message is not stored."""
+
+        def unpin(error: OrthiaError) -> None:
+            self._unpin([body])
+            on_refused(error)
 
         return unpin
 
@@ -510,7 +559,17 @@ class Broker:
         if to is not None:
             unit.add_message([to.id], self._encoded(record))
             messages.append(([to], record))
-        self._append(unit, messages, None)
+
+        def refused(error: OrthiaError) -> None:
+            LOGGER.error(
+                "message %d is %s, and cannot be moved to %s; the next live node delivers it: %s",
+                reference.seq,
+                reason.value,
+                "nowhere" if to is None else f"queue {to.name}",
+                error,
+            )
+
+        self._append(unit, messages, None, refused)
 
     # --- queues
 

@@ -359,6 +359,15 @@ class Queue:
         self._budget.used -= size
         self._budget.unclaim(size)
 
+    def restore(self, references: Sequence[MessageReference]) -> None:
+        """Take back that these were ``acknowledged``: their rows stay. They are delivered again."""
+        self._delivered += len(references)
+        self.counters.acknowledged -= len(references)
+        size = sum([reference.size for reference in references])
+        self.bytes_in_memory += size
+        self._budget.used += size
+        self._budget.claim(size)
+
     def give_back(
         self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
     ) -> None:

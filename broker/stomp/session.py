@@ -408,7 +408,13 @@ class StompSession:
             work.sends.append((destination, message))
             self._receipt_now(frame)
         else:
-            self._core.send(self._principal, destination, message, self._receipt_later(frame))
+            self._core.send(
+                self._principal,
+                destination,
+                message,
+                self._receipt_later(frame),
+                self._refusal(frame),
+            )
 
     def _message(self, frame: Frame) -> OutgoingMessage:
         raw = frame.raw
@@ -473,7 +479,8 @@ class StompSession:
             self._receipt_now(frame)
         else:
             receipt = self._receipt_later(frame)
-            self._core.send(self._principal, incoming.destination, message, receipt)
+            refusal = self._refusal(frame)
+            self._core.send(self._principal, incoming.destination, message, receipt, refusal)
 
     def _unpin(self, bodies: Iterable[LargeBody]) -> None:
         if self._core.large is not None:
@@ -634,7 +641,8 @@ class StompSession:
         work = self._transactions.named(frame)
         receipt = self._receipt_later(frame)
         try:
-            self._core.commit(self._principal, work, receipt or (lambda: None))
+            refusal = self._refusal(frame)
+            self._core.commit(self._principal, work, receipt or (lambda: None), refusal)
         except BrokerError:
             work.is_refused = True
             raise
@@ -678,6 +686,15 @@ class StompSession:
 
         return stored
 
+    def _refusal(self, frame: Frame) -> Callable[[OrthiaError], None]:
+        """Return what refuses a frame that the store does not take; without its body."""
+        if b"receipt" not in frame.raw:
+            return self._refuse_unstored
+        return partial(self._refuse_unstored, receipt=frame.get(b"receipt"))
+
+    def _refuse_unstored(self, error: OrthiaError, receipt: str | None = None) -> None:
+        self._refuse_naming(str(error), receipt, refusal_of(error))
+
     def _stored(self) -> None:
         self._outstanding -= 1
         if self._state is _State.DISCONNECTING and not self._outstanding and self._stream is None:
@@ -712,13 +729,15 @@ class StompSession:
             self._refuse(str(error), frame, refusal_of(error))
 
     def _refuse(self, reason: str, frame: Frame | None, kind: Refusal | None) -> None:
+        named = frame is not None and b"receipt" in frame.raw
+        receipt = frame.get(b"receipt") if frame is not None and named else None
+        self._refuse_naming(reason, receipt, kind)
+
+    def _refuse_naming(self, reason: str, receipt: str | None, kind: Refusal | None) -> None:
         if self._state is _State.CLOSED:
             return
         if kind is not None:
             self._refused(kind, reason)
-        receipt = None
-        if frame is not None and b"receipt" in frame.raw:
-            receipt = frame.get(b"receipt")
         connecting = self._state in (_State.CONNECTING, _State.LOGGING_IN)
         if self._stream is None:
             self._write(error_frame(reason, receipt, self._version, names_versions=connecting))

@@ -291,7 +291,7 @@ class MessageIndex(RecordIndex):
         self.add(file_id, Added(first[0], first[0], _MESSAGE, first[1], offsets[0], sizes[0]))
         if len(messages) == 1:
             return
-        seqs, queue_ids, _, _ = zip(*messages[1:], strict=True)
+        seqs, queue_ids, *_ = zip(*messages[1:], strict=True)
         segment = self._segments[-1]
         segment.seqs.extend(seqs)
         segment.queues.extend(queue_ids)

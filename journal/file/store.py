@@ -183,7 +183,7 @@ class FileStore(BatchStore):
     def _message_change(self, item: Appended, tx_id: int | None = None) -> _Change:
         token = self._token
         if isinstance(item, AppendedMessage):
-            seq, queue_id, payload, _ = item
+            seq, queue_id, payload, *_ = item
             kind = UserRecordType.ADD_MESSAGE
             record = Record(RecordType.ADD_RECORD, kind, seq, seq, 0, queue_id, token, payload)
             return _Change([record], effective=True)

@@ -110,6 +110,7 @@ def run(
         JournalLimits(),
         still_valid=still_valid,
         stored=lambda batch, _: stored.append(len(batch.items)),
+        refused=lambda *_: None,
         failed=failures.append,
         clock=clock,
     )
@@ -140,7 +141,7 @@ def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureF
     """A full disk was seen as a lease that was lost, half a minute after clients stood still."""
     now = iter(range(0, 100, 2))
     full = StoreUnavailable("no room is left")
-    store = ScriptedStore(full, full, full, full)
+    store = ScriptedStore(full, full, full, full, full)  # the fourth is the probe's
     with caplog.at_level(logging.WARNING, "orthia.journal"):
         assert run(store, clock=lambda: float(next(now))) == (1, [])
     told = [one.getMessage() for one in caplog.records]
@@ -228,6 +229,7 @@ def test_abandoning_ends_the_retries_silently() -> None:
         JournalLimits(),
         still_valid=lambda: True,
         stored=lambda *_: called.append(1),
+        refused=lambda *_: called.append(1),
         failed=called.append,
     )
     writer.start()
@@ -261,6 +263,7 @@ def test_a_batch_that_is_stored_after_an_abandoning_stop_is_not_confirmed() -> N
         JournalLimits(),
         still_valid=lambda: True,
         stored=lambda *_: called.append(1),
+        refused=lambda *_: called.append(1),
         failed=called.append,
     )
     writer.start()
@@ -280,6 +283,7 @@ def batch_sizes(limits: JournalLimits, payloads: list[bytes]) -> list[tuple[int,
         limits,
         still_valid=lambda: True,
         stored=lambda *_: None,
+        refused=lambda *_: None,
         failed=lambda _: None,
     )
     writer.start()

@@ -1,0 +1,360 @@
+"""A unit that the store does not take, though it takes others, holds nobody else up."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pytest
+from sqlalchemy import text
+
+import journal.postgresql
+from config.dialects import Dialect
+from config.errors import OrthiaError
+from config.settings import RoutingType
+from config.urls import DatabaseUrl
+from database import Database, PermanentStoreError, StoreError, StoreUnavailable, UnknownOutcome
+from journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
+from journal.batch import Batch, Marker, batch_of
+from journal.errors import UnitRefused
+from journal.journal import Journal
+from journal.retry import REFUSALS
+from journal.store import BatchStore
+from journal.unit import Appended, AppendedMessage
+from journal.writer import Writer
+from tests.conftest import Servers
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.support.servers import ServerProcess
+
+POISON = b"poison"
+
+
+class PickyStore(BatchStore):
+    """A store that does not take some payloads."""
+
+    max_record_bytes = 1_000_000
+
+    def __init__(self, error: StoreError, *, takes_others: bool = True) -> None:
+        self.error = error
+        self.takes_others = takes_others
+        self.stored: list[int] = []
+        self.attempts = 0
+        self.connects = 0
+
+    def connect(self) -> None:
+        """See ``BatchStore``."""
+        self.connects += 1
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        self.attempts += 1
+        if not self.takes_others or any(one.payload == POISON for one in batch.messages):
+            raise self.error
+        self.stored += [one.last_seq for one in batch.messages]
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        return marker.seq in self.stored
+
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+
+    def close(self) -> None:
+        """See ``BatchStore``."""
+
+
+@dataclass
+class Outcome:
+    """What a writer said."""
+
+    told: list[tuple[str, int]] = field(default_factory=list)
+    failures: list[OrthiaError] = field(default_factory=list)
+
+
+def write(store: PickyStore, *payloads: bytes, refusable: bool = True) -> Outcome:
+    """Have a writer store messages that all wait when it begins."""
+    outcome = Outcome()
+
+    def stored(batch: Batch, _report: object) -> None:
+        outcome.told.extend(("stored", one.last_seq) for one in batch.items)
+
+    def refused(item: Appended, reason: OrthiaError) -> None:
+        assert isinstance(reason, UnitRefused)
+        outcome.told.append(("refused", item.last_seq))
+
+    writer = Writer(
+        store,
+        JournalLimits(),
+        still_valid=lambda: True,
+        stored=stored,
+        refused=refused,
+        failed=outcome.failures.append,
+    )
+    on_refused = (lambda _: None) if refusable else None
+    for seq, data in enumerate(payloads, 1):
+        writer.submit(AppendedMessage(seq, QUEUE, data, None, on_refused))
+    writer.finish()
+    writer.start()
+    assert writer.join(120)
+    return outcome
+
+
+EVERY_KIND = [StoreUnavailable("lost"), UnknownOutcome("lost"), PermanentStoreError("no such")]
+
+
+@pytest.mark.parametrize("error", EVERY_KIND, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("place", [0, 1, 50, 99])
+def test_one_unit_is_refused_and_the_others_are_stored_in_order(
+    error: StoreError, place: int
+) -> None:
+    """Whatever its place in the batch, and however the store says that it does not take it."""
+    store = PickyStore(error)
+    payloads = [b"x"] * 100
+    payloads[place] = POISON
+    outcome = write(store, *payloads)
+    assert outcome.failures == []
+    kinds = ["refused" if one == POISON else "stored" for one in payloads]
+    assert outcome.told == list(zip(kinds, range(1, 101), strict=True))
+    assert store.stored == [seq for seq in range(1, 101) if seq != place + 1]
+    # Two halvings for each power of two, three attempts at most each: it ends.
+    assert store.attempts < 100
+
+
+def test_a_unit_that_outweighs_all_others_is_looked_at_first() -> None:
+    """It is what no link carries in time; to halve the others meanwhile would cost minutes."""
+    items = [AppendedMessage(seq, QUEUE, b"x" * 10, None) for seq in range(1, 101)]
+    items[40] = AppendedMessage(41, QUEUE, b"x" * 5_000, None)
+    sizes = [len(part.items) for part in batch_of(items).split()]
+    assert sizes == [40, 1, 59]
+    assert [len(part.items) for part in batch_of(items[:5]).split()] == [2, 3]
+    assert [len(part.items) for part in batch_of(items[40:42]).split()] == [1, 1]
+
+
+def test_a_store_that_takes_nothing_refuses_nobody() -> None:
+    """The probe is not stored either: the journal fails, or goes on for as long as the lease."""
+    outcome = write(PickyStore(PermanentStoreError("no table"), takes_others=False), b"x", b"y")
+    assert outcome.told == []
+    assert "no table" in str(outcome.failures[0])
+
+
+def test_what_is_the_brokers_own_is_not_refused() -> None:
+    """Nobody could be told: the journal fails, and the node with it."""
+    outcome = write(PickyStore(PermanentStoreError("no")), POISON, refusable=False)
+    assert outcome.told == []
+    assert isinstance(outcome.failures[0], JournalError)
+
+
+def test_many_in_a_row_are_not_refused() -> None:
+    """Then the fault is not theirs, whatever the probe says; it ends within a bounded time."""
+    outcome = write(PickyStore(PermanentStoreError("no")), *[POISON] * 10)
+    assert outcome.told == [("refused", seq) for seq in range(1, REFUSALS + 1)]
+    assert len(outcome.failures) == 1
+
+
+def test_a_probe_that_meets_the_fence_refuses_nobody() -> None:
+    """A unit is refused by the live node only: any other does not know what became of it."""
+
+    class FencedStore(PickyStore):
+        def store(self, batch: Batch) -> None:
+            if batch.messages:
+                raise self.error
+            raise Fenced(1)
+
+    outcome = write(FencedStore(PermanentStoreError("no")), b"x")
+    assert outcome.told == []
+    assert isinstance(outcome.failures[0], Fenced)
+
+
+# --- on each DBMS
+
+TRIGGERS = {
+    Dialect.POSTGRESQL: [
+        "CREATE FUNCTION refuse_poison() RETURNS trigger AS $$ BEGIN"
+        " IF position('poison'::bytea IN NEW.record) > 0 THEN"
+        " RAISE EXCEPTION 'it is poison' USING ERRCODE = '{}'; END IF; RETURN NEW;"
+        " END $$ LANGUAGE plpgsql",
+        "CREATE TRIGGER refuse_poison BEFORE INSERT ON messages"
+        " FOR EACH ROW EXECUTE FUNCTION refuse_poison()",
+    ],
+    Dialect.MYSQL: [
+        "CREATE TRIGGER refuse_poison BEFORE INSERT ON MESSAGES FOR EACH ROW"
+        " IF LOCATE('poison', NEW.record) > 0 THEN SIGNAL SQLSTATE '45000'"
+        " SET MYSQL_ERRNO = {}, MESSAGE_TEXT = 'it is poison'; END IF",
+    ],
+    Dialect.SQLITE: [
+        "CREATE TRIGGER refuse_poison BEFORE INSERT ON MESSAGES"
+        " WHEN instr(NEW.record, CAST('poison' AS BLOB)) > 0"
+        " BEGIN SELECT RAISE(ABORT, 'it is poison'); END",
+    ],
+}
+CODES = {
+    "refused for good": {Dialect.POSTGRESQL: "P0001", Dialect.MYSQL: "1644"},
+    "again and again": {Dialect.POSTGRESQL: "57014", Dialect.MYSQL: "1205"},
+}
+
+
+def poison(store: SqlJournalStore, how: str) -> None:
+    """Have the database refuse records with that word in them."""
+    dialect = store.database.dialect
+    with store.database.engine.begin() as connection:
+        for statement in TRIGGERS[dialect]:
+            code = CODES[how].get(dialect, "")
+            connection.exec_driver_sql(statement.replace("{}", code))
+
+
+@pytest.mark.parametrize("how", list(CODES))
+def test_a_poisonous_unit_is_refused_by_each_dbms(sql_store: SqlJournalStore, how: str) -> None:
+    """Alone or among others, a message or a transaction; nothing of it is stored."""
+    journal = sql_store.open()
+    poison(sql_store, how)
+    told: list[str] = []
+
+    def unit(name: str, *texts: str) -> Unit:
+        made = Unit(lambda: told.append(name))
+        made.refused = lambda error: told.append(f"{name} refused: {error}")
+        for one in texts:
+            made.add_message([QUEUE, OTHER_QUEUE], payload(one))
+        return made
+
+    for number in range(30):
+        name = f"message {number}"
+        body = "poison" if number == 17 else name
+        journal.append_message(
+            QUEUE, payload(body), partial(told.append, name), _telling(told, name)
+        )
+    journal.append_unit(unit("good", "a", "b"))
+    journal.append_unit(unit("bad", "c", "poison"))
+    journal.append_message(QUEUE, payload("last"), lambda: told.append("last"), None)
+    sql_store.loop.run_until(lambda: "last" in told, "all of it", timeout_seconds=120)
+    expected = [f"message {number}" for number in range(30)]
+    assert [one.split(" refused")[0] for one in told] == [*expected, "good", "bad", "last"]
+    refused = [one for one in told if "refused" in one]
+    assert [one.split(" refused")[0] for one in refused] == ["message 17", "bad"]
+    assert all("it is poison" in one for one in refused)
+    kept = [text for text in expected if text != "message 17"]
+    assert sql_store.bodies(journal) == [*kept, "a", "b", "last"]
+    assert not any(seq < 0 for seq in sql_store.rows())
+    assert sql_store.failures == []
+    assert isinstance(journal, Journal)
+    assert (journal._intake._rows, journal._intake._bytes) == (0, 0)
+
+
+def _telling(told: list[str], name: str) -> Callable[[OrthiaError], None]:
+    return lambda error: told.append(f"{name} refused: {error}")
+
+
+def test_a_binding_the_database_refuses_ends_the_journal(sql_store: SqlJournalStore) -> None:
+    """The broker's own changes cannot be refused to anybody."""
+    journal = sql_store.open()
+    binding = QueueBinding(journal.next_id(), "q", "q", RoutingType.ANYCAST)
+    sql_store.settle(journal)
+    with sql_store.database.engine.begin() as connection:
+        table = sql_store.bindings.name
+        connection.execute(text(f"ALTER TABLE {table} RENAME TO gone"))
+    journal.add_binding(binding)
+    sql_store.loop.run_until(lambda: sql_store.failures, "the failure")
+    assert isinstance(sql_store.failures[0], JournalError)
+
+
+# --- a slow link
+
+
+class SlowLink:
+    """A link that carries so many bytes a second to the server."""
+
+    def __init__(self, server_port: int, bytes_per_second: int) -> None:
+        self._server_port = server_port
+        self._rate = bytes_per_second
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            # Small buffers: what is under way is on the link, and not in a kernel.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+            server = socket.create_connection(("127.0.0.1", self._server_port))
+            self._open += [client, server]
+            for source, target, rate in ((client, server, self._rate), (server, client, None)):
+                forward = partial(self._forward, source, target, rate)
+                threading.Thread(target=forward, daemon=True).start()
+
+    @staticmethod
+    def _forward(source: socket.socket, target: socket.socket, rate: int | None) -> None:
+        try:
+            while data := source.recv(8_192):
+                if rate is not None:
+                    time.sleep(len(data) / rate)
+                target.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for end in (source, target):
+                end.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for end in self._open:
+            end.close()
+
+
+@pytest.fixture
+def slow(shared_servers: Servers) -> Iterator[tuple[SqlJournalStore, Database]]:
+    """Give a store, and its database as one reaches it by a slow link."""
+    server: ServerProcess = shared_servers("postgresql")
+    name = server.create_database()
+    store = SqlJournalStore(server.settings(name))
+    link = SlowLink(server.port, 500_000)
+    url = server.url(name).replace(f":{server.port}/", f":{link.port}/")
+    store.settings = replace(
+        store.settings, jdbc_connection_url=DatabaseUrl.parse(url), jdbc_network_timeout=4_000
+    )
+    direct, store.database = store.database, Database.from_settings(store.settings)
+    yield store, direct
+    store.close()
+    direct.dispose()
+    link.close()
+    server.drop_database(name)
+
+
+def test_a_transaction_of_any_size_is_stored_over_a_slow_link(
+    slow: tuple[SqlJournalStore, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part of it has the time-out; all of it takes twice as long."""
+    monkeypatch.setattr(journal.postgresql, "COPY_STATEMENT_BYTES", 100_000)
+    store, _ = slow
+    opened = store.open()
+    done: list[int] = []
+    unit = Unit(lambda: done.append(1))
+    for _ in range(400):
+        unit.add_message([QUEUE], b"x" * 10_000)
+    began = time.monotonic()
+    opened.append_unit(unit)
+    store.loop.run_until(lambda: done or store.failures, "the end of it", timeout_seconds=300)
+    assert done
+    assert time.monotonic() - began > 4
+    assert store.failures == []
+
+
+def test_a_message_that_no_link_carries_in_time_is_refused(
+    slow: tuple[SqlJournalStore, Database],
+) -> None:
+    """After some attempts; what waited behind it is stored."""
+    store, _ = slow
+    opened = store.open()
+    told: list[str] = []
+    opened.append_message(QUEUE, payload("before"), lambda: told.append("before"))
+    opened.append_message(
+        QUEUE, b"x" * 8_000_000, lambda: told.append("stored"), _telling(told, "giant")
+    )
+    opened.append_message(QUEUE, payload("after"), lambda: told.append("after"))
+    store.loop.run_until(lambda: "after" in told, "what waited", timeout_seconds=300)
+    assert [one.split(":")[0] for one in told] == ["before", "giant refused", "after"]
+    assert store.failures == []

@@ -1,0 +1,118 @@
+"""What the store refuses alone is refused to the client it is of, with nothing left of it."""
+
+from journal.errors import UnitRefused
+from tests.core.support import CoreUnderTest
+from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
+
+REASON = UnitRefused("value out of range")
+
+
+def refuse(core: CoreUnderTest) -> None:
+    """Have the journal refuse the first unit that waits, and store all others."""
+    core.settle()
+    core.journal.refuse(REASON)
+    core.journal.commit()
+    core.settle()
+
+
+def started() -> CoreUnderTest:
+    """Return a core with a queue, whose journal stores when it is told to."""
+    core = CoreUnderTest()
+    fill(core, "first", "second")
+    core.journal.auto_commit = False
+    return core
+
+
+def test_a_message_is_refused_with_its_receipt_named() -> None:
+    """Its client is ended by an ERROR that says why; those of others are stored."""
+    core = started()
+    poisoner, innocent = Client(core), Client(core)
+    poisoner.send("SEND", "poison", destination=QUEUE, receipt="r-poison")
+    innocent.send("SEND", "fine", destination=QUEUE, receipt="r-fine")
+    refuse(core)
+    frame = poisoner.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r-poison")
+    assert "does not store this" in frame.body.decode()
+    assert "value out of range" in frame.body.decode()
+    assert poisoner.closed
+    assert innocent.read().get(b"receipt-id") == "r-fine"
+    assert bodies(Client(core).subscribe()) == ["first", "second", "fine"]
+
+
+def test_a_message_without_a_receipt_is_refused_too() -> None:
+    """Nothing is dropped silently."""
+    core = started()
+    poisoner = Client(core)
+    poisoner.send("SEND", "poison", destination=QUEUE)
+    refuse(core)
+    assert "value out of range" in poisoner.error()
+    assert core.stored_texts() == ["first", "second"]
+
+
+def test_a_client_that_has_gone_is_told_nothing() -> None:
+    """And nothing is left of its message all the same."""
+    core = started()
+    poisoner = Client(core)
+    poisoner.send("SEND", "poison", destination=QUEUE, receipt="r")
+    poisoner.session.connection_lost()
+    refuse(core)
+    assert poisoner.frames() == []
+    assert core.stored_texts() == ["first", "second"]
+
+
+def test_a_client_that_waits_for_its_disconnect_is_told() -> None:
+    """The DISCONNECT's receipt would say that all before it was done."""
+    core = started()
+    poisoner = Client(core)
+    poisoner.send("SEND", "poison", destination=QUEUE)
+    poisoner.send("DISCONNECT", receipt="bye")
+    refuse(core)
+    assert "value out of range" in poisoner.error()
+
+
+def test_of_a_refused_transaction_nothing_is_done() -> None:
+    """Its messages are nowhere; what it acknowledged or rejected is back, for whoever is next."""
+    core = CoreUnderTest()
+    fill(core, "acknowledged", "rejected", "neither")
+    client = Client(core)
+    first, second, _ = client.subscribe()
+    topic = Client(core)
+    topic.send("SUBSCRIBE", destination="/topic/news", id="t")
+    topic.send("SUBSCRIBE", destination="/queue/answers", id="a")
+    core.journal.auto_commit = False
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "poison", destination="/queue/answers", transaction="t")
+    client.send("SEND", "news", destination="/topic/news", transaction="t")
+    acknowledge(client, first, transaction="t")
+    acknowledge(client, second, "NACK", transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r-commit")
+    refuse(core)
+    frame = client.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r-commit")
+    assert topic.frames() == []
+    assert core.stored_texts() == ["acknowledged", "rejected", "neither"]
+    queue = core.broker.queues()["orders"]
+    assert (queue.depth, queue.counters.acknowledged) == (3, 0)
+    again = Client(core)
+    assert bodies(again.subscribe()) == ["acknowledged", "rejected", "neither"]
+    assert core.broker.queues()["answers"].depth == 0
+
+
+def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
+    """As much is held as before, and it is all given back in the end."""
+    core = started()
+    held = core.broker.bytes_in_memory
+    client = Client(core)
+    first, _ = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "poison", destination=QUEUE, transaction="t")
+    acknowledge(client, first, transaction="t")
+    client.send("COMMIT", transaction="t")
+    refuse(core)
+    assert core.broker.bytes_in_memory == held
+    core.journal.auto_commit = True
+    last = Client(core)
+    for frame in last.subscribe():
+        acknowledge(last, frame)
+    assert core.broker.bytes_in_memory == 0
+    assert core.stored_texts() == []
