@@ -49,7 +49,7 @@ class HeldRowLock(ExclusiveLock):
                 if found is not None:
                     return found
                 self._create_row()
-        raise LockLost(f"{self._what}: the row was removed; run `orthia db upgrade`")
+        raise LockLost(f"{self._what}: somebody removes the row as soon as it is there")
 
     def _lock(self) -> bool | None:
         """Return whether the row was locked; None if there is none."""
