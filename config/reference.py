@@ -273,7 +273,7 @@ Properties of a JDBC URL are `user`, `password` and"""
 
 - An acceptor without a host listens on {DEFAULT_HOST}, without a port on {DEFAULT_PORT}.
 - `default-address-routing-type` is ANYCAST: what is sent to a plain name nobody configured is kept
-  for whoever comes, where MULTICAST would drop it.
+  for whoever comes, where MULTICAST would drop it: see [addresses](addresses.md).
 - `dead-letter-address` is DLQ and `expiry-address` ExpiryQueue where no match sets one. Artemis
   drops such messages; here an empty element does: see [redelivery](redelivery.md).
 - Users stand in the file (`users` of `urn:orthia`). Security enabled without users lets nobody in,

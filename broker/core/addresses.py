@@ -1,5 +1,24 @@
-"""The addresses of a live node: what a destination means, and what is created for it."""
+"""The addresses of a live node: what a destination means, and what is created for it.
 
+An address may be ANYCAST, with queues of which each message goes to one, and MULTICAST, where each
+queue and each subscriber gets a copy; or both, and then what is sent to the one is not seen by the
+other. What it is follows from the configuration and from the queues that are stored, and never from
+who used it first: so it is the same for every client, and after a takeover.
+
+| the address       | ``/queue/X`` or ``/topic/X``            | ``X``                            |
+|-------------------|-----------------------------------------|----------------------------------|
+| is configured     | if it or a queue of it has the type     | its type; if both, the default   |
+| has stored queues | as asked for                            | their type; if both, the default |
+| is neither        | as asked for                            | the default                      |
+
+The default is ``default-address-routing-type``. A type that an address neither is configured with
+nor has queues of is created for it: ``auto-create-addresses`` and the permission ``createAddress``
+must allow that, to whoever asks. A message for subscribers alone needs no such permission: nothing
+is created for it.
+"""
+
+import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -13,6 +32,7 @@ from config.addresses import AddressResolver, ResolvedAddressSettings
 from config.settings import RoutingType, Settings
 from journal.codec import QueueBinding
 
+LOGGER = logging.getLogger("orthia.broker")
 MIN_SWEEP = 1_000
 """How many addresses there are at least before the unused ones are forgotten."""
 
@@ -20,32 +40,59 @@ MIN_SWEEP = 1_000
 class Address:
     """An address of this node: its queues, and the topic subscribers that are there."""
 
-    __slots__ = ("is_configured", "next_anycast", "queues", "settings", "subscribers", "types")
+    __slots__ = (
+        "anycast_queues",
+        "configured",
+        "multicast_queues",
+        "settings",
+        "subscribers",
+        "types",
+    )
 
     def __init__(self, settings: ResolvedAddressSettings) -> None:
         self.settings = settings
-        self.is_configured = False
-        self.queues: list[Queue] = []
+        self.configured: frozenset[RoutingType] = frozenset()
+        """The types it is configured with; none for an address that is not configured."""
+        self.types: frozenset[RoutingType] = frozenset()
+        """What it is, whoever uses it: as it is configured, and as its queues are."""
+        self.anycast_queues: deque[Queue] = deque()
+        self.multicast_queues: list[Queue] = []
         self.subscribers: list[TopicSubscription] = []
-        self.types: set[RoutingType] = set()
-        self.next_anycast = 0
 
     @property
     def is_used(self) -> bool:
         """Whether anything would be missed if the node forgot the address."""
-        return bool(self.is_configured or self.queues or self.subscribers)
+        return bool(
+            self.configured or self.anycast_queues or self.multicast_queues or self.subscribers
+        )
+
+    @property
+    def type_of_plain_name(self) -> RoutingType:
+        """What its name means without a prefix."""
+        known = self.configured or self.types
+        if len(known) == 1:
+            return next(iter(known))
+        return self.settings.default_address_routing_type
+
+    def configure(self, types: frozenset[RoutingType]) -> None:
+        """Note what the address is configured as."""
+        self.configured = types
+        self.types |= types
+
+    def add_queue(self, queue: Queue) -> None:
+        """Note a queue of the address."""
+        self.types |= {queue.routing_type}
+        if queue.routing_type is RoutingType.ANYCAST:
+            self.anycast_queues.append(queue)
+        else:
+            self.multicast_queues.append(queue)
 
     def anycast(self) -> Queue | None:
         """Return the queue whose turn it is."""
-        queues = [one for one in self.queues if one.routing_type is RoutingType.ANYCAST]
-        if not queues:
-            return None
-        self.next_anycast += 1
-        return queues[self.next_anycast % len(queues)]
-
-    def multicast(self) -> list[Queue]:
-        """Return the queues that each get a copy."""
-        return [one for one in self.queues if one.routing_type is RoutingType.MULTICAST]
+        queues = self.anycast_queues
+        if len(queues) > 1:
+            queues.rotate(-1)
+        return queues[0] if queues else None
 
 
 class BindQueue(Protocol):
@@ -91,48 +138,63 @@ class AddressBook:
         """
         where = parse(destination)
         self._security.check(principal, "send", where.address)
-        routing_type = self.routing_type(where)
-        address = self.address_for(principal, where, routing_type)
-        if routing_type is RoutingType.MULTICAST:
-            return where.address, address.multicast(), address.subscribers
-        queue = address.anycast() or self._queue_of(principal, where.address, address)
-        return where.address, [queue], []
+        if self.routing_type(where) is RoutingType.MULTICAST:
+            address = self._address(where.address)
+            if RoutingType.MULTICAST not in address.types:
+                self._refuse_type(where.address, address, RoutingType.MULTICAST)
+            return where.address, address.multicast_queues, address.subscribers
+        known = self._addresses.get(where.address)
+        queue = None if known is None else known.anycast()
+        return where.address, [queue or self._anycast_queue(principal, where.address)], []
 
     def routing_type(self, where: Destination) -> RoutingType:
-        """Return what a destination is: as it says, as the address is, or as is configured."""
+        """Return what a destination is: as it says, or as its address is."""
         if where.routing_type is not None:
             return where.routing_type
         address = self._addresses.get(where.address)
-        if address is not None and len(address.types) == 1:
-            return next(iter(address.types))
-        settings = address.settings if address else self._resolver.resolve(where.address)
-        return settings.default_address_routing_type
+        if (address is None or not address.types) and where.address in self.queues:
+            return RoutingType.ANYCAST  # the name of a queue, which has another address
+        return self._address(where.address).type_of_plain_name
 
-    def address_for(
-        self, principal: Principal, where: Destination, routing_type: RoutingType
-    ) -> Address:
-        """Return the address, created where that is allowed; raises DestinationRefused."""
-        address = self._addresses.get(where.address)
-        if address is not None and routing_type in address.types:
-            return address
+    def address_to_hear(self, principal: Principal, where: Destination) -> Address:
+        """Return the address a subscriber without a queue is to hear; raises BrokerError."""
+        self._security.check(principal, "consume", where.address)
+        address = self._address(where.address)
+        self._create_type(principal, where.address, address, RoutingType.MULTICAST)
+        return address
+
+    def _address(self, name: str) -> Address:
+        """Return an address; one that is not known is made, and forgotten when nobody uses it."""
+        address = self._addresses.get(name)
         if address is None:
-            settings = self._resolver.resolve(where.address)
-            if not settings.auto_create_addresses:
-                raise DestinationRefused(
-                    f"address {quoted(where.address)} does not exist and auto-create-addresses is"
-                    " false"
-                )
-            self._security.check(principal, "createAddress", where.address)
             self._sweep()
-            address = self._addresses[where.address] = Address(settings)
-        elif address.types:
-            has = ", ".join(sorted(one.value for one in address.types))
+            address = self._addresses[name] = Address(self._resolver.resolve(name))
+        return address
+
+    def _create_type(
+        self, principal: Principal, name: str, address: Address, routing_type: RoutingType
+    ) -> None:
+        """Have an address be of a type, if that may be; raises DestinationRefused, NotAuthorized.
+
+        Nothing is kept of it: whoever comes next is asked the same.
+        """
+        if routing_type not in address.types:
+            self._refuse_type(name, address, routing_type)
+            self._security.check(principal, "createAddress", name)
+
+    def _refuse_type(self, name: str, address: Address, routing_type: RoutingType) -> None:
+        """Raise DestinationRefused if an address must not be of a type that it is not of itself."""
+        has = ", ".join(sorted(one.value for one in address.types))
+        if address.configured:
             raise DestinationRefused(
-                f"address {quoted(where.address)} is {has}; {routing_type.value} was asked for"
+                f"address {quoted(name)} is configured as {has}; {routing_type.value} was asked for"
                 " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
             )
-        address.types.add(routing_type)
-        return address
+        if not address.settings.auto_create_addresses:
+            problem = f"is {has}, not {routing_type.value}," if has else "does not exist"
+            raise DestinationRefused(
+                f"address {quoted(name)} {problem} and auto-create-addresses is false"
+            )
 
     def _sweep(self) -> None:
         """Forget addresses that clients made and nobody uses: clients can make any number."""
@@ -148,17 +210,22 @@ class AddressBook:
         self._security.check(principal, "consume", named.address if named else where.address)
         if named is not None:
             return named
-        address = self.address_for(principal, where, RoutingType.ANYCAST)
-        return self._queue_of(principal, where.address, address)
+        address = self._address(where.address)
+        return address.anycast() or self._anycast_queue(principal, where.address)
 
-    def _queue_of(self, principal: Principal, name: str, address: Address) -> Queue:
-        queue = address.anycast()
-        if queue is not None:
-            return queue
+    def _anycast_queue(self, principal: Principal, name: str) -> Queue:
+        """Return the new queue of an address that has none; raises BrokerError."""
         named = self.queues.get(name)
-        if named is not None:
+        if named is not None and named.address != name:
             raise DestinationRefused(
                 f"queue {quoted(name)} belongs to address {quoted(named.address)}: send to that"
+            )
+        address = self._address(name)
+        self._create_type(principal, name, address, RoutingType.ANYCAST)
+        if named is not None:
+            raise DestinationRefused(
+                f"address {quoted(name)} has a queue of its own name that is"
+                f" {named.routing_type.value}: send to /topic/{name}"
             )
         if not address.settings.auto_create_queues:
             raise DestinationRefused(
@@ -184,16 +251,22 @@ class AddressBook:
     def create_configured(self) -> None:
         """Create what ``addresses`` names and the journal does not have yet."""
         for configured in self._settings.addresses:
-            address = self._addresses.get(configured.name)
-            if address is None:
-                address = Address(self._resolver.resolve(configured.name))
-                self._addresses[configured.name] = address
-            address.is_configured = True
-            address.types |= configured.routing_types
+            self._address(configured.name).configure(configured.routing_types)
             for queue in configured.queues:
-                if queue.name not in self.queues:
+                stored = self.queues.get(queue.name)
+                if stored is None:
                     self._create_queue(
                         queue.name, configured.name, queue.routing_type, auto_created=False
+                    )
+                elif (stored.address, stored.routing_type) != (configured.name, queue.routing_type):
+                    LOGGER.warning(
+                        "queue %s is configured as %s of address %s, and stored as %s of address"
+                        " %s: it stays as it is stored",
+                        quoted(queue.name),
+                        queue.routing_type.value,
+                        quoted(configured.name),
+                        stored.routing_type.value,
+                        quoted(stored.address),
                     )
 
     def _create_queue(
@@ -204,12 +277,8 @@ class AddressBook:
 
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
-        address = self._addresses.get(binding.address)
-        if address is None:
-            address = Address(self._resolver.resolve(binding.address))
-            self._addresses[binding.address] = address
+        address = self._address(binding.address)
         queue = self._make_queue(binding, address.settings, unread_up_to)
-        address.types.add(binding.routing_type)
-        address.queues.append(queue)
+        address.add_queue(queue)
         self.queues[binding.name] = queue
         return queue

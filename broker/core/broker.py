@@ -262,8 +262,7 @@ class Broker:
             queue = self._addresses.queue_to_consume(principal, where)
             most = self._limits.max_unacknowledged_bytes
             return _QueueEnd(self, queue.attach(consumer, prefetch, most))
-        self._security.check(principal, "consume", where.address)
-        address = self._addresses.address_for(principal, where, routing_type)
+        address = self._addresses.address_to_hear(principal, where)
         subscription = TopicSubscription(
             consumer,
             prefetch,

@@ -1,14 +1,27 @@
 """Addresses and their queues: which queue a destination means, and what clients can make."""
 
+import itertools
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
-from broker.api import DestinationRefused
+from broker.api import BrokerError, DestinationRefused, NotAuthorized, Principal
 from broker.core import addresses as addresses_module
+from broker.core.broker import Broker
 from broker.core.destinations import MAX_NAME_LENGTH, Destination, parse
-from config.settings import AddressConfiguration, QueueSettings, RoutingType
-from tests.core.support import SETTINGS, CoreUnderTest
+from config.settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+    SecuritySetting,
+)
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 CONFIGURED = replace(
@@ -98,3 +111,217 @@ def test_addresses_that_nobody_uses_are_forgotten(monkeypatch: pytest.MonkeyPatc
     assert {"orders", "prices", "empty", "kept"} <= set(addresses)
     core.send("/topic/kept", "b")
     assert subscriber.texts == ["b"]
+
+
+# --- one address, both routing types
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("send", "listen", "leave"))))
+def test_a_queue_and_a_topic_may_have_one_name(order: Sequence[str]) -> None:
+    """Whoever came first, and whether they are still there; neither sees what the other gets."""
+    core = CoreUnderTest()
+    for step in order:
+        if step == "send":
+            core.send("/queue/jobs", "queued")
+        elif step == "listen":
+            listener = core.consume("/topic/jobs")
+        else:
+            core.consume("/topic/jobs").end.close()
+    core.send("/topic/jobs", "published")
+    assert listener.texts == ["published"]
+    assert core.broker.depths()["jobs"] == 1
+    core = core.takeover()
+    late = core.consume("/topic/jobs")
+    core.send("/topic/jobs", "published again")
+    core.send("/queue/jobs", "queued again")
+    assert late.texts == ["published again"]
+    assert core.consume("/queue/jobs").texts == ["queued", "queued again"]
+
+
+def test_a_plain_name_means_the_queue_that_is_stored() -> None:
+    """Also where plain names are topics; subscribers of the topic change nothing about it."""
+    options = replace(
+        SETTINGS, address_settings=(AddressSettings("#", default_address_routing_type=MULTICAST),)
+    )
+    core = CoreUnderTest(options)
+    listener = core.consume("jobs")
+    core.send("jobs", "to those who listen")
+    core.send("/queue/jobs", "1")
+    core.send("jobs", "2")
+    assert listener.texts == ["to those who listen"]
+    core = core.takeover(options)
+    core.send("jobs", "3")
+    assert core.consume("jobs").texts == ["1", "2", "3"]
+    # And the name of a queue that has another address is the queue.
+    configured = replace(CONFIGURED, address_settings=options.address_settings)
+    core = CoreUnderTest(configured)
+    core.send("orders", "a", "b")
+    assert len(core.consume("orders.eu").texts) == 1
+
+
+def test_an_address_that_is_configured_with_one_type_refuses_the_other() -> None:
+    """The refusal names the address, its types and the one that was asked for."""
+    for node in (CoreUnderTest(CONFIGURED), CoreUnderTest(CONFIGURED).takeover(CONFIGURED)):
+        with pytest.raises(
+            DestinationRefused, match=r"'prices' is configured as MULTICAST; ANYCAST was asked for"
+        ):
+            node.send("/queue/prices", "a")
+        with pytest.raises(
+            DestinationRefused, match=r"'orders' is configured as ANYCAST; MULTICAST was asked for"
+        ):
+            node.consume("/topic/orders")
+        with pytest.raises(DestinationRefused, match="MULTICAST was asked for"):
+            node.send("/topic/orders", "a")
+
+
+def test_an_address_that_is_configured_with_both_types_serves_both() -> None:
+    """Its anycast queues get what goes to /queue/, its multicast ones what goes to /topic/."""
+    both = AddressConfiguration(
+        "news",
+        frozenset({ANYCAST, MULTICAST}),
+        (QueueSettings("work", ANYCAST), QueueSettings("archive", MULTICAST)),
+    )
+    options = replace(SETTINGS, addresses=(both,))
+    core = CoreUnderTest(options)
+    core.settle()
+    listener = core.consume("/topic/news")
+    core.send("/queue/news", "q")
+    core.send("/topic/news", "t")
+    core.send("news", "plain")
+    assert core.broker.depths() == {"work": 2, "archive": 1}
+    assert listener.texts == ["t"]
+    core = core.takeover(options)
+    assert core.consume("/queue/work").texts == ["q", "plain"]
+    assert core.consume("/queue/archive").texts == ["t"]
+
+
+def test_without_auto_creation_an_address_has_the_types_it_is_known_with() -> None:
+    """Configured, or by the queues that are stored; the refusal says which."""
+    core = CoreUnderTest()
+    core.send("/queue/jobs", "a")
+    closed = replace(
+        SETTINGS, address_settings=(AddressSettings("#", auto_create_addresses=False),)
+    )
+    core = core.takeover(closed)
+    core.send("/queue/jobs", "b")
+    with pytest.raises(
+        DestinationRefused, match="'jobs' is ANYCAST, not MULTICAST, and auto-create-addresses"
+    ):
+        core.consume("/topic/jobs")
+    with pytest.raises(DestinationRefused, match="'other' does not exist and auto-create"):
+        core.send("/topic/other", "a")
+
+
+def test_a_queue_that_is_stored_otherwise_than_configured_stays_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It may have messages; both types then work, as long as the queue is there."""
+    core = CoreUnderTest()
+    core.send("/queue/asia", "a")
+    with caplog.at_level(logging.WARNING):
+        core = core.takeover(CONFIGURED)
+    assert "queue 'asia' is configured as MULTICAST of address 'prices'" in caplog.text
+    assert "stored as ANYCAST of address 'asia'" in caplog.text
+    assert core.consume("/queue/asia").texts == ["a"]
+
+
+def test_the_name_of_a_stored_multicast_queue_cannot_be_one_of_the_other_type() -> None:
+    """After its configuration is gone; what to send to instead is said."""
+    news = AddressConfiguration("news", frozenset({MULTICAST}), (QueueSettings("news", MULTICAST),))
+    core = CoreUnderTest(replace(SETTINGS, addresses=(news,)))
+    core = core.takeover()
+    with pytest.raises(DestinationRefused, match="is MULTICAST: send to /topic/news"):
+        core.send("/queue/news", "a")
+    core.send("news", "b")
+    assert core.consume("/queue/news").texts == ["b"]
+
+
+# --- what it depends on
+
+_STAFF = Principal("ada", frozenset({"staff"}))
+_GUEST = Principal("guest", frozenset({"guests"}))
+"""May send and consume, and create nothing."""
+_SECURED = replace(
+    SETTINGS,
+    security_enabled=True,
+    addresses=(
+        AddressConfiguration("a", frozenset({MULTICAST}), (QueueSettings("a.1", MULTICAST),)),
+        AddressConfiguration("b", frozenset({ANYCAST, MULTICAST})),
+    ),
+    address_settings=(
+        AddressSettings("d", default_address_routing_type=MULTICAST),
+        AddressSettings("e", auto_create_addresses=False),
+    ),
+    security_settings=(
+        SecuritySetting(
+            "#",
+            {
+                "send": frozenset({"staff", "guests"}),
+                "consume": frozenset({"staff", "guests"}),
+                "createAddress": frozenset({"staff"}),
+                "createDurableQueue": frozenset({"staff"}),
+            },
+        ),
+    ),
+)
+_NAMES = ("a", "a.1", "b", "c", "d", "e")
+_USES = st.tuples(
+    st.sampled_from(("send", "listen", "visit")),
+    st.sampled_from((_STAFF, _GUEST)),
+    st.sampled_from(("", "/queue/", "/topic/")),
+    st.sampled_from(_NAMES),
+)
+
+
+def use(broker: Broker, what: str, who: Principal, destination: str) -> str:
+    """Use a destination and say what came of it."""
+    try:
+        if what == "send":
+            broker.send(who, destination, message("x"), None)
+            return "sent"
+        end = broker.subscribe(who, destination, FakeConsumer(), prefetch=1)
+    except BrokerError as error:
+        return f"{type(error).__name__}: {error}"
+    if what == "visit":
+        end.close()
+    return type(end).__name__
+
+
+@hypothesis_settings(deadline=None, max_examples=60)
+@given(st.lists(_USES, max_size=12))
+def test_what_an_address_is_does_not_depend_on_who_used_it(
+    uses: list[tuple[str, Principal, str, str]],
+) -> None:
+    """The next live node, on what is stored and nothing else, answers everybody as this one."""
+
+    def answers(core: CoreUnderTest) -> list[str]:
+        found = []
+        for what, who, prefix, name in itertools.product(
+            ("send", "listen"), (_GUEST, _STAFF), ("", "/queue/", "/topic/"), _NAMES
+        ):
+            found.append(use(core.broker, what, who, prefix + name))
+            core.settle()
+        return found
+
+    core = CoreUnderTest(_SECURED)
+    core.settle()
+    for what, who, prefix, name in uses:
+        use(core.broker, what, who, prefix + name)
+        core.settle()
+    successor = CoreUnderTest(_SECURED, store=core.successor_store())
+    assert answers(core) == answers(successor)
+
+
+def test_who_may_send_may_send_to_a_topic_whoever_listens() -> None:
+    """Nothing is created for it. To listen to one that is not configured is to create it."""
+    core = CoreUnderTest(_SECURED)
+    broker = core.broker
+    for _ in range(2):
+        assert use(broker, "send", _GUEST, "/topic/c") == "sent"
+        with pytest.raises(NotAuthorized, match="'createAddress' on address 'c'"):
+            broker.subscribe(_GUEST, "/topic/c", FakeConsumer(), prefetch=1)
+        assert use(broker, "listen", _GUEST, "/topic/b") == "TopicSubscription"
+        assert use(broker, "listen", _STAFF, "/topic/c") == "TopicSubscription"
+    broker.send(ANYONE, "/queue/c", message("x"), None)
+    core.settle()
+    assert use(broker, "send", _GUEST, "/queue/c") == "sent"

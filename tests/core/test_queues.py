@@ -452,17 +452,6 @@ def test_a_destination_that_is_no_name_is_refused(name: str) -> None:
         CoreUnderTest().send(name, "a")
 
 
-def test_a_queue_and_a_topic_of_one_name_are_told_apart() -> None:
-    """An address that is ANYCAST refuses /topic/, and the other way round."""
-    core = CoreUnderTest()
-    core.send(QUEUE, "a")
-    core.consume("/topic/news")
-    with pytest.raises(DestinationRefused, match="MULTICAST was asked for"):
-        core.consume("/topic/orders")
-    with pytest.raises(DestinationRefused, match="ANYCAST was asked for"):
-        core.send("/queue/news", "a")
-
-
 def test_a_plain_name_means_what_the_address_is() -> None:
     """A name without prefix is the existing address' kind, else the configured default."""
     core = CoreUnderTest(
