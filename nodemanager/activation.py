@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from nodemanager.lease import LEASE_ONLY, LockStatus, NodeManagerStatus, State
+from nodemanager.holder_id import HolderId
+from nodemanager.lease import LockStatus, NodeManagerStatus, State
 
 GRACE_PERIODS = 1.25
 """For how many renew periods a node that has the presence lock must see no renewal before it takes
@@ -29,7 +30,7 @@ the lease of a node that is gone; and how many a live node delivers after its la
 
 One period brings a renewal if the holder is alive; the quarter is for its being late. Since the
 watch begins after the last renewal did, the holder has stopped delivering when it ends: that is why
-both are the same number.
+both are the same number, of the same periods: the holder's, which it publishes in its id.
 """
 
 
@@ -70,6 +71,11 @@ class HolderWatch:
     unchanged_since_seconds: float = 0.0
 
 
+def grace_seconds(renew_period_ms: int) -> float:
+    """Return for how long a holder that renews so often delivers after a renewal began."""
+    return GRACE_PERIODS * renew_period_ms / 1000
+
+
 def judge_holder(
     lock: LockStatus,
     watch: HolderWatch,
@@ -77,17 +83,19 @@ def judge_holder(
     present_since_seconds: float | None,
     confirmed_seconds: float,
     now_seconds: float,
-    grace_seconds: float,
 ) -> tuple[Holder, HolderWatch]:
     """Return what the holder of ``lock`` is, for a node that has the presence lock since then.
 
     ``now_seconds`` is read after ``lock`` was. ``confirmed_seconds`` is when the presence lock was
     last asked about and found held; that must be after the watch began: this node may not know yet
     that it lost the lock's session, and a holder that is merely paused may have it by now. A holder
-    that has no presence lock to lose is never taken for gone.
+    that has no presence lock to lose, or does not say for how long it delivers, is never taken for
+    gone.
     """
-    without = lock.holder_id is None or lock.holder_id.endswith(LEASE_ONLY)
-    if present_since_seconds is None or not lock.is_held or without:
+    if present_since_seconds is None or lock.holder_id is None or not lock.is_held:
+        return Holder.UNKNOWN, HolderWatch()
+    period_ms = HolderId.parse(lock.holder_id).watched_period_ms
+    if period_ms is None:
         return Holder.UNKNOWN, HolderWatch()
     lease = (lock.holder_id, lock.token, lock.expiration_time)
     seen = HolderWatch(present_since_seconds, lease, now_seconds)
@@ -96,7 +104,7 @@ def judge_holder(
     if watch.lease != lease:
         return Holder.ALIVE, seen
     since = watch.unchanged_since_seconds
-    if now_seconds - since < grace_seconds or confirmed_seconds < since:
+    if now_seconds - since < grace_seconds(period_ms) or confirmed_seconds < since:
         return Holder.UNKNOWN, watch
     return Holder.GONE, watch
 

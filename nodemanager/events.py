@@ -37,6 +37,8 @@ class Event:
 
 def _shown(value: object) -> object:
     plain = _plain(value)
+    if plain is None:
+        return "unknown"
     return f"{plain:.1f}" if isinstance(plain, float) else plain
 
 
@@ -285,15 +287,19 @@ class ClockDrift(Event):
 
 @dataclass(frozen=True)
 class TakeoverTimings(Event):
-    """How long each part of becoming live took."""
+    """How long each part of becoming live took.
+
+    Detection runs from the last sign that this node has of the one before, its last renewal or its
+    handing the lock over, to the lock being taken; it is unknown if no other node was seen.
+    """
 
     code: ClassVar[str] = "ORT100008"
     text: ClassVar[str] = (
-        "serving under token {token}: lock taken {detection_ms} ms after it was free,"
-        " fence {fence_ms} ms, load {load_ms} ms, open {open_ms} ms"
+        "serving under token {token}; milliseconds: detection {detection_ms}, fence {fence_ms},"
+        " load {load_ms}, open {open_ms}"
     )
     token: int
-    detection_ms: float
+    detection_ms: float | None
     fence_ms: float
     load_ms: float
     open_ms: float
@@ -601,6 +607,28 @@ class FailbackPutOff(Event):
     wait_ms: float
     short_terms: int
     lasted_ms: float
+
+
+@dataclass(frozen=True)
+class TimersDiffer(Event):
+    """The node that is live keeps its lease by other timers than this one, which waits."""
+
+    code: ClassVar[str] = "ORT100035"
+    level: ClassVar[int] = WARNING
+    text: ClassVar[str] = (
+        "the timers of this pair differ: {holder} renews its lease every {holder_period_ms} ms and"
+        " holds it for {holder_expiration_ms} ms, this node every {period_ms} ms for"
+        " {expiration_ms} ms"
+    )
+    advice: ClassVar[str] = (
+        "Give both nodes the same jdbc-lock-renew-period and jdbc-lock-expiration. Until then a"
+        " takeover takes longer in one direction than in the other; nothing else is at risk."
+    )
+    holder: str
+    holder_period_ms: int
+    holder_expiration_ms: int
+    period_ms: int
+    expiration_ms: int
 
 
 def _all_events() -> dict[str, type[Event]]:

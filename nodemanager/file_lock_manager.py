@@ -33,8 +33,8 @@ from nodemanager.events import (
     StateWritten,
 )
 from nodemanager.failover_log import FailoverLog
+from nodemanager.holder_id import new_holder_id
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.manager import new_holder_id
 from nodemanager.pair import ActivateCallback, PairNodeManager
 from nodemanager.protocol import FormerLife
 from nodemanager.server_lock import ServerLock
@@ -242,7 +242,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
 
     # --- inside
 
-    def _activate(self, held: Lock, *, detection_ms: float) -> ActivateCallback:
+    def _activate(self, held: Lock, *, detection_ms: float | None) -> ActivateCallback:
         token = self._patiently(
             lambda: self._files.next_token(self.holder_id, self._newest_token())
         )

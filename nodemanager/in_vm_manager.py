@@ -16,8 +16,8 @@ from config.settings import Role
 from nodemanager.errors import Interrupted, LockLost, NotHeld
 from nodemanager.events import NodeStarted
 from nodemanager.failover_log import FailoverLog
+from nodemanager.holder_id import new_holder_id
 from nodemanager.lease import Lock
-from nodemanager.manager import new_holder_id
 from nodemanager.protocol import FormerLife
 
 _TOKEN = 1
@@ -28,7 +28,7 @@ _LOG_CLOSE_SECONDS = 2.0
 class InVmActivation:
     """Nothing was waited for, and nothing is left to do."""
 
-    detection_ms: float = 0.0
+    detection_ms: float | None = None
     fence_ms: float = 0.0
 
     def activation_complete(self) -> None:

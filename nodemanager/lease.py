@@ -40,8 +40,6 @@ CLOCK_RATE_MARGIN = 0.01
 A node counts its deadlines as so much earlier. Quartz is within 0.0001 and NTP slews by 0.0005 at
 most; a virtual machine's clock that drifts by more than this is broken.
 """
-LEASE_ONLY = ":lease-only"
-"""How the holder id of a node ends that has no presence lock beside its lease."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Final
 
 from nodemanager.errors import LockLost
 from nodemanager.exclusive import ExclusiveLock
+from nodemanager.holder_id import HolderId
 from nodemanager.lease import Lease, Lock, LockStatus, deadline
 from nodemanager.store import Acquired, NodeManagerStore
 
@@ -263,14 +264,5 @@ class ExclusiveLocker(RowLocker):
 
     def _is_a_strangers(self, row: LockStatus) -> bool:
         """Tell whether ``row`` is held, by a node that does not take this kind of lock."""
-        return row.is_held and locker_kind(row.holder_id or "") != locker_kind(self._holder_id)
-
-
-def locker_kind(holder_id: str) -> str:
-    """Return by which kind of locker this holder takes its lock: what its id ends with."""
-    _, _, tail = holder_id.rpartition("@")
-    return ":".join(tail.split(":")[_PARTS_BEFORE_KIND:])
-
-
-_PARTS_BEFORE_KIND: Final = 3
-"""Host, process and UUID."""
+        theirs, ours = HolderId.parse(row.holder_id or ""), HolderId.parse(self._holder_id)
+        return row.is_held and theirs.kind != ours.kind

@@ -7,7 +7,6 @@ thread; ``is_lease_valid``, ``fencing_token`` and ``interrupt`` may be used from
 import contextlib
 import logging
 import math
-import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,9 +30,9 @@ from database import (
     presence_lock,
 )
 from nodemanager.activation import (
-    GRACE_PERIODS,
     Holder,
     HolderWatch,
+    grace_seconds,
     judge_holder,
 )
 from nodemanager.errors import LockLost, NotHeld
@@ -51,10 +50,11 @@ from nodemanager.events import (
 )
 from nodemanager.failover_log import FailoverLog, FailoverLogTable
 from nodemanager.fencing import Unblocker
-from nodemanager.holder import place
+from nodemanager.holder_id import Timers, new_holder_id
 from nodemanager.judgement import DriftJudge
 from nodemanager.keepalive import KeepAlive
-from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus, State
+from nodemanager.last_sign import LastSign
+from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
 from nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
 from nodemanager.pair import ActivateCallback, PairNodeManager
@@ -72,7 +72,6 @@ _MAX_POLL_SECONDS = 0.5
 _MIN_POLL_SECONDS = 0.02
 _LOG_CLOSE_SECONDS = 2.0
 _IDLE_SECONDS = 0.5
-_HOLDER_ID_LENGTH = 128
 
 
 def poll_seconds(renew_period_ms: int) -> float:
@@ -94,18 +93,9 @@ def idle_limit_ms(expiration_ms: int) -> int:
     return expiration_ms // 2
 
 
-def new_holder_id(name: str, *, crash_detection: bool, kind: str = "") -> str:
-    """Return who holds a lock, for the table: node, host, process and a fresh UUID.
-
-    It also says by what kind of locker, if not by a lease, and whether there is a presence lock
-    beside it, since waiting nodes may be configured otherwise.
-    """
-    tail = f"{place()}{os.getpid()}:{uuid.uuid4()}"
-    if kind:
-        tail += f":{kind[:20]}"
-    if not crash_detection:
-        tail += LEASE_ONLY
-    return name[: _HOLDER_ID_LENGTH - len(tail)] + tail
+def timers_of(store: DatabaseStoreSettings) -> Timers:
+    """Return the timers that a node with these settings publishes with its lease."""
+    return Timers(store.jdbc_lock_renew_period, store.jdbc_lock_expiration)
 
 
 @dataclass(frozen=True)
@@ -226,6 +216,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             getattr(store.locker, "lease_holder_id", None) or name,
             crash_detection=store.crash_detection,
             kind=kind_of(store),
+            timers=None if kind_of(store) else timers_of(store),
         )
         presence = None
         if store.crash_detection:
@@ -335,7 +326,8 @@ class JdbcNodeManager(PairNodeManager[Lease]):
     def status(self) -> NodeManagerStatus:
         """Read what the store says, and who has the live lock; raises StoreError."""
         status = self._stores.shared.status()
-        return replace(status, live=self._lockers[Lock.LIVE].as_seen(status.live))
+        live = self._lockers[Lock.LIVE].as_seen(status.live)
+        return status if live is status.live else replace(status, live=live)
 
     def is_awaiting_failback(self) -> bool:
         """Return whether a live node asks for its place back; raises StoreError."""
@@ -370,7 +362,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
                     return self._activate(lease, detection_ms=outage_ms)
             self._pause(period_ms / 1000)
 
-    def _wait_for_live_lock(self, started: float) -> Lease:
+    def _wait_for_live_lock(self, started: float) -> tuple[Lease, LastSign]:
         self._want_presence()
         return super()._wait_for_live_lock(started)
 
@@ -403,7 +395,6 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             present_since_seconds=keeper.held_since_seconds if keeper else None,
             confirmed_seconds=keeper.confirmed_seconds if keeper else -math.inf,
             now_seconds=self._clock(),
-            grace_seconds=self._grace_seconds(),
         )
         if holder is Holder.ALIVE and keeper is not None:
             keeper.stand_back()
@@ -417,9 +408,6 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             holder = live.holder_id or "nobody"
             self.log.emit(CrashDetected(holder, watched_ms, remaining_ms))
         return lease
-
-    def _grace_seconds(self) -> float:
-        return GRACE_PERIODS * self._settings.jdbc_lock_renew_period / 1000
 
     def _want_presence(self) -> None:
         if self._presence is None or self._keeper is not None:
@@ -444,10 +432,6 @@ class JdbcNodeManager(PairNodeManager[Lease]):
 
     def _decline(self, lease: Lease) -> None:
         self._patiently(lambda: self._lockers[Lock.LIVE].release(lease))
-
-    def _detection_ms(self, live: LockStatus, looked: float) -> float:  # noqa: ARG002
-        """Return how long ago the lease had expired, by the database's clock."""
-        return max(0.0, -(live.expires_in_seconds or 0.0) * 1000)
 
     def await_active_status(self) -> None:
         """Wait until some node serves, however long; raises Interrupted."""
@@ -474,7 +458,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             raise NotHeld("this node does not hold the live lock")
         return keep_alive
 
-    def _activate(self, lease: Lease, *, detection_ms: float) -> ActivateCallback:
+    def _activate(self, lease: Lease, *, detection_ms: float | None) -> ActivateCallback:
         self._keep(lease, self._lose_live_lock)
         self.log.emit(LiveLockObtained(Lock.LIVE, lease.token))
         asked = self._clock()
@@ -510,16 +494,17 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         return True
 
     def _keep(self, lease: Lease, on_lost: Callable[[int, str], None]) -> None:
+        period_ms = self._settings.jdbc_lock_renew_period
         keep_alive = KeepAlive(
             self._lockers[lease.lock],
             lease,
-            period_ms=self._settings.jdbc_lock_renew_period,
+            period_ms=period_ms,
             expiration_ms=self._settings.jdbc_lock_expiration,
             clock=self._clock,
             report=self.log.emit,
             on_lost=lambda reason: on_lost(lease.token, reason),
             on_renewed=lambda seconds: self._renewal_listener(lease.lock, seconds),
-            delivery_ms=self._grace_seconds() * 1000 if self._presence is not None else None,
+            delivery_ms=grace_seconds(period_ms) * 1000 if self._presence is not None else None,
             threads=self._threads,
         )
         self._kept[lease.lock] = keep_alive

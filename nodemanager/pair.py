@@ -34,11 +34,13 @@ from nodemanager.events import (
     StateWritten,
     StoreRecovered,
     StoreUnavailableEvent,
+    TimersDiffer,
     WaitingForBackupLock,
     WaitingForLiveLock,
 )
 from nodemanager.failover_log import FailoverLog
-from nodemanager.holder import is_here
+from nodemanager.holder_id import is_here
+from nodemanager.last_sign import LastSign
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.neighbours import NeighbourWatch
 from nodemanager.threads import REAL_THREADS, Threads
@@ -55,8 +57,9 @@ class ActivateCallback:
     """What ``start_live_node`` and ``await_live_node`` return: the live lock is held."""
 
     manager: "PairNodeManager[Any]"
-    detection_ms: float
-    """From the lock being free, as far as this node saw, to it being taken."""
+    detection_ms: float | None
+    """From the last sign of the node before, as far as this one saw, to the lock being taken; None
+    if there was none."""
     fence_ms: float = 0.0
     """What fencing the journal took; 0 where opening it does that, and is counted as loading."""
 
@@ -100,7 +103,7 @@ class PairNodeManager(ABC, Generic[_Held]):
         self._node_id: str | None = None
         self._outage_since: float | None = None
         self._outage_reminder = Reminder(0.0)
-        self._neighbour = NeighbourWatch(holder_id, on_its_way_ms)
+        self._neighbour = NeighbourWatch(holder_id)
 
     # --- what each node manager has of its own
 
@@ -133,7 +136,7 @@ class PairNodeManager(ABC, Generic[_Held]):
         """Forget the backup lock, which was lost."""
 
     @abstractmethod
-    def _activate(self, held: _Held, *, detection_ms: float) -> ActivateCallback:
+    def _activate(self, held: _Held, *, detection_ms: float | None) -> ActivateCallback:
         """Begin to keep the live lock."""
 
     @abstractmethod
@@ -164,9 +167,14 @@ class PairNodeManager(ABC, Generic[_Held]):
         """Return how long to wait, in seconds, before looking at a lock again."""
         return self._poll_seconds
 
-    def _detection_ms(self, live: LockStatus, looked: float) -> float:  # noqa: ARG002 - the same
-        """Return for how long the live lock was free, last looked at ``looked``."""
-        return (self._clock() - looked) * 1000
+    def _look_at_live(self, sign: LastSign) -> tuple[NodeManagerStatus, LastSign]:
+        """Return what the store says, and the last sign there was of another node."""
+        looked = self._clock()
+        status = self._patiently(self.status)
+        self._look_at_neighbour(status.live)
+        if status.live.holder_id == self.holder_id:
+            return status, sign
+        return status, sign.after(status.live, looked)
 
     # --- for everybody
 
@@ -212,27 +220,25 @@ class PairNodeManager(ABC, Generic[_Held]):
         self.log.emit(StateWritten(State.FAILING_BACK))
         started = self._clock()
         try:
-            held = self._wait_for_live_lock(started)
+            held, sign = self._wait_for_live_lock(started)
         except (LockAcquisitionTimeout, Interrupted):
             self._withdraw_failback()
             raise
-        return self._activate(held, detection_ms=(self._clock() - started) * 1000)
+        return self._activate(held, detection_ms=sign.age_ms(self._clock()))
 
-    def _wait_for_live_lock(self, started: float) -> _Held:
+    def _wait_for_live_lock(self, started: float) -> tuple[_Held, LastSign]:
         timeout_ms = self._acquisition_timeout_ms
         announced = False
-        watch = HolderWatch()
+        watch, sign = HolderWatch(), LastSign()
         while True:
-            held = self._try_acquire(Lock.LIVE)
-            if held is not None:
-                return held
-            live = self._patiently(self.status).live
-            self._look_at_neighbour(live)
+            status, sign = self._look_at_live(sign)
+            live = status.live
             holder, watch = self._judge_holder(live, watch)
-            if holder is Holder.GONE:
+            held = self._try_acquire(Lock.LIVE)
+            if held is None and holder is Holder.GONE:
                 held = self._take_over(live, watch)
-                if held is not None:
-                    return held
+            if held is not None:
+                return held, sign
             name = live.holder_id or "nobody"
             if not announced:
                 self.log.emit(WaitingForLiveLock(Lock.LIVE, name))
@@ -268,17 +274,15 @@ class PairNodeManager(ABC, Generic[_Held]):
 
         A backup lock lost meanwhile is waited for again. Raises LockLost, Interrupted.
         """
-        watch, holder_watch = BackupWatch(), HolderWatch()
+        watch, holder_watch, sign = BackupWatch(), HolderWatch(), LastSign()
         while True:
             if self._backup_lost.is_set():
                 self._pause(0)
                 self._leave_the_line()
                 self.start_backup()
                 watch, holder_watch = BackupWatch(), HolderWatch()
-            looked = self._clock()
-            status = self._patiently(self.status)
+            status, sign = self._look_at_live(sign)
             live = status.live
-            self._look_at_neighbour(live)
             holder, holder_watch = self._judge_holder(live, holder_watch)
             decision, watch = decide(status, watch, self._clock(), self._on_its_way_ms, holder)
             if decision is Decision.WAIT:
@@ -290,7 +294,7 @@ class PairNodeManager(ABC, Generic[_Held]):
             if held is None:
                 self._pause(self._until_free(live))
             elif self._keeps(held, decision, watch):
-                return self._activate(held, detection_ms=self._detection_ms(live, looked))
+                return self._activate(held, detection_ms=sign.age_ms(self._clock()))
 
     def _keeps(self, held: _Held, decision: Decision, watch: BackupWatch) -> bool:
         state = self._patiently(self.status).state
@@ -374,8 +378,11 @@ class PairNodeManager(ABC, Generic[_Held]):
             self._pause(_RETRY_SECONDS)
 
     def _look_at_neighbour(self, live: LockStatus) -> None:
-        for warning in self._neighbour.look(live, self._poll_seconds):
-            LOGGER.warning("%s", warning)
+        for found in self._neighbour.look(live):
+            if isinstance(found, TimersDiffer):
+                self.log.emit(found)
+            else:
+                LOGGER.warning("%s", found)
 
     def _say_unavailable(self, error: OrthiaError) -> None:
         """Say that the store does not answer: an event when that begins, then lines of the log."""

@@ -12,8 +12,11 @@ class Activation(Protocol):
     """The live lock is held: what is left to do before clients are served."""
 
     @property
-    def detection_ms(self) -> float:
-        """From the lock being free, as far as this node saw, to it being taken."""
+    def detection_ms(self) -> float | None:
+        """From the last sign of the node before, as far as this one saw, to the lock being taken.
+
+        None if there was none.
+        """
 
     @property
     def fence_ms(self) -> float:

@@ -58,7 +58,7 @@ ORT100013 backup backup: journal fenced at token 2 in 3.3 ms
 AMQ221010 backup live: backup server is now active under token 2
 ORT100012 backup live: state L written
 ORT100014 backup live: backup lock released, token 1
-ORT100008 backup live: serving under token 2: lock taken 1.0 ms after it was free, fence 3.3 ms, ...
+ORT100008 backup live: serving under token 2; milliseconds: detection 3004.1, fence 3.3, ...
 ```
 
 After the code come the node's name and its role at that moment. Tokens only grow: of two nodes that
@@ -73,7 +73,7 @@ _FIELDS = {
     "node_time": "when, by the node's own clock, with its offset from UTC",
     "node_id": "the id of the pair, the same for all its nodes",
     "node_name": "`name` of the node",
-    "holder_id": "node, host, process and a UUID: one life of one node",
+    "holder_id": "node, host, process, a UUID and the timers of its lease: one life of one node",
     "role": "what the node was at that moment",
     "code": "what happened, as below",
     "level": "INFO, WARNING or ERROR",

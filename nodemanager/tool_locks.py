@@ -13,10 +13,10 @@ from config.clock import monotonic_seconds
 from config.lockers import with_locker
 from config.settings import DatabaseStoreSettings
 from database import Database, PermanentStoreError, StoreError, StoreUnavailable
-from nodemanager.lease import LEASE_ONLY, Lease, Lock, LockStatus, NodeManagerStatus
-from nodemanager.locker import Locker, locker_kind
+from nodemanager.holder_id import HolderId, new_holder_id
+from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus
+from nodemanager.locker import Locker
 from nodemanager.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
-from nodemanager.manager import new_holder_id
 from nodemanager.sql_store import SqlNodeManagerStore
 
 _ROW_IS_ALL: Final = frozenset({"", NO_LOCK})
@@ -86,7 +86,7 @@ class ToolLocks:
     def _as_seen(self, row: LockStatus) -> LockStatus:
         if row.is_held or row.holder_id is None:
             return row
-        kind = locker_kind(row.holder_id.removesuffix(LEASE_ONLY))
+        kind = HolderId.parse(row.holder_id).kind
         if kind not in {*_ROW_IS_ALL, self._kind[:20]}:
             raise LockUnknown(
                 f"whether {row.holder_id} still holds the {row.lock.name.lower()} lock cannot be"

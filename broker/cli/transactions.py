@@ -27,8 +27,8 @@ from journal.file import open_file_journal
 from journal.journal import Journal
 from journal.xa import XaTransactions
 from nodemanager import Lock
+from nodemanager.holder_id import new_holder_id
 from nodemanager.lease import Lease
-from nodemanager.manager import new_holder_id
 from nodemanager.server_lock import ServerLock
 from nodemanager.store import NodeManagerStore
 from nodemanager.tool_locks import ToolLocks

@@ -14,8 +14,8 @@ from journal.codec import Xid
 from journal.xa import XaTransactions
 from migrations import upgrade
 from nodemanager import Lock
+from nodemanager.holder_id import new_holder_id
 from nodemanager.lock_directory import LockDirectory
-from nodemanager.manager import new_holder_id
 from nodemanager.server_lock import ServerLock
 from nodemanager.shared_file import SharedFileLock
 from nodemanager.sql_store import SqlNodeManagerStore

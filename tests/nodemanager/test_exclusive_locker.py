@@ -6,9 +6,9 @@ import pytest
 
 from nodemanager.errors import LockLost
 from nodemanager.exclusive import ExclusiveLock
-from nodemanager.lease import LEASE_ONLY, Lock
-from nodemanager.locker import ExclusiveLocker, locker_kind
-from nodemanager.manager import new_holder_id
+from nodemanager.holder_id import new_holder_id
+from nodemanager.lease import Lock
+from nodemanager.locker import ExclusiveLocker
 from nodemanager.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
 
@@ -148,10 +148,3 @@ def test_the_row_is_free_when_the_lock_is() -> None:
     bench.lock.on_release = lambda: seen.append(bench.store.lock_status(Lock.LIVE).holder_id)
     bench.locker.release(lease)
     assert seen == [None]
-
-
-def test_a_holder_id_says_how_the_lock_is_held() -> None:
-    """Whatever the name of the node, and that it has no presence lock beside it."""
-    assert locker_kind(new_holder_id("a@b:c:d:e:f", crash_detection=True)) == ""
-    tail = locker_kind(new_holder_id("a" * 200, crash_detection=False, kind="shared-file-locker"))
-    assert tail == "shared-file-locker" + LEASE_ONLY

@@ -27,7 +27,7 @@ from journal.store import fenced_engine
 from nodemanager import JdbcNodeManager
 from nodemanager.events import Event, FenceBlocked, FenceUnblocked
 from nodemanager.fencing import PATIENCE_SECONDS
-from nodemanager.lease import LEASE_ONLY, Lock
+from nodemanager.lease import Lock
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
@@ -40,7 +40,7 @@ SHARE_LOCK = {
     Dialect.POSTGRESQL: "SELECT 1 FROM node_manager_store WHERE id = 4 FOR SHARE",
     Dialect.MYSQL: "SELECT 1 FROM NODE_MANAGER_STORE WHERE id = 4 LOCK IN SHARE MODE",
 }
-FROZEN_HOLDER = f"frozen{LEASE_ONLY}"
+FROZEN_HOLDER = "frozen:lease-only"
 """Its presence lock tells nothing: a process that is frozen keeps it."""
 
 WEAK = "weak_node"

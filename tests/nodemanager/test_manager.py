@@ -29,6 +29,7 @@ from nodemanager.events import (
     StaleFailback,
     StoreRecovered,
     StoreUnavailableEvent,
+    TimersDiffer,
     WaitingForBackupLock,
     WaitingForLiveLock,
 )
@@ -259,6 +260,46 @@ def test_a_live_node_whose_session_alone_was_lost_stays_live(nodes: Nodes) -> No
     assert not taking_over.done()
     assert live.lost == []
     assert live.manager.fencing_token == token
+
+
+def test_a_live_node_that_renews_seldom_is_watched_for_its_own_period(nodes: Nodes) -> None:
+    """The backup's is an eighth of it: by that it would take over, and both would deliver."""
+    live = nodes("a", jdbc_lock_expiration=60_000, jdbc_lock_renew_period=4_000)
+    backup = nodes("b", Role.BACKUP, jdbc_lock_expiration=60_000, jdbc_lock_renew_period=500)
+    token = live.go_live()
+    wait_until(lambda: presence(live) is not None, what="the live node has the presence lock")
+    taking_over = backup.wait_as_backup()
+    wait_until(backup.manager.is_backup_live, what="the backup waits")
+    assert live.manager._presence is not None
+    live.manager._presence.release()
+    live.wait_for(PresenceLost)
+    wait_until(lambda: presence(live) is not None, what="it has the presence lock again")
+    assert not taking_over.done()
+    assert live.lost == []
+    assert live.manager.fencing_token == token
+
+
+def test_timers_that_differ_are_told_once(nodes: Nodes) -> None:
+    """By the node that waits, with the timers of both."""
+    live = nodes("a", jdbc_lock_expiration=30_000, jdbc_lock_renew_period=3_000)
+    backup = nodes("b", Role.BACKUP)
+    live.go_live()
+    taking_over = backup.wait_as_backup()
+    backup.wait_for(TimersDiffer)
+    live.manager.crash_live_server()
+    taking_over.result(50)
+    told = [event for event in backup.events if isinstance(event, TimersDiffer)]
+    ours = backup.manager._settings
+    assert told == [
+        TimersDiffer(
+            live.manager.holder_id,
+            3_000,
+            30_000,
+            ours.jdbc_lock_renew_period,
+            ours.jdbc_lock_expiration,
+        )
+    ]
+    assert not live.has_said(TimersDiffer)
 
 
 def presence(node: Node) -> float | None:

@@ -9,7 +9,13 @@ import pytest
 
 from database import StoreUnavailable
 from nodemanager import JdbcNodeManager, NodeManagerStatus, State
-from nodemanager.events import Event, LeaseLost, LiveLockObtained, LockReleased, StateNotWritten
+from nodemanager.events import (
+    Event,
+    LeaseLost,
+    LiveLockObtained,
+    LockReleased,
+    StateNotWritten,
+)
 from nodemanager.failover_log import FailoverLog
 from nodemanager.lease import Lock
 from nodemanager.manager import Stores
@@ -57,15 +63,24 @@ class Simulation:
         log = FailoverLog(
             node_name="me", holder_id=holder_id, role="backup", listener=self.events.append
         )
-        self.manager = JdbcNodeManager(
-            Stores(self.store, self.store, self.store, self.store),
-            settings,
-            name="me",
-            log=log,
-            holder_id=holder_id,
-            clock=self.clock,
-        )
+
+        def make(store: MemoryNodeManagerStore) -> JdbcNodeManager:
+            return JdbcNodeManager(
+                Stores(store, store, store, store),
+                settings,
+                name="me",
+                log=log,
+                holder_id=holder_id,
+                clock=self.clock,
+            )
+
+        self._make = make
+        self.manager = make(self.store)
         self.manager.register_lock_listener(self.lost.append)
+
+    def use(self, store: MemoryNodeManagerStore) -> None:
+        """Have the node manager ask another store."""
+        self.manager = self._make(store)
 
     def kinds(self) -> list[type[Event]]:
         """Return the kinds of events so far."""
@@ -104,6 +119,47 @@ def test_a_lease_that_ran_out_while_the_state_was_read_is_taken_anew(
     assert not any(
         isinstance(event, LeaseLost) and event.lock is Lock.LIVE for event in simulation.events
     )
+
+
+OTHER = f"other@host:1:y/2000/{EXPIRATION_MS}"
+
+
+def test_the_first_node_of_a_pair_claims_no_outage(simulation: Simulation) -> None:
+    """Nobody served before, as far as it knows."""
+    simulation.manager.start()
+    assert simulation.manager.start_live_node().detection_ms is None
+
+
+def test_a_live_node_counts_its_outage_from_the_last_sign_of_the_other(
+    simulation: Simulation,
+) -> None:
+    """Not from its own start: the backup served while it waited, and then handed over."""
+    store, clock = simulation.store, simulation.clock
+    simulation.manager.start()
+    taken = store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    assert taken is not None
+    looks = iter(range(4))
+
+    def serve_and_hand_over() -> None:
+        clock.now += 3
+        if next(looks, None) is None:
+            store.release(Lock.LIVE, OTHER, taken.token)
+        else:
+            store.renew(Lock.LIVE, OTHER, taken.token, EXPIRATION_MS)
+
+    began = clock.now
+    store.before_status = serve_and_hand_over
+    detection_ms = simulation.manager.start_live_node().detection_ms
+    assert clock.now - began == 15
+    assert detection_ms == 6_000, "one look before the hand-over to one after, of 3 s each"
+
+
+def test_a_node_that_returns_knows_since_when_nobody_served(simulation: Simulation) -> None:
+    """The lease that its former life left says when that renewed it."""
+    simulation.manager.start()
+    simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    simulation.clock.now += 3_600
+    assert simulation.manager.start_live_node().detection_ms == 3_600_000
 
 
 def go_live(simulation: Simulation) -> None:

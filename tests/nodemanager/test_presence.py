@@ -20,14 +20,18 @@ from nodemanager.activation import (
     decide,
     judge_holder,
 )
-from nodemanager.lease import LEASE_ONLY, Lock, LockStatus, State
+from nodemanager.holder_id import HolderId, Timers
+from nodemanager.lease import Lock, LockStatus, State
 from nodemanager.presence import PresenceKeeper
 from tests.nodemanager.conftest import ManualClock
 from tests.nodemanager.test_rules import NOW, status
 from tests.support.servers import SERVER_NAMES, ServerProcess
 from tests.support.waiting import wait_until
 
+PERIOD_MS = 2_000
 GRACE = 2.5
+HOLDER = f"live@h:1:x{HolderId(timers=Timers(PERIOD_MS, 20_000)).suffix}"
+"""A holder that publishes its timers; the looks below are timed for its grace."""
 
 
 # --- the lock itself, on each DBMS
@@ -262,7 +266,7 @@ def test_a_stopped_keeper_holds_nothing() -> None:
 # --- the judgement
 
 
-def lease(token: int = 1, renewed: int = 0, holder: str | None = "live@h:1:x") -> LockStatus:
+def lease(token: int = 1, renewed: int = 0, holder: str | None = HOLDER) -> LockStatus:
     """Return the live lock as renewed for the ``renewed``th time."""
     return LockStatus(Lock.LIVE, holder, token, 15.0, NOW.replace(second=renewed % 60))
 
@@ -279,7 +283,6 @@ def judged(
             present_since_seconds=since,
             confirmed_seconds=confirmed_seconds,
             now_seconds=now,
-            grace_seconds=GRACE,
         )
         found.append(holder)
     return found
@@ -324,9 +327,29 @@ def test_a_presence_lock_that_may_be_lost_by_now_proves_nothing() -> None:
 
 def test_a_holder_without_a_presence_lock_is_never_gone() -> None:
     """It was configured so: there is nothing to be learnt from a lock it never had."""
-    holder = f"live@h:1:x{LEASE_ONLY}"
+    holder = HOLDER + ":lease-only"
     looks = [(lease(holder=holder), 9.0, now) for now in (10.0, 13.0, 16.0)]
     assert set(judged(*looks)) == {Holder.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    "holder", ["live@h:1:x", "live@h:1:x/0/20000"], ids=["older version", "never renews"]
+)
+def test_a_holder_whose_period_is_not_known_is_never_gone(holder: str) -> None:
+    """Nobody knows for how long it delivers: its lease is waited out."""
+    looks = [(lease(holder=holder), 9.0, now) for now in (10.0, 13.0, 60.0)]
+    assert set(judged(*looks)) == {Holder.UNKNOWN}
+
+
+def test_a_holder_is_watched_for_its_own_periods() -> None:
+    """Whatever the timers of whoever watches are."""
+    for period_ms in (500, 4_000):
+        holder, grace = f"live@h:1:x/{period_ms}/20000", GRACE_PERIODS * period_ms / 1000
+        looks = [
+            (lease(holder=holder), 9.0, now)
+            for now in (10.0, 10.0 + grace * 0.99, 10.0 + grace * 1.01)
+        ]
+        assert judged(*looks) == [Holder.UNKNOWN, Holder.UNKNOWN, Holder.GONE]
 
 
 def test_a_lock_that_is_free_has_no_holder() -> None:
@@ -357,9 +380,8 @@ def test_whoever_takes_over_does_so_after_the_other_stopped_delivering(
     renewal_began: float, obtained_after: float, steps: list[float]
 ) -> None:
     """Over any times of looking: both count the same grace, the holder from an earlier moment."""
-    period = 2.0
     now = obtained = renewal_began + obtained_after
-    stops_delivering = renewal_began + GRACE_PERIODS * period
+    stops_delivering = renewal_began + GRACE
     watch = HolderWatch()
     for step in steps:
         now += step
@@ -369,7 +391,6 @@ def test_whoever_takes_over_does_so_after_the_other_stopped_delivering(
             present_since_seconds=obtained,
             confirmed_seconds=now,
             now_seconds=now,
-            grace_seconds=GRACE_PERIODS * period,
         )
         if holder is Holder.GONE:
             assert now >= stops_delivering

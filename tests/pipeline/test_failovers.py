@@ -58,7 +58,7 @@ class Node:
         )
         return self
 
-    def becomes_live(self, seconds: float, token: int, detection_ms: float = 0.0) -> "Node":
+    def becomes_live(self, seconds: float, token: int, detection_ms: float | None = 0.0) -> "Node":
         """Log an activation that takes 40 ms from the lock to the open acceptor."""
         self.says(seconds, events.LiveLockObtained(Lock.LIVE, token))
         self.says(seconds + 0.04, events.LiveActive(token))
@@ -210,7 +210,9 @@ def random_lives(chance: random.Random, pair: str, lives: int) -> Iterator[Node]
             node.says(seconds, events.CrashDetected("x@host", chance.uniform(0, 9_000), 1.0))
         seconds += chance.uniform(0, 2)
         if chance.random() < 0.8:
-            node.becomes_live(seconds, token, detection_ms=chance.uniform(0, 900))
+            node.becomes_live(
+                seconds, token, detection_ms=chance.choice([None, chance.uniform(0, 900)])
+            )
         else:
             node.says(seconds, events.LiveLockObtained(Lock.LIVE, token))
         seconds += chance.uniform(1, 60)

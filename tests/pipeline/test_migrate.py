@@ -22,9 +22,9 @@ from journal.tables import bindings_table
 from journal.unit import Unit
 from nodemanager import State
 from nodemanager.failover_log import FailoverLogTable
+from nodemanager.holder_id import new_holder_id
 from nodemanager.lease import Lock
 from nodemanager.lock_directory import LockDirectory
-from nodemanager.manager import new_holder_id
 from nodemanager.shared_file import SharedFileLock
 from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store

@@ -23,8 +23,9 @@ from config.urls import DatabaseUrl
 from database import StoreUnavailable
 from nodemanager.events import Event
 from nodemanager.failover_log import FailoverLog
-from nodemanager.lease import CLOCK_RATE_MARGIN, LEASE_ONLY, State
-from nodemanager.manager import JdbcNodeManager, Stores
+from nodemanager.holder_id import HolderId
+from nodemanager.lease import CLOCK_RATE_MARGIN, State
+from nodemanager.manager import JdbcNodeManager, Stores, timers_of
 from tests.simulation.database import (
     Batch,
     Client,
@@ -116,9 +117,8 @@ class Node:
             return
         world = self.world
         self.lives += 1
-        self.holder_id = f"{self.name}-{self.lives}"
-        if not world.crash_detection:
-            self.holder_id += LEASE_ONLY
+        said = HolderId(has_presence=world.crash_detection, timers=timers_of(SETTINGS))
+        self.holder_id = f"{self.name}@host:{self.lives}:uuid{said.suffix}"
         self.life = Life()
         self.life.paused_until = world.engine.now
         self.state = NodeState.WAITING
