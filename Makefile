@@ -65,7 +65,7 @@ fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an
 model: setup-test ## Check the protocol's model exhaustively for two and three nodes; half an hour at most
 	$(BIN)/python -m tests.model
 
-simulate: setup-test ## Run thousands of simulated pairs through every fault; SEED=N to look at one
+simulate: setup-test ## Run thousands of new simulated pairs through every fault; SEED=N to look at one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --runs 1,--runs 3000)
 
 chaos: setup-test ## Strike live and backups with FAULTS=60 faults on each DBMS and check every message

@@ -402,12 +402,22 @@ class JdbcNodeManager(PairNodeManager[Lease]):
 
     def _take_over(self, live: LockStatus, watch: HolderWatch) -> Lease | None:
         lease = self._patiently(lambda: self._lockers[Lock.LIVE].take_over(live))
+        if lease is None:
+            lease = self._take_what_is_ours()
         if lease is not None:
             watched_ms = (self._clock() - watch.unchanged_since_seconds) * 1000
             remaining_ms = (live.expires_in_seconds or 0.0) * 1000
             holder = live.holder_id or "nobody"
             self.log.emit(CrashDetected(holder, watched_ms, remaining_ms))
         return lease
+
+    def _take_what_is_ours(self) -> Lease | None:
+        """Take the live lock once more, if an earlier request did whose answer was lost.
+
+        Nobody serves under that token: not this node, which does not know that it has it.
+        """
+        live = self._patiently(self.status).live
+        return self._try_acquire(Lock.LIVE) if live.holder_id == self.holder_id else None
 
     def _want_presence(self) -> None:
         if self._presence is None or self._keeper is not None:

@@ -9,7 +9,9 @@ import pytest
 
 from database import StoreUnavailable
 from nodemanager import JdbcNodeManager, NodeManagerStatus, State
+from nodemanager.activation import HolderWatch
 from nodemanager.events import (
+    CrashDetected,
     Event,
     LeaseLost,
     LiveLockObtained,
@@ -17,9 +19,10 @@ from nodemanager.events import (
     StateNotWritten,
 )
 from nodemanager.failover_log import FailoverLog
-from nodemanager.lease import Lock
+from nodemanager.lease import Lock, LockStatus
 from nodemanager.manager import Stores
 from nodemanager.memory_store import MemoryNodeManagerStore
+from nodemanager.store import Acquired
 from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
@@ -160,6 +163,48 @@ def test_a_node_that_returns_knows_since_when_nobody_served(simulation: Simulati
     simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
     simulation.clock.now += 3_600
     assert simulation.manager.start_live_node().detection_ms == 3_600_000
+
+
+class UnansweringStore(MemoryNodeManagerStore):
+    """A store that carries the first takeover out and never answers it."""
+
+    answers = False
+
+    def take_over(
+        self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
+    ) -> Acquired | None:
+        """Take the lock; the first time nobody hears of it."""
+        taken = super().take_over(lock, holder_id, expiration_ms, seen=seen)
+        if not self.answers:
+            self.answers = True
+            raise StoreUnavailable("no answer")
+        return taken
+
+
+def test_a_takeover_whose_answer_was_lost_is_finished_at_once(simulation: Simulation) -> None:
+    """The lock is the node's own, under a token it does not know: it need not watch itself."""
+    store = UnansweringStore(simulation.clock)
+    simulation.use(store)
+    store.try_acquire(Lock.LIVE, "gone@host:1:y", EXPIRATION_MS)
+    seen = store.status().live
+    lease = simulation.manager._take_over(seen, HolderWatch())
+    assert lease is not None
+    assert (lease.holder_id, lease.token) == (simulation.manager.holder_id, 3)
+    assert lease.token == store.status().live.token
+    crashes = [event for event in simulation.events if isinstance(event, CrashDetected)]
+    assert [crash.holder for crash in crashes] == ["gone@host:1:y"]
+
+
+def test_a_takeover_that_another_node_was_faster_with_takes_nothing(
+    simulation: Simulation,
+) -> None:
+    """What it saw has changed, and the lock is somebody else's."""
+    store = simulation.store
+    store.try_acquire(Lock.LIVE, "gone@host:1:y", EXPIRATION_MS)
+    seen = store.status().live
+    store.take_over(Lock.LIVE, "faster@host:1:z", EXPIRATION_MS, seen=seen)
+    assert simulation.manager._take_over(seen, HolderWatch()) is None
+    assert store.status().live.holder_id == "faster@host:1:z"
 
 
 def go_live(simulation: Simulation) -> None:

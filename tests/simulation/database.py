@@ -89,7 +89,7 @@ class Database:
         the request may have been carried out, or may yet be.
         """
         engine, random = self.engine, self.engine.random
-        wake = engine.waker()
+        resume = engine.resumer()
         gives_up_at = engine.now + EXPIRATION_MS / 1000
 
         def arrive() -> None:
@@ -104,7 +104,7 @@ class Database:
 
         def answered(answer: Any) -> None:
             if self.reaches(client):
-                wake(answer)
+                resume(answer)
 
         if not self.faults or random.random() > 0.01:
             engine.after(self.delay(), arrive)
@@ -203,9 +203,14 @@ class Database:
         present = self.presence is not None and self.presence.client.holder_id == holder_id
         self.renewed_in_presence = self.presence if present else None
 
-    def check_takeover(self, seen: LockStatus) -> None:
-        """Check that the lease of a process that has its presence lock is left alone."""
+    def check_takeover(self, holder_id: str, seen: LockStatus) -> None:
+        """Check that the lease of another process, which has its presence lock, is left alone.
+
+        What a process holds without knowing, since the answer was lost, it may take once more.
+        """
         live = self.store.lock_status(Lock.LIVE)
+        if live.holder_id == holder_id:
+            return
         unchanged = (live.holder_id, live.token, live.expiration_time) == (
             seen.holder_id,
             seen.token,
@@ -300,7 +305,7 @@ class RemoteStore(NodeManagerStore):
         """Take the lock if nothing has changed."""
 
         def take() -> Acquired | None:
-            self._database.check_takeover(seen)
+            self._database.check_takeover(holder_id, seen)
             taken = self._store.take_over(lock, holder_id, expiration_ms, seen=seen)
             return self._note(lock, holder_id, taken)
 

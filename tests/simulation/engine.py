@@ -57,11 +57,25 @@ class Engine:
     def run_until(self, end: float, after_each: Callable[[], None]) -> None:
         """Do all that is due until ``end``."""
         heap = self._heap
+        pop = heapq.heappop
         while heap and heap[0][0] <= end:
-            self.now, _, action, arguments = heapq.heappop(heap)
+            self.now, _, action, arguments = pop(heap)
             action(*arguments)
             after_each()
         self.now = end
+
+    def close(self) -> None:
+        """End every thread where it waits.
+
+        The collector sees nothing of what a waiting thread holds, so all of it would stay.
+        """
+        for task in self._tasks:
+            self.current = task
+            while not task.greenlet.dead:
+                task.greenlet.throw(greenlet.GreenletExit)
+        self.current = None
+        self._tasks.clear()
+        self._heap.clear()
 
     def spawn(self, life: Life, run: Callable[[], None]) -> Task:
         """Start a thread."""
@@ -89,6 +103,12 @@ class Engine:
         task = self.this_task()
         wakings = task.wakings
         return lambda value: self.after(0.0, self._resume, task, wakings, value)
+
+    def resumer(self) -> Callable[[Any], None]:
+        """Return the same for an event: no thread may call it, and this one goes on at once."""
+        task = self.this_task()
+        wakings = task.wakings
+        return lambda value: self._resume(task, wakings, value)
 
     def _resume(self, task: Task, wakings: int, value: Any) -> None:
         if task.life.is_over or task.wakings != wakings:

@@ -4,13 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nodemanager.activation import Holder, HolderWatch
+from nodemanager.holder_id import HolderId, Timers
 from nodemanager.lease import Lease, LockStatus, deadline
 from nodemanager.locker import LeaseDatabaseLocker
-from nodemanager.manager import JdbcNodeManager
+from nodemanager.manager import JdbcNodeManager, timers_of
 from nodemanager.store import Acquired
 
 EXPIRATION_MS = 20_000
 PERIOD_MS = 2_000
+TIMERS = Timers(PERIOD_MS, EXPIRATION_MS)
+OTHER_TIMERS = (
+    TIMERS,
+    Timers(500, EXPIRATION_MS),
+    Timers(4_000, EXPIRATION_MS),
+    Timers(1_000, 12_000),
+)
+"""What the nodes of some worlds have, each for itself."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Mechanisms:
     crash_writes_no_pause: bool = True
     watch_before_taking_over: bool = True
     delivery_ends_with_the_grace: bool = True
+    grace_of_the_holder: bool = True
 
 
 class Hasty(JdbcNodeManager):
@@ -39,6 +49,17 @@ class Hasty(JdbcNodeManager):
         if keeper is not None and keeper.held_since_seconds is not None and live.is_held:
             return Holder.GONE, watch
         return Holder.UNKNOWN, watch
+
+
+class OfOwnPeriod(JdbcNodeManager):
+    """Watches a holder for as long as if that had its own timers."""
+
+    def _judge_holder(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:
+        if live.holder_id is not None:
+            said = HolderId.parse(live.holder_id)
+            ours = replace(said, timers=timers_of(self._settings)).suffix
+            live = replace(live, holder_id=live.holder_id.removesuffix(said.suffix) + ours)
+        return super()._judge_holder(live, watch)
 
 
 class Unfenced(JdbcNodeManager):
@@ -55,9 +76,9 @@ class LateLocker(LeaseDatabaseLocker):
         lease = super()._ask(request)
         if lease is None:
             return None
-        return replace(lease, deadline_seconds=deadline(self._clock(), EXPIRATION_MS))
+        return replace(lease, deadline_seconds=deadline(self._clock(), self._expiration_ms))
 
     def renew(self, lease: Lease) -> Lease:
         """Renew, and count from now."""
         super().renew(lease)
-        return lease.renewed(self._clock(), EXPIRATION_MS)
+        return lease.renewed(self._clock(), self._expiration_ms)
