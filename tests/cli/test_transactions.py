@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def store(kind: str, tmp_path: Path) -> JournalStore:
+def store(kind: str, tmp_path: Path) -> Iterator[JournalStore]:
     """Give a store with a transaction in doubt that sends one message."""
     if kind == "file":
         made: JournalStore = FileJournalStore(tmp_path)
@@ -50,7 +51,8 @@ def store(kind: str, tmp_path: Path) -> JournalStore:
     XaTransactions(journal).prepare(XID, unit, lambda: done.append(True))
     made.loop.run_until(lambda: done, "the prepare")
     assert journal.close(drain=True)
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture
