@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait more than they compute, for leases above all.
+TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 3 ? 8 : 2 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
 
 .DEFAULT_GOAL := help
@@ -43,14 +45,14 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 	$(BIN)/orthia demo
 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 test-mysql: setup-test ## Run on MySQL what runs on MariaDB; MYSQLD=PATH names mysqld if PATH does not
 	@mysqld='$(or $(MYSQLD),$(shell PATH=$$PATH:/usr/sbin command -v mysqld))'; \
 	version=$$("$$mysqld" --version 2>&1) && ! grep -qi mariadb <<<"$$version" \
 		|| { echo "make test-mysql needs MySQL's mysqld, found $${mysqld:-none} ($$version); say" \
 			"make test-mysql MYSQLD=PATH"; exit 1; }; \
-	MYSQLD=$$mysqld $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -k mysql \
+	MYSQLD=$$mysqld $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup -k mysql \
 		tests/database tests/migrations tests/nodemanager tests/journal tests/core tests/process \
 		$(PYTEST_ARGS)
 

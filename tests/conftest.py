@@ -92,7 +92,6 @@ def store_settings(server: StoreServer) -> Iterator[DatabaseStoreSettings]:
     yield server.settings(name)
     wait_until(
         lambda: not server.connections(name),
-        timeout_seconds=10,
         what=f"the end of leaked connections {server.connections(name)}",
     )
     server.drop_database(name)

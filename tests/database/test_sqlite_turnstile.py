@@ -24,7 +24,9 @@ RENEWALS = 15
 RENEW_SECONDS = 0.2
 BATCH_ROWS = 5_000
 
-_processes = multiprocessing.get_context("spawn")
+# One process imports this module, and the others are forked from it.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([__name__])
 
 
 @pytest.fixture
@@ -125,6 +127,13 @@ def test_renewals_of_two_nodes_succeed_beside_a_writer_at_full_load(
     assert renewals == [(RENEWALS,), (RENEWALS,)]
 
 
+def seconds_to_give_way(turnstile: SqliteTurnstile) -> float:
+    """Give way once; return how long that took."""
+    started = time.monotonic()
+    turnstile.give_way()
+    return time.monotonic() - started
+
+
 def hold(path: Path, ready: Connection) -> None:
     """Hold the turnstile for ever."""
     with SqliteTurnstile(path).urgent():
@@ -142,13 +151,9 @@ def test_a_frozen_waiter_slows_the_writer_only_boundedly(
     os.kill(frozen, signal.SIGSTOP)
     wait_until(lambda: is_stopped(frozen), what="the waiter stands still")
     turnstile = SqliteTurnstile(path)
-    started = time.monotonic()
-    turnstile.give_way()
-    gave_way = time.monotonic() - started
-    started = time.monotonic()
-    turnstile.give_way()
-    assert time.monotonic() - started < gave_way
-    assert gave_way >= GIVE_WAY_SECONDS
+    assert seconds_to_give_way(turnstile) >= GIVE_WAY_SECONDS
+    # Another wait would be as long each time; a machine that is busy delays one or the other.
+    assert min(seconds_to_give_way(turnstile) for _ in range(3)) < GIVE_WAY_SECONDS
 
 
 def test_a_waiter_does_not_hang_on_a_frozen_writer(path: Path) -> None:
@@ -166,7 +171,4 @@ def test_a_waiter_does_not_hang_on_a_frozen_writer(path: Path) -> None:
 def test_the_writer_waits_for_nobody_when_nobody_waits(path: Path) -> None:
     """An open turnstile lets the writer through without the wait it grants others."""
     turnstile = SqliteTurnstile(path)
-    started = time.monotonic()
-    for _ in range(100):
-        turnstile.give_way()
-    assert time.monotonic() - started < 100 * GIVE_WAY_SECONDS
+    assert min(seconds_to_give_way(turnstile) for _ in range(3)) < GIVE_WAY_SECONDS

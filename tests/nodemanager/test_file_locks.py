@@ -67,7 +67,7 @@ class Waiting:
 
     def wait_live(self) -> ActivateCallback:
         """Wait until it may be live."""
-        wait_until(lambda: self.activations, timeout_seconds=10, what="the backup is live")
+        wait_until(lambda: self.activations, what="the backup is live")
         return self.activations[0]
 
     def still_waits(self) -> bool:
