@@ -11,11 +11,19 @@ import contextlib
 import errno
 import os
 import socket
+import threading
+from collections.abc import Callable
 from typing import Final
 
+from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.settings import AcceptorSettings
+from nodemanager import Interrupted
 
+LONGEST_WAIT_SECONDS: Final = 10.0
+"""How long a node waits for a port: a process that is ending needs less, and while this node holds
+the live lock nobody else can serve. It then leaves the lock to another backup and ends with 75."""
+_RETRY_SECONDS: Final = 0.2
 _MAY_PASS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 
 
@@ -59,6 +67,29 @@ def try_acceptors(acceptors: tuple[AcceptorSettings, ...]) -> AcceptorNotFree | 
                 raise found from None
             not_free = not_free or found
     return not_free
+
+
+def await_acceptors(
+    acceptors: tuple[AcceptorSettings, ...],
+    *,
+    stopped: threading.Event,
+    told: Callable[[AcceptorNotFree], None],
+) -> None:
+    """Wait until every acceptor can listen; ``told`` hears once what keeps one from it.
+
+    Raises AcceptorNotFree after ``LONGEST_WAIT_SECONDS``, Interrupted once ``stopped`` is set, and
+    AcceptorError.
+    """
+    give_up_seconds: float | None = None
+    while (not_free := try_acceptors(acceptors)) is not None:
+        now = monotonic_seconds()
+        if give_up_seconds is None:
+            give_up_seconds = now + LONGEST_WAIT_SECONDS
+            told(not_free)
+        elif now >= give_up_seconds:
+            raise not_free
+        if stopped.wait(_RETRY_SECONDS):
+            raise Interrupted("stopped while waiting for a port")
 
 
 def _bind(acceptor: AcceptorSettings) -> None:

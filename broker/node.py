@@ -27,7 +27,12 @@ from broker.critical_analyzer import CriticalAnalyzer
 from broker.descriptors import raise_limit
 from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
-from broker.listening import AcceptorNotFree, try_acceptors
+from broker.listening import (
+    LONGEST_WAIT_SECONDS,
+    AcceptorNotFree,
+    await_acceptors,
+    try_acceptors,
+)
 from broker.lives import Life, begin
 from broker.logs import set_role
 from broker.metrics import NodeMetrics
@@ -76,10 +81,6 @@ _IO_ERROR_GRACE_SECONDS = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
 _HALT_LOG_SECONDS = 1.0
 """How long a node that is halted waits for its failover log."""
-_ACCEPTOR_SECONDS = 10.0
-"""How long a node waits for a port: a process that is ending needs less, and while this node holds
-the live lock nobody else can serve. It then leaves the lock to another backup and ends with 75."""
-_ACCEPTOR_RETRY_SECONDS = 0.2
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How soon the journal's writer gets the interpreter from a busy loop; CPython's default of 5 ms
 would be a large part of a commit."""
@@ -332,17 +333,12 @@ class BrokerNode:
 
     def _await_acceptors(self, manager: NodeManager, consequence: str) -> None:
         """Wait until every acceptor can listen; raises AcceptorNotFree if that takes too long."""
-        give_up_seconds: float | None = None
-        while (not_free := try_acceptors(self._settings.acceptors)) is not None:
-            now = monotonic_seconds()
-            if give_up_seconds is None:
-                give_up_seconds = now + _ACCEPTOR_SECONDS
-                bound = f"; waiting for it, {_ACCEPTOR_SECONDS:g} s at most"
-                self._tell_not_free(manager, not_free, consequence + bound)
-            elif now >= give_up_seconds:
-                raise not_free
-            if self._wake.wait(_ACCEPTOR_RETRY_SECONDS):
-                raise Interrupted("stopped while waiting for a port")
+        then = f"{consequence}; waiting for it, {LONGEST_WAIT_SECONDS:g} s at most"
+        await_acceptors(
+            self._settings.acceptors,
+            stopped=self._wake,
+            told=lambda found: self._tell_not_free(manager, found, then),
+        )
 
     def _tell_not_free(self, manager: NodeManager, found: AcceptorNotFree, then: str) -> None:
         one = found.acceptor
@@ -352,7 +348,6 @@ class BrokerNode:
     def _open(self, store: NodeStore, manager: NodeManager, callback: Activation) -> MessageJournal:
         """Load the journal, open the acceptors, say so: from here on clients are served."""
         began = monotonic_seconds()
-        self._await_acceptors(manager, "this node has the live lock and serves nobody")
         loop = self._running_loop()
         journal = self._journal = store.open_journal(
             manager,
@@ -361,6 +356,7 @@ class BrokerNode:
         )
         journal.register_batch_listener(self._committed)
         loaded = monotonic_seconds()
+        self._await_acceptors(manager, "this node has the live lock and serves nobody")
         self._on_loop(self._open_service(manager, journal))
         opened = monotonic_seconds()
         self._act_as(manager, Role.LIVE)
