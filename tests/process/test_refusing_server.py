@@ -37,12 +37,13 @@ def nodes(private_server: ServerProcess, tmp_path: Path) -> Iterator[Cluster]:
 def test_a_server_that_refuses_for_now_is_waited_for(
     private_server: ServerProcess, nodes: Cluster, setting: str
 ) -> None:
-    """The live node ends with 74, the backup waits and serves when the server does again."""
+    """The live node ends with 74; backups wait, and one serves when the server does again."""
     live, backup = nodes.pair()
     with Producer([live.port, backup.port], QUEUE) as producer:
         producer.wait_receipts(20)
         private_server.execute(f"SET GLOBAL {setting} = ON")
         assert live.exit_code() == 74
+        nodes.backup("starting").wait_log("database unavailable").end()
         assert backup.is_running
         private_server.execute(f"SET GLOBAL {setting} = OFF")
         producer.wait_receipts(20)
