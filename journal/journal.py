@@ -1,6 +1,7 @@
 """The journal the broker uses: the front of intake, writer and reader, and its SQL store."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -9,7 +10,7 @@ from sqlalchemy import Engine
 from config.dialects import Dialect
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
-from database import Database
+from database import Database, StoreUnavailable, TransientStoreError
 from journal.api import BatchReport, MessageJournal, QueueCounts, QueuePlace, Window
 from journal.batch import Batch
 from journal.errors import JournalClosed
@@ -23,10 +24,13 @@ from journal.postgresql import PostgresqlStore
 from journal.reader import Reader, WindowQueries, Windows
 from journal.recovery import Recovered, recover
 from journal.retention import Pruner
+from journal.retry import pause_seconds
 from journal.sqlite import SqliteStore
 from journal.store import BatchStore, TableNames, fenced_engine
 from journal.unit import Appended, Done, MessageLocation, Refused, Unit
 from journal.writer import Writer
+
+_ATTEMPTS_TO_OPEN = 5
 
 
 class Journal(MessageJournal):
@@ -104,14 +108,20 @@ class Journal(MessageJournal):
 
         ``post`` runs a callable on the event loop, later, in order, from any thread;
         ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
+        A connection that is lost meanwhile is replaced: a node that takes over may be the last.
         Raises Fenced, CorruptRecord, StoreError.
         """
         limits = limits or JournalLimits()
         engine = fenced_engine(database, s, "journal", token)
-        try:
-            recovered = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
-            store = _batch_store(database, s, engine, token)
+        store = _batch_store(database, s, engine, token)
+
+        def begin() -> Recovered:
+            found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
             store.connect()
+            return found
+
+        try:
+            recovered = _persistently(begin, still_valid)
         except OrthiaError:
             engine.dispose()
             raise
@@ -251,6 +261,21 @@ class Journal(MessageJournal):
             if self._pruner is not None:
                 self._pruner.stop()
             self._on_failure(error)
+
+
+def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:
+    """Call ``begin``, which may be called again after it failed; raises what it failed with last.
+
+    Ids that were reserved by a call of unknown outcome are lost, which harms nobody.
+    """
+    for attempt in range(1, _ATTEMPTS_TO_OPEN):
+        try:
+            return begin()
+        except (StoreUnavailable, TransientStoreError):
+            if not still_valid():
+                raise
+            time.sleep(pause_seconds(attempt))
+    return begin()
 
 
 def _batch_store(

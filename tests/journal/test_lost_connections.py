@@ -11,7 +11,7 @@ from sqlalchemy import text
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings, RoutingType
 from config.urls import DatabaseUrl
-from database import Database
+from database import Database, StoreUnavailable
 from database.sessions import fenced_mark, user_lock_name
 from journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
 from journal.journal import Journal
@@ -90,6 +90,27 @@ def test_a_lone_message_is_stored_once(proxied_store: ProxiedStore, cut: Cut) ->
     assert proxied_store.proxy.cuts == 1
     assert proxied_store.reports[-1].attempts == 2
     assert proxied_store.append(journal, "the next")[0] == seq + 1
+
+
+@pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
+@pytest.mark.parametrize("at", [b"holder_token", b"COMMIT"])
+def test_a_journal_is_opened_though_its_connection_is_lost(
+    proxied_store: ProxiedStore, at: bytes, cut: Cut
+) -> None:
+    """The node that takes over may be the last; ids it reserved twice are not given out twice."""
+    (before,) = proxied_store.append(proxied_store.open(), "before")
+    proxied_store.proxy.cut_once(cut, at, of_writer=False)
+    journal = proxied_store.open_proxied()
+    assert proxied_store.proxy.cuts == 1
+    (after,) = proxied_store.append(journal, "after")
+    assert after > before
+
+
+def test_a_journal_that_cannot_be_opened_says_so(proxied_store: ProxiedStore) -> None:
+    """A database that stays away is no reason to try for ever."""
+    proxied_store.proxy.close()
+    with pytest.raises(StoreUnavailable):
+        proxied_store.open_proxied()
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE_REQUEST, Cut.AFTER_REQUEST])
