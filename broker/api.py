@@ -152,6 +152,8 @@ class TransactionWork:
     rejections: list[tuple[Subscription, list[MessageReference]]] = field(default_factory=list)
     size: int = 0
     """Bytes it counts for in memory."""
+    aside: int = 0
+    """How much of ``size`` are messages it acknowledges."""
     checked: set[str] = field(default_factory=set)
     """Destinations that were not refused when the client sent to them."""
     is_refused: bool = False

@@ -205,6 +205,7 @@ class StompSession:
             self._parser.held
             + self._early_bytes
             + self._transactions.size
+            - self._transactions.aside
             + self._receipt_bytes
             + self._subscription_bytes
             + self._deferred_bytes
@@ -215,7 +216,8 @@ class StompSession:
     def held_bytes(self) -> int:
         """The same, and the messages the client has and did not acknowledge."""
         streamed = self._stream.held if self._stream is not None else 0
-        return self.sent_bytes + self._unacknowledged_bytes + streamed
+        delivered = self._unacknowledged_bytes + self._transactions.aside
+        return self.sent_bytes + delivered + streamed
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the client."""

@@ -20,6 +20,8 @@ class OpenTransactions:
         self._works: dict[str, TransactionWork] = {}
         self.size = 0
         """Bytes all of them count for."""
+        self.aside = 0
+        """How much of that are messages they acknowledge: the client did not send those."""
 
     def begin(self, frame: Frame) -> None:
         """Begin the transaction that a BEGIN names; raises ProtocolError."""
@@ -43,7 +45,9 @@ class OpenTransactions:
 
     def forget(self, frame: Frame) -> None:
         """Forget the transaction that a frame ends."""
-        self.size -= self._works.pop(frame.required(b"transaction")).size
+        work = self._works.pop(frame.required(b"transaction"))
+        self.size -= work.size
+        self.aside -= work.aside
 
     def reserve(self, work: TransactionWork, message: OutgoingMessage) -> None:
         """Count a message that is to be sent; raises ProtocolError if that is too much."""
@@ -61,7 +65,10 @@ class OpenTransactions:
 
         What the subscription held for the client is the transaction's from here on.
         """
-        self._grow(work, sum([_ACK_COST + one.size for one in references]))
+        held = sum([one.size for one in references])
+        self._grow(work, held + _ACK_COST * len(references))
+        work.aside += held
+        self.aside += held
         kept = work.rejections if nack else work.acknowledgements
         kept.append((subscription, references))
         subscription.set_aside(references)
@@ -74,7 +81,7 @@ class OpenTransactions:
         """Forget all and return them."""
         works = self.all()
         self._works.clear()
-        self.size = 0
+        self.size = self.aside = 0
         return works
 
     def _grow(self, work: TransactionWork, size: int) -> None:

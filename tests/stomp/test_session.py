@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.core.memory import MESSAGE_OVERHEAD
 from config.secrets import Secret
 from config.settings import SecuritySetting, Settings, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest, settings
@@ -687,6 +688,7 @@ def test_a_transaction_may_acknowledge_more_than_the_prefetch(ack: str) -> None:
         frames = client.frames()
     assert consumed == texts
     assert core.stored_texts() == texts
+    assert client.session.held_bytes - client.session.sent_bytes >= 10 * MESSAGE_OVERHEAD
     client.send("COMMIT", transaction="t", receipt="r")
     assert client.commands() == ["RECEIPT"]
     assert core.stored_texts() == []
