@@ -25,10 +25,8 @@ from database.tls import tls_arguments
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
 
-DEAD_HOST_SECONDS = 1
-"""Between the probes by which PostgreSQL notices that the host of a session is gone; three fail."""
-
-_DEAD_HOST_PROBES = 3
+_LOST_HOST_PROBE_SECONDS = 5
+_LOST_HOST_PROBES = 3
 _USER_TIMEOUT_SINCE = 12_00_00
 _MYSQL_UNREACHABLE = (2003, 2005)
 _MYSQL_READ_ONLY = 1290
@@ -45,6 +43,8 @@ class SessionLimits:
     """Shown by the server's list of sessions, as ``orthia PURPOSE``."""
     query_timeout_ms: int
     idle_in_transaction_ms: int | None = None
+    locks_fence: bool = False
+    """Whether the session is one that others may have to wait for, if its host is lost."""
     writes: bool = False
     """Whether a server that takes no writes is refused: a standby, or a primary of before. It
     answers questions, and what it says may be what was once true."""
@@ -78,7 +78,7 @@ def prepare_sessions(dialect: Dialect, engine: Engine, limits: SessionLimits) ->
     """Have the engine set up every connection it opens, before anything else is done with it."""
     match dialect:
         case Dialect.POSTGRESQL:
-            if limits.idle_in_transaction_ms is None:
+            if not limits.locks_fence:
                 return  # all of it is in the connection's start-up message
             prepare: Callable[[Any, SessionLimits], None] = _prepare_postgresql
         case Dialect.MYSQL:
@@ -137,26 +137,23 @@ def _prepare_postgresql(
     connection: Any,
     limits: SessionLimits,  # noqa: ARG001 - its kind of session is all that matters
 ) -> None:
+    """Have PostgreSQL notice that the session's host is gone; its own default is two hours.
+
+    Its successor does not wait for that, so it is patient enough for a machine that stood still.
+    """
+    probe, probes = _LOST_HOST_PROBE_SECONDS, _LOST_HOST_PROBES
+    settings = {
+        "tcp_keepalives_idle": probe,
+        "tcp_keepalives_interval": probe,
+        "tcp_keepalives_count": probes,
+    }
+    if connection.server_version >= _USER_TIMEOUT_SINCE:
+        # While an answer is on its way there are no probes, and many repeats of it.
+        settings["tcp_user_timeout"] = 1000 * probe * (probes + 1)
     connection.autocommit = True
     with connection.cursor() as cursor:
-        cursor.execute(notice_dead_host(connection.server_version))
+        cursor.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
     connection.autocommit = False
-
-
-def notice_dead_host(server_version: int) -> str:
-    """Return the SQL by which PostgreSQL notices within seconds that a session's host is gone.
-
-    Its own default is two hours, for which the session keeps its locks.
-    """
-    settings = {
-        "tcp_keepalives_idle": DEAD_HOST_SECONDS,
-        "tcp_keepalives_interval": DEAD_HOST_SECONDS,
-        "tcp_keepalives_count": _DEAD_HOST_PROBES,
-    }
-    if server_version >= _USER_TIMEOUT_SINCE:
-        # While an answer is on its way there are no probes, and many repeats of it.
-        settings["tcp_user_timeout"] = DEAD_HOST_SECONDS * 1000 * (_DEAD_HOST_PROBES + 1)
-    return "; ".join(f"SET {name} = {value}" for name, value in settings.items())
 
 
 def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -> dict[str, Any]:

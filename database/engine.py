@@ -97,7 +97,13 @@ class Database:
         connection under the same mark ends an earlier one that is still there.
         """
         engine = self._create_engine(
-            SessionLimits(purpose, query_timeout_ms, idle_in_transaction_ms, writes=True),
+            SessionLimits(
+                purpose,
+                query_timeout_ms,
+                idle_in_transaction_ms,
+                locks_fence=mark is not None,
+                writes=True,
+            ),
             pool_size=1,
             max_overflow=0,
             pool_timeout=query_timeout_ms / 1000,

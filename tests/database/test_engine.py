@@ -20,7 +20,9 @@ from tests.support.waiting import wait_until
 
 def dedicated(database: Database) -> Engine:
     """Return an engine with every limit set."""
-    return database.dedicated_engine("test", query_timeout_ms=10_000, idle_in_transaction_ms=3_000)
+    return database.dedicated_engine(
+        "test", query_timeout_ms=10_000, idle_in_transaction_ms=3_000, mark="test"
+    )
 
 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)
@@ -32,10 +34,10 @@ def dedicated(database: Database) -> Engine:
         ("application_name", "orthia test"),
         ("statement_timeout", "9s"),
         ("idle_in_transaction_session_timeout", "3s"),
-        ("tcp_keepalives_idle", "1"),
-        ("tcp_keepalives_interval", "1"),
+        ("tcp_keepalives_idle", "5"),
+        ("tcp_keepalives_interval", "5"),
         ("tcp_keepalives_count", "3"),
-        ("tcp_user_timeout", "4000"),
+        ("tcp_user_timeout", "20000"),
         ("client_encoding", "UTF8"),
     ],
 )
