@@ -197,9 +197,19 @@ class Cluster:
         )
         return [json.loads(line) for line in result.stdout.splitlines() if line.strip()]
 
-    def codes(self) -> list[str]:
-        """Return the codes of the merged failover log, in order."""
-        return [str(event["code"]) for event in self.events()]
+    def codes(self, awaited: str) -> list[str]:
+        """Return the codes of the merged failover log, in order, as soon as ``awaited`` is there.
+
+        Nodes write events to the database on the side: what was printed may not be there yet.
+        """
+        codes: list[str] = []
+
+        def is_there() -> bool:
+            codes[:] = [str(event["code"]) for event in self.events()]
+            return awaited in codes
+
+        wait_until(is_there, what=f"{awaited} in the failover log")
+        return codes
 
     def end(self) -> None:
         """End every node."""
