@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from config.settings import DatabaseStoreSettings
-from nodemanager.activation import GRACE_PERIODS
+from migrations.rows import REPAIR_HOLDER_ID
+from nodemanager.activation import grace_seconds
+from nodemanager.holder_id import HolderId, Timers
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 
 _LOOK_SECONDS: Final = 0.2
@@ -35,6 +37,7 @@ class Look:
         found = self.status
         return (
             self.is_kept(found.live)
+            and found.live.holder_id != REPAIR_HOLDER_ID
             and found.live.token == found.fence_token
             and found.state in (State.LIVE, State.FAILING_BACK)
         )
@@ -43,8 +46,8 @@ class Look:
 class Watch:
     """Looks at leases; at one that seems to be late until it is renewed, or certainly is late.
 
-    How long a lease lasts and how often it is renewed is known of the settings, and those of the
-    nodes may be others: so what they suggest is watched before it is said.
+    A holder publishes how often it renews its lease and how long that lasts. One of an older
+    version does not; what the settings suggest of it is watched before it is said.
     """
 
     def __init__(
@@ -54,10 +57,8 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Take the timers of ``settings``; a renew period of 0 is never looked at."""
-        self._period_seconds = settings.jdbc_lock_renew_period / 1000
-        self._grace_seconds = GRACE_PERIODS * self._period_seconds
-        self._expiration_seconds = settings.jdbc_lock_expiration / 1000
+        """Take the timers of ``settings`` for holders that publish none."""
+        self._timers = Timers(settings.jdbc_lock_renew_period, settings.jdbc_lock_expiration)
         self._clock = clock
         self._sleep = sleep
 
@@ -66,7 +67,8 @@ class Watch:
         began = self._clock()
         first = read()
         late = {lock.lock: lock for lock in (first.live, first.backup) if self._seems_late(lock)}
-        watch_seconds = min(self._grace_seconds + _SLACK_SECONDS, _LONGEST_WATCH_SECONDS)
+        grace = max(map(self._grace_seconds, late.values()), default=0.0)
+        watch_seconds = min(grace + _SLACK_SECONDS, _LONGEST_WATCH_SECONDS)
         last = first
         while late and self._clock() - began < watch_seconds:
             self._sleep(_LOOK_SECONDS)
@@ -75,22 +77,27 @@ class Watch:
             late = {lock: seen for lock, seen in late.items() if _is_same(seen, now[lock])}
         watched = self._clock() - began
         silent = {
-            lock: max(watched, self._age_seconds(seen) + watched) for lock, seen in late.items()
+            lock: (max(watched, self._age_seconds(seen) + watched), self._grace_seconds(seen))
+            for lock, seen in late.items()
         }
-        is_late = {
-            lock: seconds for lock, seconds in silent.items() if seconds > self._grace_seconds
-        }
-        return Look(last, is_late)
+        return Look(last, {lock: age for lock, (age, grace) in silent.items() if age > grace})
 
     def _seems_late(self, lock: LockStatus) -> bool:
-        if not lock.is_held or lock.expires_in_seconds == math.inf or not self._period_seconds:
+        grace = self._grace_seconds(lock)
+        if not lock.is_held or lock.expires_in_seconds == math.inf or not grace:
             return False
-        age = self._age_seconds(lock)
-        return not -_SLACK_SECONDS <= age <= self._grace_seconds
+        return not -_SLACK_SECONDS <= self._age_seconds(lock) <= grace
+
+    def _timers_of(self, lock: LockStatus) -> Timers:
+        return HolderId.parse(lock.holder_id or "").timers or self._timers
+
+    def _grace_seconds(self, lock: LockStatus) -> float:
+        """Return how long a holder that lives leaves between two renewals; 0 if it never renews."""
+        return grace_seconds(self._timers_of(lock).renew_period_ms)
 
     def _age_seconds(self, lock: LockStatus) -> float:
-        """Return for how long a lease was not renewed, if it lasts as long as the settings say."""
-        return self._expiration_seconds - (lock.expires_in_seconds or 0.0)
+        """Return for how long a lease was not renewed, if it lasts as long as its timers say."""
+        return self._timers_of(lock).expiration_ms / 1000 - (lock.expires_in_seconds or 0.0)
 
 
 def _is_same(before: LockStatus, now: LockStatus) -> bool:
@@ -108,6 +115,8 @@ def describe(look: Look) -> str:
     held = found.live.is_held
     silent = look.silent_seconds.get(Lock.LIVE)
     waits = look.is_kept(found.backup)
+    if held and found.live.holder_id == REPAIR_HOLDER_ID:
+        return "the live lock was put back by a repair, and is nobody's until it ends; start a node"
     if silent is not None:
         after = "the waiting backup takes over" if waits else "no backup waits; start a node"
         return f"no renewal of the live lock for {silent:.1f} s: its node is gone or hangs; {after}"

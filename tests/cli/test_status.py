@@ -14,6 +14,7 @@ from broker.cli.rendering import in_words
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from database import Database
+from nodemanager.holder_id import Timers, new_holder_id
 from nodemanager.lease import Lock, LockStatus, State
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
@@ -96,6 +97,18 @@ def test_a_node_with_timers_of_its_own_is_seen_to_be_alive(store: SqlNodeManager
     look = Watch(settings, clock=lambda: sum(waits), sleep=sleep).look(store.status)
     assert look.is_serving
     assert len(waits) == 3
+
+
+def test_the_timers_a_holder_publishes_are_its_own(store: SqlNodeManagerStore) -> None:
+    """With them nothing has to be watched, whatever the command was told of the store."""
+    settings = DatabaseStoreSettings(DatabaseUrl.parse("sqlite:////x"))
+    holder = new_holder_id("node-a", crash_detection=True, timers=Timers(9_000, 600_000))
+    assert store.try_acquire(Lock.LIVE, holder, 595_000) is not None
+
+    def sleep(_seconds: float) -> None:
+        raise AssertionError("a renewal 5 s ago is none that is late")
+
+    assert Watch(settings, sleep=sleep).look(store.status).silent_seconds == {}
 
 
 def test_a_node_that_serves_is_told_from_one_that_only_asks(store: SqlNodeManagerStore) -> None:
@@ -245,6 +258,20 @@ def test_a_store_without_a_row_is_named_by_every_command_and_repaired(
         assert "row 1 of NODE_MANAGER_STORE (the live lock) is missing" in text
     assert run("db", "current", "--url", sqlite_url).exit_code == 0
     assert run("status", "--url", sqlite_url).exit_code == 3
+
+
+def test_a_live_lock_that_was_put_back_is_told_as_that(
+    run: Run, tmp_path: Path, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """Nobody is about to serve under it."""
+    serve(store)
+    with closing(sqlite3.connect(tmp_path / "orthia.db")) as connection:
+        connection.execute("DELETE FROM NODE_MANAGER_STORE WHERE id = 1")
+        connection.commit()
+    assert run("db", "upgrade", "--url", sqlite_url, *LASTING).exit_code == 0
+    result = run("status", "--url", sqlite_url, *LASTING)
+    assert result.exit_code == 3
+    assert "put back by a repair" in result.stdout
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
