@@ -10,13 +10,14 @@ from journal.large import LargeMessages, Upload
 from journal.unit import MessageLocation
 
 Done = Callable[[], None]
-OnRefused = Callable[[OrthiaError], None]
-"""Gets the reason why what was asked for is not done, and nothing of it."""
+OnRefused = Callable[[OrthiaError, Done | None], None]
+"""Gets the reason why what was asked for is not done, and nothing of it; and the callback that
+would have been called if it had been, which is called no more."""
 
 
-def unheard(reason: OrthiaError) -> None:
+def unheard(reason: OrthiaError, done: Done | None) -> None:
     """Tell nobody: the journal's log has the ``reason``, and what was refused."""
-    del reason
+    del reason, done
 
 
 class BrokerError(OrthiaError):

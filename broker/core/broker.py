@@ -216,19 +216,28 @@ class Broker:
         record = self._record(address, message)
         if not self._persistent:
             self._refuse_if_full(queues, record)
+        done = on_stored
         if record.large is not None:
-            on_stored = self._unpinning(record.large, on_stored)
-            on_refused = self._unpinning_refused(record.large, on_refused)
-        done = self._publishing(topic, record, on_stored) if topic else on_stored
+            done = self._unpinning(record.large, done)
+        if topic:
+            done = self._publishing(topic, record, done)
         if not queues:
             if done is not None:
                 done()
         elif len(queues) == 1 and record.large is None:
+            if topic:
+                on_refused = _naming(on_stored, on_refused)
             self._send_to_one(queues[0], record, message, done, on_refused)
         else:
             unit = Unit()
             unit.add_message([queue.id for queue in queues], self._encoded(record))
-            self._append(unit, [(queues, record)], done, on_refused)
+
+            def refused(error: OrthiaError) -> None:
+                if record.large is not None:
+                    self._unpin([record.large])
+                on_refused(error, on_stored)
+
+            self._append(unit, [(queues, record)], done, refused)
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
@@ -314,7 +323,9 @@ class Broker:
 
         def refused(error: OrthiaError) -> None:
             self._unpin(bodies)
-            on_refused(error)  # first: nothing of it is to be delivered to its client once more
+            on_refused(
+                error, done
+            )  # first: nothing of it is to be delivered to its client once more
             for queue, taken in acknowledged:
                 queue.restore(taken)
             for queue, taken in (*acknowledged, *rejected):
@@ -401,19 +412,19 @@ class Broker:
         payload = self._encoded(record)
         seq = 0
 
-        def stored() -> None:
+        # One for both, since there is one for each message.
+        def answered(refusal: OrthiaError | None = None) -> None:
             self._landed(queue)
+            if refusal is not None:
+                on_refused(refusal, done)
+                return
             location = MessageLocation(seq)
             queue.add(MessageReference(seq, record, location, size, redelivered=False))
             if done is not None:
                 done()
 
-        def refused(error: OrthiaError) -> None:
-            self._landed(queue)
-            on_refused(error)
-
         try:
-            seq = self._journal.append_message(queue.id, payload, stored, refused)
+            seq = self._journal.append_message(queue.id, payload, answered, answered)
         except (RecordTooLarge, JournalClosed) as error:
             self._landed(queue)
             raise _refusal(error) from None
@@ -440,7 +451,7 @@ class Broker:
         unit: Unit,
         messages: list[tuple[list[Queue], MessageRecord]],
         done: Done | None,
-        on_refused: OnRefused,
+        on_refused: Callable[[OrthiaError], None],
     ) -> None:
         """Append ``unit``; once it is stored, its messages go into their queues in order."""
         placed: list[tuple[Queue, MessageRecord, MessageLocation]] = []
@@ -492,15 +503,6 @@ class Broker:
             self._unpin([body])
             if done is not None:
                 done()
-
-        return unpin
-
-    def _unpinning_refused(self, body: LargeBody, on_refused: OnRefused) -> OnRefused:
-        """Return what lets go of a body whose message is not stored."""
-
-        def unpin(error: OrthiaError) -> None:
-            self._unpin([body])
-            on_refused(error)
 
         return unpin
 
@@ -607,6 +609,11 @@ class Broker:
     def _refuse_if_stopped(self) -> None:
         if not self._running:
             raise NotLive("this node is stopping or is live no more; connect to the other node")
+
+
+def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:
+    """Return what refuses with the callback that was given, whatever was made of it."""
+    return lambda error, _: on_refused(error, on_stored)
 
 
 def _locations(references: Iterable[MessageReference]) -> list[MessageLocation]:

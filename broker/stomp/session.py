@@ -415,7 +415,7 @@ class StompSession:
                 destination,
                 message,
                 self._receipt_later(frame),
-                self._refusal(frame),
+                self._refuse_unstored,
             )
 
     def _message(self, frame: Frame) -> OutgoingMessage:
@@ -481,8 +481,9 @@ class StompSession:
             self._receipt_now(frame)
         else:
             receipt = self._receipt_later(frame)
-            refusal = self._refusal(frame)
-            self._core.send(self._principal, incoming.destination, message, receipt, refusal)
+            self._core.send(
+                self._principal, incoming.destination, message, receipt, self._refuse_unstored
+            )
 
     def _unpin(self, bodies: Iterable[LargeBody]) -> None:
         if self._core.large is not None:
@@ -643,8 +644,9 @@ class StompSession:
         work = self._transactions.named(frame)
         receipt = self._receipt_later(frame)
         try:
-            refusal = self._refusal(frame)
-            self._core.commit(self._principal, work, receipt or (lambda: None), refusal)
+            self._core.commit(
+                self._principal, work, receipt or (lambda: None), self._refuse_unstored
+            )
         except BrokerError:
             work.is_refused = True
             raise
@@ -680,21 +682,17 @@ class StompSession:
         self._outstanding += 1
         self._receipt_bytes += len(receipt) + _RECEIPT_COST
 
-        def stored() -> None:
-            self._receipt_bytes -= len(receipt) + _RECEIPT_COST
-            if self._state is not _State.CLOSED:
-                self._write_receipt(receipt)
-            self._stored()
+        return partial(self._receipted, receipt)
 
-        return stored
+    def _receipted(self, receipt: str) -> None:
+        self._receipt_bytes -= len(receipt) + _RECEIPT_COST
+        if self._state is not _State.CLOSED:
+            self._write_receipt(receipt)
+        self._stored()
 
-    def _refusal(self, frame: Frame) -> Callable[[OrthiaError], None]:
-        """Return what refuses a frame that the store does not take; without its body."""
-        if b"receipt" not in frame.raw:
-            return self._refuse_unstored
-        return partial(self._refuse_unstored, receipt=frame.get(b"receipt"))
-
-    def _refuse_unstored(self, error: OrthiaError, receipt: str | None = None) -> None:
+    def _refuse_unstored(self, error: OrthiaError, stored: Callable[[], None] | None) -> None:
+        """Refuse what the store does not take; ``stored`` would have sent its receipt."""
+        receipt = stored.args[0] if isinstance(stored, partial) else None
         self._refuse_naming(str(error), receipt, refusal_of(error))
 
     def _stored(self) -> None:
