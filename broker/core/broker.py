@@ -329,7 +329,7 @@ class Broker:
             for queue, taken in acknowledged:
                 queue.restore(taken)
             for queue, taken in (*acknowledged, *rejected):
-                queue.give_back(taken)
+                queue.give_back(taken, attempted=taken)
                 queue.dispatch()
 
         def committed() -> None:

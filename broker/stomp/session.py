@@ -158,6 +158,8 @@ class StompSession:
         self._principal = Principal("", frozenset())
         self._subscriptions = ClientSubscriptions()
         self._transactions = OpenTransactions(limits)
+        self._refused_work: list[TransactionWork] = []
+        """The transaction whose COMMIT ends the session, which is open no more."""
         self._outstanding = 0
         self._receipt_bytes = 0
         self._subscription_bytes = 0
@@ -644,13 +646,20 @@ class StompSession:
         work = self._transactions.named(frame)
         receipt = self._receipt_later(frame)
         try:
-            self._core.commit(
-                self._principal, work, receipt or (lambda: None), self._refuse_unstored
-            )
+            refusal = partial(self._refuse_commit, work)
+            self._core.commit(self._principal, work, receipt or (lambda: None), refusal)
         except BrokerError:
             work.is_refused = True
             raise
         self._transactions.forget(frame)
+
+    def _refuse_commit(
+        self, work: TransactionWork, error: OrthiaError, stored: Callable[[], None] | None
+    ) -> None:
+        """Refuse a transaction that the store does not take; the core counts what was in it."""
+        work.is_refused = True
+        self._refused_work.append(work)
+        self._refuse_unstored(error, stored)
 
     def _abort(self, frame: Frame) -> None:
         work = self._transactions.named(frame)
@@ -753,7 +762,7 @@ class StompSession:
             self._stream = None
         self._deferred.clear()
         self._deferred_bytes = 0
-        works = self._transactions.all()
+        works = self._transactions.all() + self._refused_work
         self._clear()
         self._close_subscriptions(works, failed=failed)
 

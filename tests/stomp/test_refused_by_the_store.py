@@ -1,7 +1,7 @@
 """What the store refuses alone is refused to the client it is of, with nothing left of it."""
 
 from journal.errors import UnitRefused
-from tests.core.support import CoreUnderTest
+from tests.core.support import CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 
 REASON = UnitRefused("value out of range")
@@ -96,6 +96,31 @@ def test_of_a_refused_transaction_nothing_is_done() -> None:
     again = Client(core)
     assert bodies(again.subscribe()) == ["acknowledged", "rejected", "neither"]
     assert core.broker.queues()["answers"].depth == 0
+
+
+def test_what_a_refused_transaction_acknowledged_was_delivered_in_vain() -> None:
+    """So it becomes a dead letter in the end, and what its client only held does not."""
+    core = CoreUnderTest(settings(max_delivery_attempts=3))
+    fill(core, "culprit", "bystander")
+    queue = core.broker.queues()["orders"]
+    for attempt in range(1, 4):
+        client = Client(core)
+        culprit, _ = client.subscribe()
+        client.send("BEGIN", transaction="t")
+        client.send("SEND", "poison", destination="/queue/answers", transaction="t")
+        acknowledge(client, culprit, transaction="t")
+        core.journal.auto_commit = False
+        client.send("COMMIT", transaction="t")
+        refuse(core)
+        core.journal.auto_commit = True
+        core.journal.commit()
+        core.settle()
+        assert "value out of range" in client.error()
+        assert queue.counters.dead_lettered == (attempt == 3)
+    assert core.consume("/queue/DLQ").texts == ["culprit"]
+    left = core.consume(QUEUE)
+    assert left.texts == ["bystander"]
+    assert [one.attempts for one in left.received] == [0]
 
 
 def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
