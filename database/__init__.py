@@ -14,6 +14,7 @@ from database.engine import Database, write_transaction
 from database.errors import (
     DuplicateKey,
     PermanentStoreError,
+    RefusedForNow,
     StoreError,
     StoreUnavailable,
     TransientStoreError,
@@ -38,6 +39,7 @@ __all__ = [
     "OpenTurnstile",
     "PermanentStoreError",
     "PresenceLock",
+    "RefusedForNow",
     "SqliteTurnstile",
     "StoreError",
     "StoreUnavailable",

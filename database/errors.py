@@ -25,6 +25,10 @@ class StoreUnavailable(StoreError):  # noqa: N818 - named for what is the case
     """The database did not answer in time, or the connection to it is lost or refused."""
 
 
+class RefusedForNow(StoreUnavailable):
+    """The database answered: it does not do this now, for want of resources, rights or time."""
+
+
 class UnknownOutcome(StoreUnavailable):
     """The connection was lost at a commit: the transaction may have happened or not."""
 
@@ -199,7 +203,7 @@ def _postgresql(error: psycopg2.Error) -> _Verdict:
     if code in _PG_TRANSIENT:
         return TransientStoreError, reason
     if code in _PG_REFUSED_FOR_NOW or code[:2] in _PG_REFUSED_FOR_NOW_CLASSES:
-        return StoreUnavailable, reason
+        return RefusedForNow, reason
     if code in _PG_LOST or code[:2] in _PG_LOST_CLASSES:
         return _Lost, reason
     return PermanentStoreError, reason
@@ -231,7 +235,7 @@ def _mysql(error: pymysql.Error) -> _Verdict:
     if code in _MYSQL_TRANSIENT:
         return TransientStoreError, reason
     if code in _MYSQL_REFUSED_FOR_NOW:
-        return StoreUnavailable, reason
+        return RefusedForNow, reason
     if code in _MYSQL_COMMIT_FAILED:
         return _CommitFailed, reason
     client_side = 2000 <= code < 3000 and code not in _MYSQL_CLIENT_PROGRAM_ERRORS
@@ -253,7 +257,7 @@ def _sqlite(error: sqlite3.Error) -> _Verdict:
     if code in _SQLITE_TRANSIENT:
         return TransientStoreError, reason
     if primary in _SQLITE_REFUSED_FOR_NOW:
-        return StoreUnavailable, reason
+        return RefusedForNow, reason
     if primary in _SQLITE_LOST:
         return _Lost, reason
     return PermanentStoreError, reason

@@ -26,9 +26,13 @@ a suspect batch             what is done next
 the probe fails             what the table above says: the fault is not the batch's
 several units               split: parts are stored by themselves, in order
 one that can be refused     refuse: its client is told, everybody else is served
-the fourth such in a row    give up: the fault is not theirs
+the fourth unanswered one   give up: the fault is this node's link, and another node has its own
 one of the broker's own     give up: nobody could be told
 ==========================  ============================================================
+
+Unanswered are those of which no error of the database came back, in a row, with nothing stored in
+between. What the database itself refuses it would refuse to every node: if that ended the journal,
+one client that sends its message again and again would end the nodes one after the other.
 """
 
 from enum import Enum
@@ -37,6 +41,7 @@ from config.errors import OrthiaError
 from database import (
     DuplicateKey,
     PermanentStoreError,
+    RefusedForNow,
     StoreUnavailable,
     TransientStoreError,
     UnknownOutcome,
@@ -48,8 +53,8 @@ ATTEMPTS = 3
 """Failures of one kind after which a batch is suspect."""
 TRANSIENT_ATTEMPTS = 10
 """The same of deadlocks and serialization failures, which others have a part in."""
-REFUSALS = 3
-"""Units refused in a row, none stored in between, after which no more are."""
+UNANSWERED = 3
+"""Units refused in a row to which the database did not answer, after which no more are."""
 
 
 class NextStep(Enum):
@@ -90,11 +95,19 @@ def is_suspect(error: OrthiaError, *, failures: int, lease_valid: bool) -> bool:
     return isinstance(error, PermanentStoreError)
 
 
-def after_probe(*, units: int, refusable: bool, refused_in_a_row: int) -> NextStep:
-    """Decide about a suspect batch of so many units, when the probe was stored."""
+def is_answer(error: OrthiaError) -> bool:
+    """Return whether the database itself said that it does not do what was asked."""
+    return isinstance(error, (PermanentStoreError, TransientStoreError, RefusedForNow))
+
+
+def after_probe(error: OrthiaError, *, units: int, refusable: bool, unanswered: int) -> NextStep:
+    """Decide about a suspect batch of so many units that failed with ``error``.
+
+    The probe was stored; ``unanswered`` units were refused in a row before.
+    """
     if units > 1:
         return NextStep.SPLIT
-    if refusable and refused_in_a_row < REFUSALS:
+    if refusable and (is_answer(error) or unanswered < UNANSWERED):
         return NextStep.REFUSE
     return NextStep.GIVE_UP
 

@@ -20,7 +20,14 @@ from journal.api import BatchReport
 from journal.batch import Batch, probe
 from journal.errors import JournalError, LeaseExpired, UnitRefused
 from journal.limits import JournalLimits
-from journal.retry import NextStep, after_failure, after_probe, is_suspect, pause_seconds
+from journal.retry import (
+    NextStep,
+    after_failure,
+    after_probe,
+    is_answer,
+    is_suspect,
+    pause_seconds,
+)
 from journal.store import BatchStore
 from journal.unit import Appended
 
@@ -59,7 +66,7 @@ class Writer:
         self._still_valid = still_valid
         self._stored = stored
         self._refused = refused
-        self._refused_in_a_row = 0
+        self._unanswered = 0
         self._failed = failed
         self._clock = clock
         self._queue: SimpleQueue[Appended | None] = SimpleQueue()
@@ -154,21 +161,22 @@ class Writer:
                 continue
             if attempts is None or self._abandoned.is_set():
                 return
-            self._refused_in_a_row = 0
+            self._unanswered = 0
             self._stored(part, part.report(self._clock() - started, attempts))
 
     def _part_or_refuse(self, batch: Batch, error: StoreError) -> list[Batch]:
         """Return the parts of a batch that is at fault; none if it was refused."""
         step = after_probe(
+            error,
             units=len(batch.items),
             refusable=batch.items[0].refused is not None and batch.marker() is not None,
-            refused_in_a_row=self._refused_in_a_row,
+            unanswered=self._unanswered,
         )
         if step is NextStep.SPLIT:
             return batch.split()
         if step is NextStep.GIVE_UP:
             raise _given_up(batch, error) from error
-        self._refused_in_a_row += 1
+        self._unanswered = 0 if is_answer(error) else self._unanswered + 1
         LOGGER.error(
             "the database does not store %s, though it stores others; it is refused to its client,"
             " nothing of it is stored: %s",

@@ -15,12 +15,19 @@ from config.dialects import Dialect
 from config.errors import OrthiaError
 from config.settings import RoutingType
 from config.urls import DatabaseUrl
-from database import Database, PermanentStoreError, StoreError, StoreUnavailable, UnknownOutcome
+from database import (
+    Database,
+    PermanentStoreError,
+    RefusedForNow,
+    StoreError,
+    StoreUnavailable,
+    UnknownOutcome,
+)
 from journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
 from journal.batch import Batch, Marker, batch_of
 from journal.errors import UnitRefused
 from journal.journal import Journal
-from journal.retry import REFUSALS
+from journal.retry import UNANSWERED
 from journal.store import BatchStore
 from journal.unit import Appended, AppendedMessage
 from journal.writer import Writer
@@ -146,11 +153,23 @@ def test_what_is_the_brokers_own_is_not_refused() -> None:
     assert isinstance(outcome.failures[0], JournalError)
 
 
-def test_many_in_a_row_are_not_refused() -> None:
-    """Then the fault is not theirs, whatever the probe says; it ends within a bounded time."""
-    outcome = write(PickyStore(PermanentStoreError("no")), *[POISON] * 10)
-    assert outcome.told == [("refused", seq) for seq in range(1, REFUSALS + 1)]
+@pytest.mark.parametrize("error", [StoreUnavailable("lost"), UnknownOutcome("lost")])
+def test_many_in_a_row_without_an_answer_are_not_refused(error: StoreError) -> None:
+    """Then the link is at fault, whatever the probe says; it ends within a bounded time."""
+    outcome = write(PickyStore(error), *[POISON] * 10)
+    assert outcome.told == [("refused", seq) for seq in range(1, UNANSWERED + 1)]
     assert len(outcome.failures) == 1
+
+
+@pytest.mark.parametrize("error", [PermanentStoreError("no"), RefusedForNow("not now")])
+def test_what_the_database_refuses_ends_no_journal_however_often_it_comes(
+    error: StoreError,
+) -> None:
+    """One client that sends its message again and again must not end the nodes in turn."""
+    outcome = write(PickyStore(error), *[POISON] * (UNANSWERED + 2), b"x")
+    kinds = ["refused"] * (UNANSWERED + 2) + ["stored"]
+    assert outcome.told == list(zip(kinds, range(1, UNANSWERED + 4), strict=True))
+    assert outcome.failures == []
 
 
 def test_a_probe_that_meets_the_fence_refuses_nobody() -> None:

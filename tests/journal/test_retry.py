@@ -11,6 +11,7 @@ from config.errors import OrthiaError
 from database import (
     DuplicateKey,
     PermanentStoreError,
+    RefusedForNow,
     StoreError,
     StoreUnavailable,
     TransientStoreError,
@@ -18,7 +19,14 @@ from database import (
 )
 from journal import Fenced, JournalError, JournalLimits, LeaseExpired
 from journal.batch import Batch, JournalTable, Marker
-from journal.retry import LONGEST_PAUSE_SECONDS, NextStep, after_failure, pause_seconds
+from journal.retry import (
+    LONGEST_PAUSE_SECONDS,
+    UNANSWERED,
+    NextStep,
+    after_failure,
+    after_probe,
+    pause_seconds,
+)
 from journal.store import BatchStore
 from journal.unit import AppendedMessage, AppendedUnit
 from journal.writer import Writer
@@ -48,6 +56,23 @@ def test_each_failure_has_its_next_step(
     """The rule is the table in ``journal.retry``; without a lease there is only one answer."""
     assert after_failure(error, unresolved=unresolved, lease_valid=True) is step
     assert after_failure(error, unresolved=unresolved, lease_valid=False) is NextStep.GIVE_UP
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (PermanentStoreError(""), NextStep.REFUSE),
+        (TransientStoreError(""), NextStep.REFUSE),
+        (RefusedForNow(""), NextStep.REFUSE),
+        (StoreUnavailable(""), NextStep.GIVE_UP),
+        (UnknownOutcome(""), NextStep.GIVE_UP),
+    ],
+)
+def test_only_a_link_is_blamed_for_many_refusals(error: StoreError, step: NextStep) -> None:
+    """What the database itself refuses another node would not store either."""
+    for unanswered in range(UNANSWERED + 1):
+        expected = step if unanswered == UNANSWERED else NextStep.REFUSE
+        assert after_probe(error, units=1, refusable=True, unanswered=unanswered) is expected
 
 
 def test_pauses_grow_to_a_bound() -> None:
