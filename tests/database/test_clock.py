@@ -21,14 +21,21 @@ def stopwatch() -> ManualClock:
     return ManualClock()
 
 
+def clock_of(stopwatch: ManualClock) -> DatabaseClock:
+    """Return a clock that goes on as the stopwatch does."""
+    return DatabaseClock(
+        stopwatch, wall_ms=lambda: 77, ticks_ns=lambda: int(stopwatch.now * 1_000_000_000)
+    )
+
+
 def test_without_a_reading_the_nodes_own_clock_has_to_do(stopwatch: ManualClock) -> None:
     """A message may come before the first renewal."""
-    assert DatabaseClock(stopwatch, wall_ms=lambda: 77).now_ms() == 77
+    assert clock_of(stopwatch).now_ms() == 77
 
 
 def test_it_goes_on_with_the_stopwatch_and_not_with_the_wall_clock(stopwatch: ManualClock) -> None:
     """A wall clock that is set between two readings moves nothing."""
-    clock = DatabaseClock(stopwatch, wall_ms=lambda: 77)
+    clock = clock_of(stopwatch)
     began = stopwatch.now
     stopwatch.now += 0.010
     clock.observe(at(1_000), asked_seconds=began, now_seconds=stopwatch.now)
@@ -38,7 +45,7 @@ def test_it_goes_on_with_the_stopwatch_and_not_with_the_wall_clock(stopwatch: Ma
 
 def test_a_slow_answer_that_agrees_changes_nothing(stopwatch: ManualClock) -> None:
     """The database read its clock somewhere in between; the better reading counts."""
-    clock = DatabaseClock(stopwatch)
+    clock = clock_of(stopwatch)
     clock.observe(at(1_000), asked_seconds=stopwatch.now, now_seconds=stopwatch.now)
     asked = stopwatch.now
     stopwatch.now += 4
@@ -49,9 +56,22 @@ def test_a_slow_answer_that_agrees_changes_nothing(stopwatch: ManualClock) -> No
 @pytest.mark.parametrize("step", [-3_600.0, 0.2, 3_600.0])
 def test_a_step_of_the_databases_clock_is_followed(stopwatch: ManualClock, step: float) -> None:
     """At the next reading, in either direction."""
-    clock = DatabaseClock(stopwatch)
+    clock = clock_of(stopwatch)
     for shown in (at(100_000), at(100_000 + step)):
         asked = stopwatch.now
         stopwatch.now += 0.002
         clock.observe(shown, asked_seconds=asked, now_seconds=stopwatch.now)
     assert clock.now_ms() == pytest.approx((100_000 + step) * 1000, abs=3)
+
+
+def test_the_next_reading_makes_up_for_a_suspended_host(stopwatch: ManualClock) -> None:
+    """What counts on between readings may stand still for as long as the host was suspended."""
+    suspended = 0.0
+    clock = DatabaseClock(
+        stopwatch, ticks_ns=lambda: int((stopwatch.now - suspended) * 1_000_000_000)
+    )
+    clock.observe(at(1_000), asked_seconds=stopwatch.now, now_seconds=stopwatch.now)
+    suspended = 600.0
+    stopwatch.now += 601.0
+    clock.observe(at(1_601), asked_seconds=stopwatch.now - 0.5, now_seconds=stopwatch.now)
+    assert clock.now_ms() == pytest.approx(1_601_000, abs=1)
