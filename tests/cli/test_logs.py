@@ -187,6 +187,32 @@ def test_nobody_waits_for_a_log_that_nobody_reads(full_pipe: _Pipe) -> None:
     assert after == "after"
 
 
+def test_the_bound_holds_however_often_lines_were_lost() -> None:
+    """The line that says how many were lost counts as others do, and is given back as they are."""
+    is_read = threading.Event()
+
+    class _Terminal(io.StringIO):
+        def write(self, text: str) -> int:
+            assert is_read.wait(60)
+            return super().write(text)
+
+    terminal = _Terminal()
+    handler = QueuedHandler(terminal, 10 * 111)
+    for round_number in range(3):
+        is_read.clear()
+        terminal.truncate(0)
+        terminal.seek(0)
+        for number in range(100):
+            text = f"line {round_number} {number:03d}"
+            handler.handle(logging.LogRecord("x", logging.INFO, __file__, 1, text, None, None))
+        is_read.set()
+        handler.flush(60)
+        *kept, report = terminal.getvalue().splitlines()
+        assert kept == [f"line {round_number} {number:03d}" for number in range(10)]
+        assert report.startswith("90 lines of this log were lost here: for ")
+    handler.stop()
+
+
 def test_a_flush_is_bounded(full_pipe: _Pipe) -> None:
     """A process whose log nobody reads ends all the same."""
     _log(full_pipe, "last words")

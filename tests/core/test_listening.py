@@ -2,12 +2,21 @@
 
 import errno
 import socket
+import threading
 
 import pytest
 
+from broker import listening
 from broker.exit_codes import ExitCode, code_of
-from broker.listening import AcceptorError, AcceptorNotFree, acceptor_error, try_acceptors
+from broker.listening import (
+    AcceptorError,
+    AcceptorNotFree,
+    acceptor_error,
+    await_acceptors,
+    try_acceptors,
+)
 from config.settings import AcceptorSettings
+from nodemanager import Interrupted
 
 ACCEPTOR = AcceptorSettings("stomp", "127.0.0.1", 61_613)
 
@@ -53,3 +62,52 @@ def test_what_does_not_pass_comes_before_what_may() -> None:
         wrong = AcceptorSettings("wrong", 64 * "x", 61_613)
         with pytest.raises(AcceptorError, match="'wrong' cannot listen"):
             try_acceptors((busy, wrong))
+
+
+def test_a_port_of_the_other_family_is_free() -> None:
+    """As it is for whoever listens on it: IPv6 alone, though IPv4 has the same number."""
+    with socket.create_server(("0.0.0.0", 0)) as taken:  # noqa: S104 - of this test's own network
+        port = taken.getsockname()[1]
+        try:
+            with socket.create_server(("::", port), family=socket.AF_INET6):
+                pass
+        except OSError:
+            pytest.skip("this host has no IPv6")
+        assert try_acceptors((AcceptorSettings("stomp", "::", port),)) is None
+
+
+def test_a_port_that_stays_taken_is_told_once_and_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that waits for ever for its port would have the live lock and serve nobody."""
+    monkeypatch.setattr(listening, "LONGEST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "_RETRY_SECONDS", 0.01)
+    told: list[AcceptorNotFree] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        acceptor = AcceptorSettings("stomp", "127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(AcceptorNotFree, match="Address already in use"):
+            await_acceptors((acceptor,), stopped=threading.Event(), told=told.append)
+    assert [found.acceptor for found in told] == [acceptor]
+
+
+def test_a_port_is_had_as_soon_as_it_is_free() -> None:
+    """The process before needed a moment to end."""
+    told: list[AcceptorNotFree] = []
+    taken = socket.create_server(("127.0.0.1", 0))
+    acceptor = AcceptorSettings("stomp", "127.0.0.1", taken.getsockname()[1])
+
+    def is_told(found: AcceptorNotFree) -> None:
+        told.append(found)
+        taken.close()
+
+    await_acceptors((acceptor,), stopped=threading.Event(), told=is_told)
+    assert len(told) == 1
+
+
+def test_a_node_that_is_stopped_waits_no_longer_for_its_port() -> None:
+    """It was asked to end, and ends in good order."""
+    stopped = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        acceptor = AcceptorSettings("stomp", "127.0.0.1", taken.getsockname()[1])
+        with pytest.raises(Interrupted):
+            await_acceptors((acceptor,), stopped=stopped, told=lambda _: stopped.set())

@@ -27,7 +27,7 @@ from journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
 from journal.batch import Batch, Marker, batch_of
 from journal.errors import UnitRefused
 from journal.journal import Journal
-from journal.retry import UNANSWERED
+from journal.retry import ATTEMPTS, UNANSWERED
 from journal.store import BatchStore
 from journal.unit import Appended, AppendedMessage
 from journal.writer import Writer
@@ -170,6 +170,34 @@ def test_what_the_database_refuses_ends_no_journal_however_often_it_comes(
     kinds = ["refused"] * (UNANSWERED + 2) + ["stored"]
     assert outcome.told == list(zip(kinds, range(1, UNANSWERED + 4), strict=True))
     assert outcome.failures == []
+
+
+def test_what_was_stored_by_a_lost_commit_is_not_refused() -> None:
+    """The last of many commits without an answer was one: its client would send it once more."""
+
+    class LosingStore(PickyStore):
+        def store(self, batch: Batch) -> None:
+            if not batch.messages:
+                return  # the probe
+            self.attempts += 1
+            if self.attempts == ATTEMPTS:
+                self.stored += [one.last_seq for one in batch.messages]
+            raise self.error
+
+    store = LosingStore(UnknownOutcome("lost"))
+    outcome = write(store, b"x")
+    assert (outcome.told, outcome.failures) == ([("stored", 1)], [])
+    assert store.attempts == ATTEMPTS
+
+
+def test_any_number_is_refused_if_others_are_stored_in_between() -> None:
+    """However many clients send what the link does not carry: it carries the others."""
+    payloads = [POISON, b"x"] * (2 * UNANSWERED)
+    store = PickyStore(StoreUnavailable("lost"))
+    outcome = write(store, *payloads)
+    assert outcome.failures == []
+    kinds = ["refused" if one == POISON else "stored" for one in payloads]
+    assert outcome.told == list(zip(kinds, range(1, len(payloads) + 1), strict=True))
 
 
 def test_a_probe_that_meets_the_fence_refuses_nobody() -> None:

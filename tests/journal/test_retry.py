@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+import journal.writer
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from database import (
@@ -20,7 +21,9 @@ from database import (
 from journal import Fenced, JournalError, JournalLimits, LeaseExpired
 from journal.batch import Batch, JournalTable, Marker
 from journal.retry import (
+    ATTEMPTS,
     LONGEST_PAUSE_SECONDS,
+    TRANSIENT_ATTEMPTS,
     UNANSWERED,
     NextStep,
     after_failure,
@@ -28,7 +31,7 @@ from journal.retry import (
     pause_seconds,
 )
 from journal.store import BatchStore
-from journal.unit import AppendedMessage, AppendedUnit
+from journal.unit import Appended, AppendedMessage, AppendedUnit
 from journal.writer import Writer
 from tests.support.waiting import wait_until
 
@@ -126,8 +129,9 @@ def run(
     store: ScriptedStore,
     still_valid: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = monotonic_seconds,
+    item: Appended = AppendedMessage(1, 7, b"x", None),  # noqa: B008 - a constant
 ) -> tuple[int, list[OrthiaError]]:
-    """Have a writer store one message; return how many were stored, and its failures."""
+    """Have a writer store one unit; return how many were stored, and its failures."""
     stored: list[int] = []
     failures: list[OrthiaError] = []
     writer = Writer(
@@ -140,7 +144,7 @@ def run(
         clock=clock,
     )
     writer.start()
-    writer.submit(AppendedMessage(1, 7, b"x", None))
+    writer.submit(item)
     writer.finish()
     assert writer.join(30)
     assert writer.drained is not bool(failures)
@@ -160,6 +164,28 @@ def test_a_batch_is_repeated_after(failure: StoreError, recovery: list[str]) -> 
     store = ScriptedStore(failure)
     assert run(store) == (1, [])
     assert store.calls == ["store", *recovery, "store", "close"]
+
+
+DEADLOCK, LOST = TransientStoreError("deadlock"), StoreUnavailable("lost")
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [DEADLOCK] * (TRANSIENT_ATTEMPTS - 1),
+        [*[LOST] * (ATTEMPTS - 1), DEADLOCK, *[LOST] * (ATTEMPTS - 1)],
+        [*[DEADLOCK] * (TRANSIENT_ATTEMPTS - 1), LOST],
+    ],
+)
+def test_what_others_have_a_part_in_does_not_make_a_batch_suspect(
+    failures: list[StoreError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No probe is stored, so that nobody is refused for the deadlocks of others."""
+    monkeypatch.setattr(journal.writer, "pause_seconds", lambda _: 0.0)
+    store = ScriptedStore(*failures)
+    assert run(store) == (1, [])
+    assert store.calls.count("store") == len(failures) + 1
+    assert store.calls.count("connect") == failures.count(LOST)
 
 
 def test_a_store_that_stores_nothing_for_long_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,6 +233,33 @@ def test_a_late_first_attempt_is_recognised() -> None:
     ]
 
 
+def test_a_late_first_attempt_is_recognised_whatever_else_failed_since() -> None:
+    """A deadlock in between says nothing of the attempt whose outcome is unknown."""
+    store = ScriptedStore(UnknownOutcome("lost"), TransientStoreError("dead"), DuplicateKey("seq"))
+    assert run(store) == (1, [])
+    assert store.calls == [
+        *("store", "connect", "is_stored", "store", "store"),
+        *("connect", "is_stored", "store", "close"),
+    ]
+
+
+@pytest.mark.parametrize("meanwhile", [[], [TransientStoreError("deadlock")]])
+def test_acknowledgements_whose_commit_was_lost_are_confirmed(meanwhile: list[StoreError]) -> None:
+    """Their second attempt finds nothing to delete, and so waits for nobody: no standby, either."""
+    acknowledgement = AppendedUnit(None, 0)
+    acknowledgement.deletes.append(5)
+    store = ScriptedStore(UnknownOutcome("lost"), *meanwhile)
+    assert run(store, item=acknowledgement) == (1, [])
+    assert store.calls == [
+        "store",
+        "connect",
+        *["store"] * len(meanwhile),
+        "store",
+        "confirm",
+        "close",
+    ]
+
+
 def test_a_refused_batch_fails_the_journal_clearly() -> None:
     """A batch the database will not take is not confirmed, not dropped, and named."""
     stored, (error,) = run(ScriptedStore(PermanentStoreError("no such column")))
@@ -231,6 +284,37 @@ def test_retries_end_with_the_lease() -> None:
     assert stored == 0
     assert isinstance(error, JournalError | LeaseExpired)
     assert store.calls.count("store") == 3
+
+
+def test_a_journal_at_rest_asks_nothing_of_its_store_once_the_lease_is_over() -> None:
+    """Another node may be live by then, and have ended the session: it is not opened again."""
+
+    class RestlessStore(ScriptedStore):
+        keep_alive_seconds = 0.001
+
+        def keep_alive(self) -> None:
+            self.calls.append("keep alive")
+
+    asked: list[bool] = []
+
+    def still_valid() -> bool:
+        asked.append(False)
+        return False
+
+    store = RestlessStore()
+    writer = Writer(
+        store,
+        JournalLimits(),
+        still_valid=still_valid,
+        stored=lambda *_: None,
+        refused=lambda *_: None,
+        failed=lambda _: None,
+    )
+    writer.start()
+    wait_until(lambda: len(asked) > 3, what="several times were to be kept alive")
+    writer.finish()
+    assert writer.join(30)
+    assert store.calls == ["close"]
 
 
 def test_an_error_of_our_own_is_not_swallowed() -> None:

@@ -49,6 +49,18 @@ def test_the_first_node_makes_the_directory_and_others_share_it(
     assert known.place.endswith(f":{directory}")
 
 
+def test_a_directory_that_has_an_identity_keeps_it(row: DirectoryRow, tmp_path: Path) -> None:
+    """It may be the directory of another store too, whose nodes would lock no more."""
+    directory = tmp_path / "locks"
+    directory.mkdir()
+    (directory / ID_FILE).write_text("of-another-store\n")
+    LockDirectory(directory, row).join()
+    assert (directory / ID_FILE).read_text() == "of-another-store\n"
+    known = row.read()
+    assert known is not None
+    assert known.identity == "of-another-store"
+
+
 def test_another_directory_is_refused(row: DirectoryRow, tmp_path: Path) -> None:
     """The error names both, and nobody has taken a lock."""
     LockDirectory(tmp_path / "a", row).join()

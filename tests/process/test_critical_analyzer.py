@@ -49,6 +49,16 @@ def test_a_loop_that_does_not_answer_is_told_once() -> None:
     assert judge.look(52, answered=True) is Step.WAIT
 
 
+def test_a_loop_that_hangs_again_is_told_again() -> None:
+    """Each time that it hangs, also after it had recovered once: a policy may only log it."""
+    judge = _judge()
+    looks = iter(range(1_000))
+    for _ in range(2):
+        hangs = [judge.look(next(looks) / 2, answered=False) for _ in range(40)]
+        assert [step for step in hangs if step is not Step.WAIT] == [Step.PROBE, Step.WEDGED]
+        assert judge.look(next(looks) / 2, answered=True) is Step.RECOVERED
+
+
 def test_what_the_whole_process_loses_is_not_the_loops_fault() -> None:
     """A process that is stopped for an hour looks late, and the loop has had no time to answer."""
     judge = _judge()

@@ -115,20 +115,22 @@ def test_a_nack_counts_for_all_that_it_means() -> None:
     assert dead_letters(core) == ["a", "b"]
 
 
-def test_a_message_acknowledged_before_its_work_counts() -> None:
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_a_message_acknowledged_before_its_work_counts(command: str) -> None:
     """In a transaction that was open when the connection was lost: the newest of it."""
     core = core_of("a", "poison")
     for _ in range(ATTEMPTS):
         client = Client(core)
         client.send("BEGIN", transaction="t")
         for frame in client.subscribe():
-            acknowledge(client, frame, transaction="t")
+            acknowledge(client, frame, command, transaction="t")
         client.session.connection_lost()
     assert dead_letters(core) == ["poison"]
     assert waiting(core) == ["a"]
 
 
-def test_a_commit_that_is_refused_counts_for_what_it_acknowledged() -> None:
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_a_commit_that_is_refused_counts_for_what_it_acknowledged(command: str) -> None:
     """It would be refused again and again, with the same messages."""
     before = core_of("a", "b")
     before.broker.stop()
@@ -138,7 +140,7 @@ def test_a_commit_that_is_refused_counts_for_what_it_acknowledged() -> None:
         client = Client(core)
         first, *_ = client.subscribe()
         client.send("BEGIN", transaction="t")
-        acknowledge(client, first, transaction="t")
+        acknowledge(client, first, command, transaction="t")
         client.send("SEND", "x" * 2_000, destination="/queue/results", transaction="t")
         client.send("COMMIT", transaction="t")
         assert "1000" in client.error()

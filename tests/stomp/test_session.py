@@ -693,6 +693,24 @@ def test_a_transaction_may_acknowledge_more_than_the_prefetch(ack: str) -> None:
     assert client.commands() == ["RECEIPT"]
     assert core.stored_texts() == []
     assert client.session.held_bytes == client.session._subscription_bytes
+    assert client.session.sent_bytes == client.session._subscription_bytes
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_what_a_transaction_made_the_broker_hold_is_given_back(end: str) -> None:
+    """What it sent and what it acknowledged, each once: else its client's share would drift."""
+    core = CoreUnderTest()
+    fill(core, *("x" * 1_000 for _ in range(5)))
+    client = Client(core)
+    frames = client.subscribe()
+    before = client.session.sent_bytes
+    for _ in range(3):
+        client.send("BEGIN", transaction="t")
+        acknowledge(client, frames.pop(0), transaction="t")
+        client.send("SEND", "y" * 100, destination="/queue/out", transaction="t")
+        assert before + 100 < client.session.sent_bytes < before + 2_000
+        client.send(end, transaction="t")
+        assert client.session.sent_bytes == before
 
 
 def test_what_a_transaction_acknowledges_counts_for_it() -> None:
