@@ -50,6 +50,34 @@ def test_a_budget_is_exact_at_its_limit() -> None:
     assert not budget.has_room(41)
 
 
+class Waiter:
+    """Wants messages, and takes all the memory that there is when it is asked."""
+
+    def __init__(self, budget: MemoryBudget, asked: list["Waiter"]) -> None:
+        self._budget = budget
+        self._asked = asked
+        budget.refuse(self)
+
+    def resume(self) -> None:
+        """Take what there is."""
+        self._asked.append(self)
+        self._budget.claim(50)
+
+
+def test_those_that_were_refused_are_asked_in_their_order() -> None:
+    """Whoever came last does not get it first; and those that left are not asked at all."""
+    budget, asked = MemoryBudget(100), list[Waiter]()
+    budget.claim(100)
+    first, gone, second, third = (Waiter(budget, asked) for _ in range(4))
+    budget.forget(gone)
+    budget.unclaim(100)
+    budget.relieve()
+    assert asked == [first, second]
+    budget.unclaim(50)
+    budget.relieve()
+    assert asked == [first, second, third]
+
+
 def test_room_is_made_by_one_holder_after_the_other() -> None:
     """Nobody is asked for more than is missing, and not the same one first each time."""
     budget = MemoryBudget(100)
