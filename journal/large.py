@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
-from database import StoreUnavailable, TransientStoreError
+from database import PermanentStoreError, StoreUnavailable, TransientStoreError
 from journal.codec import LargeBody
 from journal.errors import Fenced, JournalError, LargeBodyError
 from journal.read_threads import ReadThreads
@@ -372,7 +372,13 @@ class LargeMessages:
         except Fenced:
             raise
         except OrthiaError as error:
-            for upload in {upload for upload, _ in writes}:
+            uploads = dict.fromkeys(upload for upload, _ in writes)
+            if isinstance(error, PermanentStoreError) and len(uploads) > 1:
+                # What the database does not store of one body is refused to its client alone.
+                for one in uploads:
+                    self._write([job for job in writes if job[0] is one])
+                return
+            for upload in uploads:
                 self._call(partial(self._done, upload, error))
             return
         for upload, piece in writes:

@@ -1,8 +1,10 @@
 """The bodies of large messages, in every store: there while anything needs them, then gone."""
 
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from sqlalchemy import delete
 
 from config.errors import OrthiaError
 from config.settings import RetentionSettings
+from database import PermanentStoreError
 from journal import Fenced, JournalLimits, Unit, encode_message
 from journal.codec import LargeBody, Xid
 from journal.errors import LargeBodyError
@@ -387,3 +390,37 @@ def test_bodies_are_removed_while_others_keep_coming() -> None:
     wait_until(lambda: store.removed, what="a body is removed")
     bodies.close()
     bodies.join(30)
+
+
+class PickyStore(BusyStore):
+    """A store that does not take some pieces."""
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """See ``BodyStore``; all of them or none."""
+        if any(piece.data == b"poison" for piece in pieces):
+            raise PermanentStoreError("it is poison")
+
+
+def test_what_the_store_does_not_take_of_a_body_is_refused_to_its_client_alone() -> None:
+    """Bodies of others that were written with it are stored, whole and with their checksums."""
+    loop = Loop()
+    ids = iter(range(1, 10))
+    bodies = LargeMessages(
+        PickyStore(),
+        next_id=lambda: next(ids),
+        post=loop.post,
+        still_valid=lambda: True,
+        failed=lambda _: None,
+    )
+    outcomes: dict[int, LargeBody | OrthiaError] = {}
+    for number in range(1, 6):
+        uploading = bodies.upload(lambda: None, partial(outcomes.__setitem__, number))
+        uploading.add(b"poison" if number == 3 else b"piece")
+        uploading.finish()
+    bodies.start()
+    loop.run_until(lambda: len(outcomes) == 5, "all are told")
+    bodies.close()
+    bodies.join(30)
+    assert isinstance(outcomes.pop(3), PermanentStoreError)
+    expected = {number: LargeBody(number, 5, zlib.crc32(b"piece")) for number in (1, 2, 4, 5)}
+    assert outcomes == expected
