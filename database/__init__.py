@@ -13,6 +13,7 @@ from database.connecting import SQLITE_BEGIN
 from database.engine import Database, write_transaction
 from database.errors import (
     DuplicateKey,
+    NoRoom,
     PermanentStoreError,
     RefusedForNow,
     StoreError,
@@ -36,6 +37,7 @@ __all__ = [
     "DatabaseClock",
     "Dialect",
     "DuplicateKey",
+    "NoRoom",
     "OpenTurnstile",
     "PermanentStoreError",
     "PresenceLock",

@@ -1,4 +1,4 @@
-"""What can go wrong between Orthia and its database, in the four classes callers act on.
+"""What can go wrong between Orthia and its database, in the classes callers act on.
 
 Every driver reports trouble in its own way; this module is the one place that knows them:
 psycopg2 by SQLSTATE (or by none at all when the connection is gone), PyMySQL by error number,
@@ -29,6 +29,10 @@ class RefusedForNow(StoreUnavailable):
     """The database answered: it does not do this now, for want of resources, rights or time."""
 
 
+class NoRoom(RefusedForNow):
+    """The database has no disk space or no table space left, for this or for anything."""
+
+
 class UnknownOutcome(StoreUnavailable):
     """The connection was lost at a commit: the transaction may have happened or not."""
 
@@ -53,7 +57,8 @@ _PG_REFUSED_FOR_NOW = {
     "55P03",  # lock not available
     "57014",  # statement time-out
 }
-_PG_REFUSED_FOR_NOW_CLASSES = {"53"}  # insufficient resources: connections, memory, disk
+_PG_NO_ROOM = {"53100"}
+_PG_REFUSED_FOR_NOW_CLASSES = {"53"}  # insufficient resources: connections, memory
 _PG_LOST = {"25P03", "25P04", "40003", "57P01", "57P02", "57P03", "57P05"}
 _PG_LOST_CLASSES = {"08", "58", "XX"}
 # libpq gives no SQLSTATE for a refused login, only the server's text.
@@ -75,9 +80,13 @@ _MYSQL_TRANSIENT = {
     *(1297, 1412),  # temporary error, table definition changed
     3101,  # a plugin had the transaction rolled back: group replication certified another's
 }
+_MYSQL_NO_ROOM = {
+    *(20, 1021),  # no disk left, for a temporary file or any
+    *(1114, 3675),  # a table or its space is full
+}
 _MYSQL_REFUSED_FOR_NOW = {
-    *(3, 5, 20, 23),  # a temporary file: no disk, memory or descriptors left
-    *(1021, 1037, 1041, 1114, 1135, 1206, 3675),  # disk, memory, table space, threads, locks
+    *(3, 5, 23),  # a temporary file: it cannot be written, no memory or descriptors left
+    *(1037, 1041, 1135, 1206),  # memory, threads, locks
     *(1040, 1129, 1203, 1226, 1637),  # too many connections, errors of a host, transactions
     1205,  # lock wait time-out
     *(1317, 1969, 3024),  # statement interrupted or over its time limit
@@ -118,7 +127,6 @@ _SQLITE_TRANSIENT = {sqlite3.SQLITE_BUSY_SNAPSHOT}
 _SQLITE_REFUSED_FOR_NOW = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_INTERRUPT,
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PROTOCOL,
@@ -202,6 +210,8 @@ def _postgresql(error: psycopg2.Error) -> _Verdict:
         return DuplicateKey, reason
     if code in _PG_TRANSIENT:
         return TransientStoreError, reason
+    if code in _PG_NO_ROOM:
+        return NoRoom, reason
     if code in _PG_REFUSED_FOR_NOW or code[:2] in _PG_REFUSED_FOR_NOW_CLASSES:
         return RefusedForNow, reason
     if code in _PG_LOST or code[:2] in _PG_LOST_CLASSES:
@@ -234,6 +244,8 @@ def _mysql(error: pymysql.Error) -> _Verdict:
         return DuplicateKey, reason
     if code in _MYSQL_TRANSIENT:
         return TransientStoreError, reason
+    if code in _MYSQL_NO_ROOM:
+        return NoRoom, reason
     if code in _MYSQL_REFUSED_FOR_NOW:
         return RefusedForNow, reason
     if code in _MYSQL_COMMIT_FAILED:
@@ -251,7 +263,7 @@ def _sqlite(error: sqlite3.Error) -> _Verdict:
     reason = f"{error} ({error.sqlite_errorname})"
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_FULL:
-        reason = f"no room is left on the disk of the SQLite database: make some ({reason})"
+        return NoRoom, f"no room is left on the disk of the SQLite database: make some ({reason})"
     if code in _SQLITE_DUPLICATE:
         return DuplicateKey, reason
     if code in _SQLITE_TRANSIENT:

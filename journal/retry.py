@@ -16,9 +16,10 @@ anything else               give up: it would be refused again
 
 The fault may be the batch's: it may be more than the link carries in time, or hold what the
 database cannot store. It is suspect when it fails ``ATTEMPTS`` times in one way, or when it would
-be refused again. Then a *probe* is stored on a new connection: a row like any other, which is
-deleted again. Before it the batch is looked for, so that nothing of it is stored whatever is done
-with it now.
+be refused again; but not for want of disk space, which a probe may find where a batch does not:
+then it is repeated until there is room. With a suspect batch a *probe* is stored on a new
+connection: a row like any other, which is deleted again. Before it the batch is looked for, so that
+nothing of it is stored whatever is done with it now.
 
 ==========================  ============================================================
 a suspect batch             what is done next
@@ -40,6 +41,7 @@ from enum import Enum
 from config.errors import OrthiaError
 from database import (
     DuplicateKey,
+    NoRoom,
     PermanentStoreError,
     RefusedForNow,
     StoreUnavailable,
@@ -86,7 +88,7 @@ def after_failure(error: OrthiaError, *, unresolved: bool, lease_valid: bool) ->
 
 def is_suspect(error: OrthiaError, *, failures: int, lease_valid: bool) -> bool:
     """Decide whether to probe after the ``failures``-th failure of this kind to store a batch."""
-    if not lease_valid or isinstance(error, DuplicateKey):
+    if not lease_valid or isinstance(error, DuplicateKey | NoRoom):
         return False
     if isinstance(error, TransientStoreError):
         return failures >= TRANSIENT_ATTEMPTS

@@ -1,5 +1,6 @@
 """A unit that the store does not take, though it takes others, holds nobody else up."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -34,6 +35,7 @@ from journal.writer import Writer
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import ServerProcess
+from tests.support.waiting import wait_until
 
 POISON = b"poison"
 
@@ -286,6 +288,53 @@ def test_a_poisonous_unit_is_refused_by_each_dbms(sql_store: SqlJournalStore, ho
     assert sql_store.failures == []
     assert isinstance(journal, Journal)
     assert (journal._intake._rows, journal._intake._bytes) == (0, 0)
+
+
+DISK_FULL = {Dialect.POSTGRESQL: "53100", Dialect.MYSQL: "1114"}
+
+
+@contextlib.contextmanager
+def nearly_full(store: SqlJournalStore) -> Iterator[None]:
+    """Have no room in the database for messages, though there is some for a probe."""
+    dialect = store.database.dialect
+    with store.database.engine.begin() as connection:
+        for statement in TRIGGERS[dialect]:
+            connection.exec_driver_sql(statement.replace("{}", DISK_FULL[dialect]))
+    yield
+    of_table = " ON messages" if dialect is Dialect.POSTGRESQL else ""
+    with store.database.engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP TRIGGER refuse_poison{of_table}")
+
+
+def test_nobody_is_refused_because_a_disk_is_nearly_full(
+    sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe finds a place where a message does not; all is stored as soon as there is room."""
+    if sql_store.database.dialect not in DISK_FULL:
+        pytest.skip("no trigger of SQLite can say so")
+    opened = sql_store.open()
+    assert isinstance(opened, Journal)
+    writes = opened._writer._store
+    attempts: list[Batch] = []
+    take = writes.store
+
+    def store(batch: Batch) -> None:
+        attempts.append(batch)
+        take(batch)
+
+    monkeypatch.setattr(writes, "store", store)
+    told: list[str] = []
+    with nearly_full(sql_store):
+        opened.append_message(
+            QUEUE, payload("poison"), partial(told.append, "stored"), _telling(told, "message")
+        )
+        wait_until(
+            lambda: sql_store.loop.run_posted() or len(attempts) > 2 * ATTEMPTS,
+            what="an answer, or more attempts than make a batch suspect",
+        )
+    assert told == []
+    sql_store.loop.run_until(lambda: told or sql_store.failures, "the end of it")
+    assert told == ["stored"]
 
 
 def _telling(told: list[str], name: str) -> Callable[[OrthiaError], None]:

@@ -11,6 +11,7 @@ from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from database import (
     DuplicateKey,
+    NoRoom,
     PermanentStoreError,
     RefusedForNow,
     StoreError,
@@ -28,6 +29,7 @@ from journal.retry import (
     NextStep,
     after_failure,
     after_probe,
+    is_suspect,
     pause_seconds,
 )
 from journal.store import BatchStore
@@ -428,3 +430,10 @@ def test_a_marker_is_never_a_row_the_batch_deletes() -> None:
     deletion.deletes.append(5)
     batch.add(deletion)
     assert batch.marker() == Marker(JournalTable.MESSAGES, 6)
+
+
+@pytest.mark.parametrize("failures", [1, ATTEMPTS, 1_000])
+def test_no_batch_is_suspect_for_want_of_room(failures: int) -> None:
+    """A probe would find some, and clients be refused until an operator makes room."""
+    assert not is_suspect(NoRoom("full"), failures=failures, lease_valid=True)
+    assert after_failure(NoRoom(""), unresolved=False, lease_valid=True) is NextStep.RECONNECT
