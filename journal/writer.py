@@ -36,11 +36,15 @@ _STUCK_SECONDS = 2.0
 
 
 class _AtFault(Exception):  # noqa: N818 - of a batch
-    """The store takes others and not this batch, of which nothing is stored."""
+    """The store takes others and not this batch, of which nothing is stored.
 
-    def __init__(self, error: StoreError) -> None:
+    Unless it has no marker: then an earlier attempt, if it is ``unresolved``, may have been.
+    """
+
+    def __init__(self, error: StoreError, *, unresolved: bool) -> None:
         super().__init__(str(error))
         self.error = error
+        self.unresolved = unresolved
 
 
 class Writer:
@@ -150,14 +154,15 @@ class Writer:
 
     def _store_and_report(self, batch: Batch) -> None:
         """Store ``batch`` in as many parts as it takes, and refuse what cannot be stored."""
-        parts = deque([batch])
+        parts = deque([(batch, False)])
         while parts and not self._abandoned.is_set():
-            part = parts.popleft()
+            part, unresolved = parts.popleft()
             started = self._clock()
             try:
-                attempts = self._store_batch(part)
+                attempts = self._store_batch(part, unresolved=unresolved)
             except _AtFault as fault:
-                parts.extendleft(reversed(self._part_or_refuse(part, fault.error)))
+                smaller = self._part_or_refuse(part, fault.error)
+                parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
                 continue
             if attempts is None or self._abandoned.is_set():
                 return
@@ -186,15 +191,15 @@ class Writer:
         self._refused(batch.items[0], UnitRefused(str(error)))
         return []
 
-    def _store_batch(self, batch: Batch) -> int | None:
+    def _store_batch(self, batch: Batch, *, unresolved: bool) -> int | None:
         """Store ``batch``, repeating as ``journal.retry`` says; return the number of attempts.
 
-        None if it was abandoned. Raises what it gave up for, _AtFault if the store takes others.
+        ``unresolved`` says that it may be part of what was stored already. None if it was
+        abandoned. Raises what it gave up for, _AtFault if the store takes others.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None
         step: NextStep | None = None
-        unresolved = False
         reminder: Reminder | None = None
         while not self._abandoned.is_set():
             if not self._still_valid():
@@ -222,7 +227,7 @@ class Writer:
                     if is_suspect(error, failures=failures, lease_valid=valid):
                         failures = 0
                         if self._takes_others(batch):
-                            raise _AtFault(error) from error
+                            raise _AtFault(error, unresolved=unresolved) from error
                 if step is NextStep.GIVE_UP:
                     raise _given_up(batch, error) from error
                 reminder = self._say_stuck(reminder, error)

@@ -432,6 +432,30 @@ def test_a_marker_is_never_a_row_the_batch_deletes() -> None:
     assert batch.marker() == Marker(JournalTable.MESSAGES, 6)
 
 
+def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
+    """Acknowledgements have no row to look for: repeated apart, they may change nothing."""
+    store = ScriptedStore(*[UnknownOutcome("lost")] * ATTEMPTS)
+    stored: list[int] = []
+    writer = Writer(
+        store,
+        JournalLimits(),
+        still_valid=lambda: True,
+        stored=lambda batch, _: stored.append(len(batch.items)),
+        refused=lambda *_: None,
+        failed=lambda error: pytest.fail(str(error)),
+    )
+    for seq in (1, 2):
+        unit = AppendedUnit(None, 2)
+        unit.deletes.append(seq)
+        writer.submit(unit)
+    writer.finish()
+    writer.start()
+    assert writer.join(30)
+    assert stored == [1, 1]
+    probed = ["connect", "store"]
+    assert store.calls[-7:] == [*probed, *["store", "confirm"] * 2, "close"]
+
+
 @pytest.mark.parametrize("failures", [1, ATTEMPTS, 1_000])
 def test_no_batch_is_suspect_for_want_of_room(failures: int) -> None:
     """A probe would find some, and clients be refused until an operator makes room."""
