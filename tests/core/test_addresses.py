@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from broker.api import BrokerError, DestinationRefused, NotAuthorized, Principal
+from broker.api import (
+    BrokerError,
+    DestinationRefused,
+    LimitExceeded,
+    NotAuthorized,
+    Principal,
+)
 from broker.core import addresses as addresses_module
 from broker.core.broker import Broker
 from broker.core.destinations import MAX_NAME_LENGTH, Destination, parse
@@ -20,6 +26,7 @@ from config.settings import (
     QueueSettings,
     RoutingType,
     SecuritySetting,
+    StompLimits,
 )
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 
@@ -223,6 +230,33 @@ def test_a_queue_that_is_stored_otherwise_than_configured_stays_and_is_told(
     assert "queue 'asia' is configured as MULTICAST of address 'prices'" in caplog.text
     assert "stored as ANYCAST of address 'asia'" in caplog.text
     assert core.consume("/queue/asia").texts == ["a"]
+
+
+@pytest.mark.parametrize("default", [ANYCAST, MULTICAST])
+def test_a_plain_name_means_what_its_address_is_configured_as(default: RoutingType) -> None:
+    """Whatever the default is, and though a queue of the other type is stored from before."""
+    before = CoreUnderTest()
+    before.send("/queue/prices", "left")
+    core = before.takeover(
+        replace(
+            CONFIGURED,
+            address_settings=(AddressSettings("#", default_address_routing_type=default),),
+        )
+    )
+    core.send("prices", "a")
+    assert core.consume("/queue/asia").texts == ["a"]
+    assert core.consume("/queue/prices").texts == ["left"]
+
+
+def test_there_are_as_many_queues_as_may_be_and_not_one_more() -> None:
+    """What is there goes on; the refusal names the limit."""
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_queues=3)))
+    for name in "abc":
+        core.send(f"/queue/{name}", "1")
+    with pytest.raises(LimitExceeded, match="max-queues 3 already: 'd' is one more"):
+        core.send("/queue/d", "1")
+    core.send("/queue/a", "2")
+    assert core.broker.depths() == {"a": 2, "b": 1, "c": 1}
 
 
 def test_the_name_of_a_stored_multicast_queue_cannot_be_one_of_the_other_type() -> None:

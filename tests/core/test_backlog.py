@@ -4,6 +4,7 @@ import heapq
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from broker.core import backlog as backlog_module
 from broker.core import queue as queue_module
 from config.errors import OrthiaError
 from config.settings import AddressConfiguration, QueueSettings, RoutingType
+from journal.api import QueuePlace
 from journal.codec import QueueBinding
 from journal.memory import MemoryJournal, MemoryStore
 from journal.unit import Unit
@@ -160,6 +162,84 @@ def test_a_count_that_fails_holds_no_consumer_back(
             core.pass_time(1.0)
     assert len(consumer.received) == 40
     assert "the disk is full" in caplog.text
+
+
+def test_a_count_of_one_queue_that_fails_holds_no_consumer_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was read from meanwhile, and reads nothing while it is asked for again: then it does."""
+    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 3)
+    core = CoreUnderTest(store=left_behind(1, messages=lambda _: 40), token=2)
+    count = core.journal.count
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(core.journal, "count", lambda *arguments: asked.append(arguments))
+    core.broker.count_backlogs()
+    consumer = core.consume("/queue/queue.0", prefetch=2)
+    count(*asked.pop())
+    core.settle()
+    core.pass_time(1.0)
+    (again,) = asked
+    with caplog.at_level(logging.WARNING):
+        again[-1](OrthiaError("the disk is full"))
+    for _ in range(40):
+        core.settle()
+        consumer.acknowledge("x")
+    assert len(consumer.received) == 40
+    assert "the disk is full" in caplog.text
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("stored", [4, 5, 6, 10, 12])
+def test_nothing_is_counted_twice(stored: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever an answer ends: each stretch of queues that nobody reads is asked for once."""
+    monkeypatch.setattr(backlog_module, "COUNT_STEP", 5)
+    core = CoreUnderTest(store=left_behind(4, messages=lambda _: stored), token=2)
+    count = core.journal.count
+    asked: list[QueuePlace] = []
+
+    def noted(after: QueuePlace, *arguments: Any) -> None:
+        asked.append(after)
+        count(after, *arguments)
+
+    monkeypatch.setattr(core.journal, "count", noted)
+    core.broker.count_backlogs()
+    core.settle()
+    core.pass_time(1.0)
+    assert core.broker.depths() == {f"queue.{number}": stored for number in range(4)}
+    assert asked == sorted(set(asked))
+
+
+def test_a_queue_is_not_asked_for_again_while_a_window_of_it_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody could say what of it is in the window; nor is that read a second time."""
+    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 3)
+    core = CoreUnderTest(store=left_behind(1, messages=lambda _: 10), token=2)
+    count, read = core.journal.count, core.journal.read_window
+    asked: list[tuple[Any, ...]] = []
+    windows: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(core.journal, "count", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(core.journal, "read_window", lambda *arguments: windows.append(arguments))
+    core.broker.count_backlogs()
+    consumer = core.consume("/queue/queue.0")
+    read(*windows.pop())
+    core.settle()
+    assert len(windows) == 1
+    count(*asked.pop())
+    core.pass_time(1.0)
+    assert asked == []
+    read(*windows.pop())
+    core.pass_time(1.0)
+    monkeypatch.undo()
+    for again in asked:
+        count(*again)
+    for window in windows:
+        read(*window)
+    core.pass_time(1.0)
+    sequence = [one.seq for one in consumer.received]
+    assert len(sequence) == 10
+    assert sequence == sorted(set(sequence))
+    assert core.broker.depths() == {"queue.0": 10}
 
 
 def test_a_node_that_stops_counts_no_further() -> None:

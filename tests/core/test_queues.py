@@ -1,5 +1,6 @@
 """What the clients of a queue see: order, sharing, redelivery, windows, limits."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from broker.api import DestinationRefused, LimitExceeded, NotLive
 from config.settings import (
     AddressConfiguration,
+    AddressSettings,
     QueueSettings,
     RoutingType,
     Settings,
@@ -229,6 +231,53 @@ def test_a_dead_letter_that_is_rejected_stays_and_is_delivered_less_often(
     assert consumer.texts == ["a", "a", "a"]
     assert "stays: the queue is its own dead-letter-address" in caplog.text
     assert core.broker.depths()["DLQ"] == 1
+
+
+def test_a_dead_letter_stays_in_whichever_queue_its_address_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A queue of the dead-letter address need not have its name."""
+    letters = AddressConfiguration(
+        "DLQ", frozenset({RoutingType.ANYCAST}), (QueueSettings("letters", RoutingType.ANYCAST),)
+    )
+    options = replace(settings(max_delivery_attempts=1), addresses=(letters,))
+    core = CoreUnderTest(options)
+    orders = core.consume(QUEUE)
+    core.send(QUEUE, "a")
+    orders.reject("a")
+    core.settle()
+    consumer = core.consume("/queue/letters")
+    assert consumer.texts == ["a"]
+    seq = consumer.received[-1].seq
+    consumer.reject("a")
+    core.settle()
+    core.pass_time(11)
+    assert [one.seq for one in consumer.received] == [seq, seq]
+    assert "stays: the queue is its own dead-letter-address" in caplog.text
+
+
+def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:
+    """As its client sent them, and each of the two headers of the broker once."""
+    core = CoreUnderTest(
+        replace(
+            SETTINGS,
+            address_settings=(
+                AddressSettings("orders", expiry_address="late"),
+                AddressSettings("late", max_delivery_attempts=1, dead_letter_address="DLQ"),
+            ),
+        )
+    )
+    core.send(QUEUE, "a", expires_ms=1, headers=b"colour:red\nexpires:1\n")
+    core.consume(QUEUE)
+    late = core.consume("/queue/late")
+    late.reject("a")
+    core.settle()
+    (dead,) = core.consume("/queue/DLQ").received
+    assert sorted(dead.record.headers.splitlines()) == [
+        b"_AMQ_ORIG_ADDRESS:late",
+        b"_AMQ_ORIG_QUEUE:late",
+        b"colour:red",
+    ]
 
 
 def test_a_dead_letter_that_cannot_be_moved_stays(caplog: pytest.LogCaptureFixture) -> None:

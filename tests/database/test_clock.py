@@ -54,12 +54,15 @@ def test_a_slow_answer_that_agrees_changes_nothing(stopwatch: ManualClock) -> No
 
 
 @pytest.mark.parametrize("step", [-3_600.0, 0.2, 3_600.0])
-def test_a_step_of_the_databases_clock_is_followed(stopwatch: ManualClock, step: float) -> None:
-    """At the next reading, in either direction."""
+@pytest.mark.parametrize("trip", [0.002, 0.004])
+def test_a_step_of_the_databases_clock_is_followed(
+    stopwatch: ManualClock, step: float, trip: float
+) -> None:
+    """At the next reading, in either direction, also if that is a slower one."""
     clock = clock_of(stopwatch)
-    for shown in (at(100_000), at(100_000 + step)):
+    for shown, seconds in ((at(100_000), 0.002), (at(100_000 + step), trip)):
         asked = stopwatch.now
-        stopwatch.now += 0.002
+        stopwatch.now += seconds
         clock.observe(shown, asked_seconds=asked, now_seconds=stopwatch.now)
     assert clock.now_ms() == pytest.approx((100_000 + step) * 1000, abs=3)
 

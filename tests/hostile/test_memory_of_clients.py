@@ -61,6 +61,16 @@ def test_a_client_that_has_just_come_is_not_idle() -> None:
     assert judged == [False, True, False]
 
 
+def test_a_time_in_which_the_node_stood_still_makes_nobody_idle() -> None:
+    """Nothing could be read from the client then; it is judged by the time it had."""
+    activity = Activity(0.0)
+    activity.forgive(3_600)
+    activity.look(3_600 + IDLE_SECONDS - 1, 0, 1_000_000)
+    assert not activity.is_idle
+    activity.look(3_600 + IDLE_SECONDS, 0, 1_000_000)
+    assert activity.is_idle
+
+
 def test_everything_a_client_held_is_given_back() -> None:
     """Half a frame, a transaction, subscriptions, what it did not acknowledge: all of it."""
     with serving() as server:

@@ -169,19 +169,39 @@ def test_a_repair_beside_a_live_node_leaves_its_lease(
     assert store.renew(Lock.LIVE, "a", taken.token, 600_000) is not None
 
 
+@pytest.mark.parametrize("write", [write_bindings, write_message])
 def test_tokens_older_than_the_journal_are_named_and_raised(
-    database: Database, migrated_store: DatabaseStoreSettings
+    database: Database,
+    migrated_store: DatabaseStoreSettings,
+    write: Callable[[sa.Connection, TableNames, int], None],
 ) -> None:
     """A node manager's table that was restored from an older backup than the journal's."""
     names = TableNames.from_settings(migrated_store)
     with write_transaction(database.engine, "use") as connection:
-        write_message(connection, names, 9)
+        write(connection, names, 9)
     told = r"row 1 of .* has token 0.*token 9 already; row 4 of .* has token 0"
     with pytest.raises(StoreDamaged, match=told):
         migrations.upgrade(database, migrated_store)
     assert len(migrations.repair(database, migrated_store)) == 2
     status = opened(database, migrated_store).status()
     assert (status.live.token, status.fence_token) == (9, 9)
+
+
+@pytest.mark.parametrize(("ahead", "behind"), [(1, 4), (4, 1)])
+def test_a_token_that_is_ahead_stays_where_another_is_raised(
+    database: Database, migrated_store: DatabaseStoreSettings, ahead: int, behind: int
+) -> None:
+    """The live lock or the fence, whichever was given out most lately."""
+    names = TableNames.from_settings(migrated_store)
+    store = sa.table(names.node_manager_store, sa.column("id"), sa.column("holder_token"))
+    with write_transaction(database.engine, "use") as connection:
+        connection.execute(sa.update(store).where(store.c.id == ahead).values(holder_token=30))
+        connection.execute(sa.update(store).where(store.c.id == behind).values(holder_token=5))
+        write_bindings(connection, names, 20)
+    migrations.repair(database, migrated_store)
+    status = opened(database, migrated_store).status()
+    found = {1: status.live.token, 4: status.fence_token}
+    assert found == {ahead: 30, behind: 20}
 
 
 def test_a_repair_never_lowers_a_token(
