@@ -51,6 +51,9 @@ _UNDELIVERABLE: Final = """\
     </address-settings>"""
 """Where what cannot be delivered goes, as Artemis' ``create`` has it."""
 
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
+"""Hosts to listen on that are the same on every machine."""
+
 _PERMISSIONS: Final = (
     "createAddress",
     "createNonDurableQueue",
@@ -96,6 +99,12 @@ class _Instance:
     store: DatabaseUrl | _Files
     user: str | None
     password: str | None
+
+    def database_password(self) -> str | None:
+        """Return the database's password: the URL's, or the environment's for one that has none."""
+        if isinstance(self.store, _Files) or self.store.sqlite_path is not None:
+            return None
+        return split_password(self.store)[1] or os.environ.get(PASSWORD_VARIABLE) or None
 
 
 @click.command(
@@ -173,7 +182,7 @@ def create(
     which only its owner may read; the database's is taken from ORTHIA_JDBC_PASSWORD if the URL has
     none.
     """
-    if user is None and host not in {DEFAULT_HOST, "localhost", "::1"} and not allow_anonymous:
+    if user is None and not _is_for_this_host(host) and not allow_anonymous:
         raise click.UsageError(
             f"Anybody who reaches {host} could send and consume: give --user NAME, or"
             " --allow-anonymous if that is meant."
@@ -209,6 +218,11 @@ def create(
     _tell_what_next(instance, target)
 
 
+def _is_for_this_host(host: str) -> bool:
+    """Return whether only clients of the same host reach what listens on ``host``."""
+    return host in {DEFAULT_HOST, "localhost", "::1"}
+
+
 def _is_on_one_host(store: "DatabaseUrl | _Files") -> bool:
     """Return whether both nodes of a pair on ``store`` have to be on the host it is on."""
     return isinstance(store, _Files) or store.sqlite_path is not None
@@ -235,7 +249,7 @@ def _document(instance: _Instance) -> str:
 <configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">
     <name>{escape(instance.name)}</name>
-{_store(instance.store)}
+{_store(instance)}
     <ha-policy>
       <shared-store>
         <{role}>
@@ -254,9 +268,12 @@ def _document(instance: _Instance) -> str:
 """
 
 
-def _store(store: DatabaseUrl | _Files) -> str:
+def _store(instance: _Instance) -> str:
     """Return the store's elements."""
-    return _file_store(store) if isinstance(store, _Files) else _database_store(store)
+    store = instance.store
+    if isinstance(store, _Files):
+        return _file_store(store)
+    return _database_store(store, instance.database_password())
 
 
 def _file_store(files: _Files) -> str:
@@ -268,11 +285,9 @@ def _file_store(files: _Files) -> str:
     <bindings-directory>{escape(str(files.directory / "bindings"))}</bindings-directory>"""
 
 
-def _database_store(url: DatabaseUrl) -> str:
-    """Return the element, the URL's password in an element of its own, masked."""
-    bare, password = split_password(url)
-    if password is None and url.sqlite_path is None:
-        password = os.environ.get(PASSWORD_VARIABLE) or None
+def _database_store(url: DatabaseUrl, password: str | None) -> str:
+    """Return the element, the password in an element of its own, masked."""
+    bare, _ = split_password(url)
     lines = [f"<jdbc-connection-url>{escape(bare)}</jdbc-connection-url>"]
     if password is not None:
         lines.append(f"<jdbc-password>{escape(_masked(password))}</jdbc-password>")
@@ -322,15 +337,25 @@ def _tell_what_next(instance: _Instance, target: Path) -> None:
         same = f"--url {shlex.quote(split_password(store)[0])}"
     if instance.user is not None:
         same += f" --user {shlex.quote(instance.user)}"
+    elif not _is_for_this_host(instance.host):
+        same += " --allow-anonymous"
     if _is_on_one_host(store):
+        if instance.host != DEFAULT_HOST:
+            same += f" --host {shlex.quote(instance.host)}"
         port = instance.port + (1 if instance.port < _HIGHEST_PORT else -1)
         both = f"{instance.host}:{instance.port} and {instance.host}:{port}"
         click.echo(f"its backup, on this host; clients are given {both}:")
         click.echo(f"  {orthia} create {beside} --backup --port {port} {same}")
         return
     elsewhere = shlex.quote(str(target.parents[1]))
-    click.echo("its backup, on another host; clients are given both hosts, with the same port:")
-    if not isinstance(store, _Files) and split_password(store)[1] is not None:
+    where = "on another host"
+    if instance.host in _WILDCARDS:
+        same += f" --host {shlex.quote(instance.host)}"
+    elif not _is_for_this_host(instance.host):
+        where = "on another host, whose own ADDRESS it listens on"
+        same += " --host ADDRESS"
+    click.echo(f"its backup, {where}; clients are given both hosts, with the same port:")
+    if instance.database_password() is not None:
         click.echo(f"  {ASK_PASSWORD}")
     click.echo(f"  {orthia} create {elsewhere} --backup --port {instance.port} {same}")
     if instance.host == DEFAULT_HOST:

@@ -111,6 +111,33 @@ def test_a_pair_on_one_host_has_two_ports(run: Run, tmp_path: Path, options: lis
     assert f"127.0.0.1:{two.acceptors[0].port}" in result.output
 
 
+@pytest.mark.parametrize("url", ["postgresql://orthia@db.example/orthia", "sqlite:///pair.db"])
+@pytest.mark.parametrize("access", [["--user", "app", "--password", "x"], ["--allow-anonymous"]])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1"])  # noqa: S104
+def test_the_backup_is_reached_as_its_live_node_is(
+    run: Run, tmp_path: Path, url: str, access: list[str], host: str
+) -> None:
+    """What is printed does not make a backup that clients cannot reach after a takeover."""
+    words = proposed(run("create", "one", "--url", url, "--host", host, *access).output)
+    words[1] = "two"
+    words = ["10.0.0.2" if word == "ADDRESS" else word for word in words]
+    assert run(*words, environment={"ORTHIA_PASSWORD": "x"}).exit_code == 0
+    one, two = (load(tmp_path / name / "etc" / "broker.xml") for name in ("one", "two"))
+    own = host == "10.0.0.1" and url.startswith("postgresql")
+    assert two.acceptors[0].host == ("10.0.0.2" if own else one.acceptors[0].host)
+    assert two.security_enabled == one.security_enabled
+
+
+def test_the_backup_is_asked_for_a_password_that_came_from_the_environment(run: Run) -> None:
+    """The other host's environment does not have it."""
+    result = run(
+        *("create", "one", "--url", "postgresql://orthia@db.example/orthia"),
+        environment={"ORTHIA_JDBC_PASSWORD": "p@ss"},
+    )
+    assert "read -rs ORTHIA_JDBC_PASSWORD" in result.output
+    assert "p@ss" not in result.output
+
+
 def test_passwords_are_masked_and_the_file_is_private(run: Run, tmp_path: Path) -> None:
     """Neither the database's password nor the user's can be read over a shoulder."""
     url = "postgresql://orthia:hunter2@db/orthia"
