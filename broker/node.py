@@ -111,8 +111,6 @@ class BrokerNode:
         self._settings = settings = self._life.settings(settings)
         self._served_as: tuple[str, int] | None = None
         self._failbacks = Failbacks()
-        self._put_off: Failbacks | None = None
-        """What was said already of a failback that is put off."""
         self._role = settings.ha_policy.role
         self._phase = Phase.STARTING
         self._metrics = NodeMetrics(
@@ -388,7 +386,7 @@ class BrokerNode:
         yields = self._role is Role.BACKUP and self._settings.ha_policy.allow_failback
         period = store.failback_poll_seconds if yields else None
         while not self._wake.wait(period):
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(StoreUnavailable, TransientStoreError):
                 if manager.is_awaiting_failback() and self._may_hand_back(manager):
                     manager.log.emit(FailbackRequested())
                     return True
@@ -397,14 +395,19 @@ class BrokerNode:
     def _may_hand_back(self, manager: NodeManager) -> bool:
         """Return whether the live node that asks gets its place now; say once if it does not."""
         failbacks, now = self._failbacks, monotonic_seconds()
-        if failbacks.may_hand_back(now):
-            return True
-        if self._put_off != failbacks:
-            self._put_off = failbacks
-            wait_ms = (failbacks.not_before_seconds - now) * 1000
-            lasted_ms = failbacks.lasted_seconds * 1000
-            manager.log.emit(FailbackPutOff(wait_ms, failbacks.short_terms, lasted_ms))
-        return False
+        if not failbacks.may_hand_back(now):
+            if not failbacks.was_put_off:
+                self._failbacks = failbacks.put_off()
+                wait_ms = (failbacks.not_before_seconds - now) * 1000
+                lasted_ms = failbacks.lasted_seconds * 1000
+                manager.log.emit(FailbackPutOff(wait_ms, failbacks.short_terms, lasted_ms))
+            return False
+        if failbacks.was_put_off:
+            # That was long ago: handed back to a node that is gone, nobody would serve.
+            manager.ask_who_waits()
+            self._failbacks = failbacks.asked_again()
+            return False
+        return True
 
     def _stop(self, manager: NodeManager, journal: MessageJournal) -> None:
         """Stop in good order; the policy says whether the backup is to take over."""

@@ -4,11 +4,12 @@ A live node that returns, takes its place and dies, again and again, costs its c
 each time, while the backup could serve. Nothing that the returning node knows of itself would help:
 each of its lives is a process of its own, and may end without a word. The backup outlives them. So
 it counts the live nodes that did not last, one after the other, and takes longer after each before
-it hands back again. It goes on serving meanwhile, and whoever asks waits.
+it hands back again. It goes on serving meanwhile, and whoever asks waits. Or is killed while it
+waits: so who was put off asks again before it gets its place, or nobody would serve.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 SHORT_SECONDS: Final = 120.0
@@ -29,6 +30,8 @@ class Failbacks:
     not_before_seconds: float = -math.inf
     """When it hands back again at the earliest."""
     handed_back_seconds: float | None = None
+    was_put_off: bool = False
+    """Whether somebody asked too early, and did not ask again since it is not."""
 
     @property
     def pause_seconds(self) -> float:
@@ -51,6 +54,14 @@ class Failbacks:
             return Failbacks()
         judged = Failbacks(self.short_terms + 1, lasted)
         return Failbacks(judged.short_terms, lasted, now + judged.pause_seconds)
+
+    def put_off(self) -> "Failbacks":
+        """Take note that somebody asked too early."""
+        return replace(self, was_put_off=True)
+
+    def asked_again(self) -> "Failbacks":
+        """Take note that whoever was put off has to ask again."""
+        return replace(self, was_put_off=False)
 
     def may_hand_back(self, now: float) -> bool:
         """Return whether a live node that asks is to get its place now."""

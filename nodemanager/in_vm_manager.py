@@ -120,6 +120,9 @@ class InVmNodeManager:
         """Return False: nobody else can ask."""
         return False
 
+    def ask_who_waits(self) -> None:
+        """Do nothing: nobody asks."""
+
     def is_live_here(self) -> bool:
         """Return False: no other process can have a lock of this one."""
         return False

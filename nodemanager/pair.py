@@ -243,6 +243,10 @@ class PairNodeManager(ABC, Generic[_Held]):
             if not announced:
                 self.log.emit(WaitingForLiveLock(Lock.LIVE, name))
                 announced = True
+            if status.state is State.LIVE and live.is_held:
+                # Whoever serves became live after this node had asked, or doubts that it still is
+                # here; see ``ask_who_waits``.
+                self._patiently(self._ask_for_failback_again)
             if 0 <= timeout_ms <= (self._clock() - started) * 1000:
                 raise LockAcquisitionTimeout(
                     f"the live lock was not free within {self.acquisition_timeout} {timeout_ms} ms;"
@@ -250,6 +254,9 @@ class PairNodeManager(ABC, Generic[_Held]):
                     " allow failback"
                 )
             self._pause(self._until_free(live))
+
+    def _ask_for_failback_again(self) -> None:
+        self._write_state(State.FAILING_BACK, expected=State.LIVE)
 
     def _withdraw_failback(self) -> None:
         """Take state F back if somebody serves, so that nobody hands over to a node that left."""
@@ -315,6 +322,15 @@ class PairNodeManager(ABC, Generic[_Held]):
     def stop_backup(self) -> None:
         """End a backup that never became live."""
         self._release(Lock.BACKUP)
+
+    # --- being live
+
+    def ask_who_waits(self) -> None:
+        """Take state F back: a live node that still waits writes it again, one that is gone not.
+
+        Raises StoreError, LockLost, NotHeld.
+        """
+        self.write_live_state(State.LIVE)
 
     # --- the end of being live
 

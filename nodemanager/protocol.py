@@ -102,6 +102,9 @@ class NodeManager(Protocol):
     def is_awaiting_failback(self) -> bool:
         """Return whether a live node asks for its place back."""
 
+    def ask_who_waits(self) -> None:
+        """Have a live node ask for its place again, if it is still there."""
+
     def is_live_here(self) -> bool:
         """Return whether a process of this host has the live lock."""
 

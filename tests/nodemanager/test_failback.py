@@ -31,6 +31,17 @@ def test_after_each_life_that_is_short_the_next_failback_waits_longer() -> None:
     assert pauses[-1] == LONGEST_PAUSE_SECONDS
 
 
+def test_whoever_was_put_off_asks_again() -> None:
+    """It may be gone when the time has come; who comes then need not."""
+    failbacks = Failbacks().handed_back(0.0).serves_again(5.0)
+    assert not failbacks.was_put_off
+    put_off = failbacks.put_off()
+    assert put_off.was_put_off
+    assert put_off.not_before_seconds == failbacks.not_before_seconds
+    assert put_off.asked_again() == failbacks
+    assert not put_off.handed_back(50.0).serves_again(55.0).was_put_off
+
+
 def test_a_live_node_that_lasts_is_trusted_again() -> None:
     """However often others did not."""
     failbacks = Failbacks(short_terms=5).handed_back(0.0)

@@ -207,6 +207,24 @@ def test_a_returning_live_node_gets_its_place_back(nodes: Nodes) -> None:
     waiting.result(30)
 
 
+def test_a_live_node_that_still_waits_asks_again(nodes: Nodes) -> None:
+    """One that was killed meanwhile does not: nobody hands over to it."""
+    serving = nodes("b")
+    serving.go_live()
+    returning = nodes("a")
+    coming_back = returning.soon(returning.go_live)
+    wait_until(serving.manager.is_awaiting_failback, what="failback is asked for")
+    for _ in range(2):
+        serving.manager.ask_who_waits()
+        wait_until(serving.manager.is_awaiting_failback, what="failback is asked for again")
+    returning.manager.interrupt()
+    with pytest.raises(Interrupted):
+        coming_back.result(60)
+    serving.manager.ask_who_waits()
+    assert serving.manager.status().state is State.LIVE
+    assert not serving.lost
+
+
 @pytest.mark.parametrize(("detects", "said"), [(True, CrashDetected), (False, StaleFailback)])
 def test_a_live_node_that_dies_on_its_way_does_not_leave_the_pair_down(
     nodes: Nodes, detects: bool, said: type[Event]

@@ -16,6 +16,7 @@ import pytest
 
 from config.secrets import Secret
 from config.settings import DatabaseStoreSettings, Role
+from config.urls import DatabaseUrl
 from database import Database
 from nodemanager import State
 from nodemanager.sql_store import SqlNodeManagerStore
@@ -292,8 +293,9 @@ def test_nodes_started_without_a_database_wait_for_it(
     backup.wait_log("AMQ221031")
 
 
-def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(tmp_path: Path) -> None:
-    """It crashes soon after its failback: the backup serves on for a while before the next."""
+@contextmanager
+def put_off(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
+    """Give a live node that asks for its place, and a backup that puts it off: it did not last."""
     with cluster(f"sqlite:///{tmp_path / 'store.db'}", tmp_path) as nodes:
         live, backup = nodes.pair()
         live.kill()
@@ -305,10 +307,35 @@ def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(tmp_path: 
         live.start()
         backup.wait_log("ORT100027")
         live.wait_log("AMQ221034")
+        yield live, backup
+
+
+def test_a_live_node_that_does_not_last_is_not_handed_back_to_at_once(tmp_path: Path) -> None:
+    """It crashes soon after its failback: the backup serves on for a while before the next."""
+    with put_off(tmp_path) as (live, backup):
         assert accepts(backup.port)
         assert backup.log.count("ORT100011") == 1
         live.wait_serving(120)
         assert backup.log.count("ORT100027") == 1
+
+
+def test_a_live_node_that_is_gone_when_its_time_has_come_is_not_handed_back_to(
+    tmp_path: Path,
+) -> None:
+    """Nobody would serve for a whole lease, because of a request of half a minute ago."""
+    with put_off(tmp_path) as (live, backup):
+        live.kill()
+        settings = DatabaseStoreSettings(DatabaseUrl.parse(f"sqlite:///{tmp_path / 'store.db'}"))
+        database = Database.from_settings(settings)
+        store = SqlNodeManagerStore(database, settings, database.engine)
+        wait_until(
+            lambda: store.status().state is State.LIVE or not accepts(backup.port),
+            180,
+            what="the backup's decision",
+        )
+        database.dispose()
+        assert accepts(backup.port)
+        assert backup.log.count("ORT100011") == 1
 
 
 @contextmanager

@@ -15,10 +15,10 @@ RUNS = 100
 CAUGHT_BY = {
     "renewal_matches_holder_and_token": 47,
     "fence": 45,
-    "fence_waits_for_batches": 184,
+    "fence_waits_for_batches": 357,
     "deadline_from_before_the_request": 22,
     "watchdog": 1,
-    "idle_limit": 21,
+    "idle_limit": 36,
     "blockers_are_ended": 8,
     "idempotent_batches": 0,
     "receipt_after_commit": 0,
