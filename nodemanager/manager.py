@@ -349,7 +349,9 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         while True:
             with contextlib.suppress(StoreUnavailable, TransientStoreError):
                 live = self._stores.shared.status().live
-                if (live.holder_id, live.token) != (former.holder_id, former.token):
+                # Or it is taken already, by a request of this life whose answer was lost.
+                known = (former.holder_id, former.token)
+                if live.holder_id != self.holder_id and (live.holder_id, live.token) != known:
                     raise LockLost(
                         f"the live lock is not held under token {former.token} any more: it is held"
                         f" by {live.holder_id or 'nobody'} under token {live.token}"

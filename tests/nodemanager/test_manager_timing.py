@@ -22,6 +22,7 @@ from nodemanager.failover_log import FailoverLog
 from nodemanager.lease import Lock, LockStatus
 from nodemanager.manager import Stores
 from nodemanager.memory_store import MemoryNodeManagerStore
+from nodemanager.protocol import FormerLife
 from nodemanager.store import Acquired
 from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
@@ -193,6 +194,21 @@ def test_a_takeover_whose_answer_was_lost_is_finished_at_once(simulation: Simula
     assert lease.token == store.status().live.token
     crashes = [event for event in simulation.events if isinstance(event, CrashDetected)]
     assert [crash.holder for crash in crashes] == ["gone@host:1:y"]
+
+
+def test_a_life_that_resumes_finishes_a_takeover_whose_answer_was_lost(
+    simulation: Simulation,
+) -> None:
+    """It took the lock for somebody else's, and ended with the lease its own."""
+    store = UnansweringStore(simulation.clock)
+    simulation.use(store)
+    taken = store.try_acquire(Lock.LIVE, "me@host:1:former", EXPIRATION_MS)
+    assert taken is not None
+    former = FormerLife("me@host:1:former", taken.token, simulation.clock.now)
+    simulation.manager.start()
+    simulation.manager.resume_live_node(former, 1)
+    assert simulation.manager.fencing_token == taken.token + 2
+    assert store.status().fence_token == taken.token + 2
 
 
 def test_a_takeover_that_another_node_was_faster_with_takes_nothing(
