@@ -18,6 +18,8 @@ _HTTP: Final = tuple(
 )  # fmt: skip
 _BINARY: Final = (
     (b"\x16\x03", "TLS", "this acceptor has no TLS: connect without it, or through a proxy"),
+    (b"ARTEMIS", "Artemis' own protocol (CORE)", "expected STOMP 1.0, 1.1 or 1.2"),
+    (b"HORNETQ", "HornetQ's own protocol", "expected STOMP 1.0, 1.1 or 1.2"),
     (b"AMQP", "AMQP", "expected STOMP 1.0, 1.1 or 1.2"),
     (b"\x10", "MQTT", "expected STOMP 1.0, 1.1 or 1.2"),
     (b"\x00", "a binary protocol, as OpenWire is", "expected STOMP 1.0, 1.1 or 1.2"),

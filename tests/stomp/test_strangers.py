@@ -49,6 +49,8 @@ class Line:
         (b"CONNECT h:443 HTTP/1.1\r\n\r\n", "HTTP", b"HTTP/1.1 400 Bad Request\r\n"),
         (WEBSOCKET, "WebSocket", b"HTTP/1.1 400 Bad Request\r\n"),
         (b"AMQP\x00\x01\x00\x00", "AMQP", b"ERROR\n"),
+        (b"ARTEMIS\x00\x00\x00\x1c", "CORE", b"ERROR\n"),
+        (b"HORNETQ", "HornetQ", b"ERROR\n"),
         (b"\x10\x0c\x00\x04MQTT\x04", "MQTT", b"ERROR\n"),
         (b"\x00\x00\x00\xf0\x01ActiveMQ", "OpenWire", b"ERROR\n"),
     ],
