@@ -1,5 +1,6 @@
 """The node manager of a shared directory."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,6 +131,26 @@ def test_a_live_node_asks_for_its_place_and_gets_it(make: Make) -> None:
     thread.join(10)
     assert [back.fencing_token] == [3]
     assert third.still_waits(), "a lock that a live node is about to take is left to it"
+
+
+def test_a_live_node_that_still_waits_asks_again(make: Make) -> None:
+    """A backup that put it off finds out that it is there still."""
+    serving, returning = make("b"), make("a")
+    serving.start_live_node().activation_complete()
+
+    def come_back() -> None:
+        with contextlib.suppress(Interrupted):
+            returning.start_live_node()
+
+    coming_back = threading.Thread(target=come_back, daemon=True)
+    coming_back.start()
+    for _ in range(2):
+        wait_until(serving.is_awaiting_failback, what="failback is asked for")
+        serving.ask_who_waits()
+    wait_until(serving.is_awaiting_failback, what="failback is asked for again")
+    returning.interrupt()
+    coming_back.join(60)
+    assert serving.status().state is State.LIVE
 
 
 def test_the_log_of_a_failback_names_who_holds_which_lock(make: Make) -> None:
