@@ -122,6 +122,31 @@ def test_a_node_that_serves_is_told_from_one_that_only_asks(store: SqlNodeManage
     assert not Look(store.status()).is_serving
 
 
+def test_a_node_that_has_not_fenced_the_journal_does_not_serve(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """It has the live lock, and may wait for the fence for long: no client is served."""
+    taken = store.try_acquire(Lock.LIVE, "node-a@host:17", 600_000)
+    assert taken is not None
+    store.write_state(State.LIVE)
+    result = run("status", "--url", sqlite_url, *LASTING)
+    assert result.exit_code == 3
+    assert "has taken the live lock and is about to serve" in result.stdout
+    assert store.advance_fence("node-a@host:17", taken.token)
+    assert run("status", "--url", sqlite_url, *LASTING).exit_code == 0
+
+
+def test_a_node_that_is_being_stopped_does_not_serve(
+    run: Run, sqlite_url: str, store: SqlNodeManagerStore
+) -> None:
+    """It has said so, and gives its lock back next."""
+    serve(store)
+    store.write_state(State.PAUSED)
+    result = run("status", "--url", sqlite_url, *LASTING)
+    assert result.exit_code == 3
+    assert "stopped on purpose" in result.stdout
+
+
 def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -> None:
     """The JSON has these names, which programs rely on."""
     store.try_acquire(Lock.LIVE, "node-a", 600_000)

@@ -1,5 +1,6 @@
 """What the clients of a queue see: order, sharing, redelivery, windows, limits."""
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -254,6 +255,23 @@ def test_a_dead_letter_stays_in_whichever_queue_its_address_has(
     core.pass_time(11)
     assert [one.seq for one in consumer.received] == [seq, seq]
     assert "stays: the queue is its own dead-letter-address" in caplog.text
+
+
+def test_a_node_that_stops_leaves_its_dead_letters_to_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What clients give back as they leave is stored where it is, and no error of the stop."""
+    options = settings(max_delivery_attempts=1)
+    core = CoreUnderTest(options)
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a")
+    core.broker.stop()
+    consumer.reject("a")
+    consumer.end.close()
+    core.settle()
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+    core = core.takeover(options)
+    assert core.consume(QUEUE).texts == ["a"]
 
 
 def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:

@@ -7,6 +7,7 @@ import pymysql
 import pytest
 from sqlalchemy import Connection, text
 
+from config.dialects import Dialect
 from config.secrets import Secret
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
@@ -117,6 +118,19 @@ def test_a_lock_held_for_too_long_is_unavailable(store: Database) -> None:
         ):
             increment(connection, 1)
         assert not isinstance(caught.value, UnknownOutcome)
+
+
+@SERVERS
+def test_a_session_that_takes_no_writes_any_more_is_unavailable(store: Database) -> None:
+    """The server was made read-only, or a standby: what is written there now may be elsewhere."""
+    on_postgresql = store.dialect is Dialect.POSTGRESQL
+    which = "CHARACTERISTICS AS TRANSACTION" if on_postgresql else "TRANSACTION"
+    with store.engine.connect() as connection:
+        connection.execute(text(f"SET SESSION {which} READ ONLY"))
+        connection.commit()
+        with pytest.raises(RefusedForNow, match=r"(?i)read.only"), translate_errors("write"):
+            increment(connection, 1)
+        connection.invalidate()
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)

@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -14,11 +15,12 @@ from cryptography.x509.oid import NameOID
 from sqlalchemy import text
 
 from config.errors import ConfigurationError
+from config.secrets import Secret
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
-from database import Database, StoreUnavailable
+from database import Database, PermanentStoreError, StoreUnavailable
 from tests.conftest import Servers
-from tests.support.servers import MYSQL_FAMILY, SERVER_PROCESSES, ServerProcess
+from tests.support.servers import MYSQL_FAMILY, PASSWORD, SERVER_PROCESSES, ServerProcess
 
 DAYS = datetime.timedelta(days=2)
 
@@ -83,11 +85,11 @@ def server(
         made.discard()
 
 
-def cipher(server: ServerProcess, query: str) -> str:
+def cipher(server: ServerProcess, query: str, **settings: Any) -> str:
     """Return by what a connection with this query is encrypted; nothing if it is not."""
     name = "mysql"
     url = DatabaseUrl.parse(f"{server.url(name)}?{query.format(ca=server.directory / 'ca.pem')}")
-    database = Database.from_settings(server.settings(name, jdbc_connection_url=url))
+    database = Database.from_settings(server.settings(name, jdbc_connection_url=url, **settings))
     try:
         database.server_now()
         with database.engine.connect() as connection:
@@ -133,6 +135,22 @@ def test_the_right_certificate_is_taken(server: ServerProcess) -> None:
     server.options = [f"--ssl-cert={certificate}", f"--ssl-key={key}"]
     server.restart()
     assert cipher(server, "sslMode=VERIFY_IDENTITY&serverSslCert={ca}") != ""
+
+
+def test_a_node_shows_its_own_certificate(server: ServerProcess) -> None:
+    """To a server that lets its user in with one only."""
+    ca = server.directory / "ca.pem"
+    authority = Authority(ca)
+    certificate, key = authority.sign(server.directory / "right.pem", "127.0.0.1")
+    mine, my_key = authority.sign(server.directory / "node.pem", "127.0.0.1")
+    server.options = [f"--ssl-cert={certificate}", f"--ssl-key={key}", f"--ssl-ca={ca}"]
+    server.restart()
+    server._administrate(f"CREATE USER certified IDENTIFIED BY '{PASSWORD}' REQUIRE X509")
+    server._administrate("GRANT SELECT ON mysql.* TO certified")
+    user = {"jdbc_user": "certified", "jdbc_password": Secret(PASSWORD)}
+    with pytest.raises(PermanentStoreError, match="Access denied"):
+        cipher(server, "ssl_ca={ca}", **user)
+    assert cipher(server, f"ssl_ca={{ca}}&ssl_cert={mine}&ssl_key={my_key}", **user) != ""
 
 
 def test_a_file_that_cannot_be_used_is_named() -> None:

@@ -307,6 +307,21 @@ def test_a_node_that_was_stopped_removes_nothing_of_its_successors(
     store.close()
 
 
+def test_a_node_that_is_fenced_removes_no_body(tmp_path: Path) -> None:
+    """What it knows of who refers to a body is as old as its fence."""
+    store = FileJournalStore(tmp_path)
+    first = open_files(store.settings, token=1, id_block=10)
+    bodies = FileBodies(store.settings, first.large_references, first.fence, horizon=7)
+    bodies.path_of(7).touch()
+    successor = open_files(store.settings, token=2, id_block=10)
+    with pytest.raises(Fenced):
+        bodies.remove(7)
+    assert bodies.path_of(7).exists()
+    bodies.close()
+    for opened in (successor, first):
+        opened.close(seal=False)
+
+
 def test_a_sweep_leaves_alone_what_was_given_out_later(tmp_path: Path) -> None:
     """Stopped after its look at the fence, a node has nothing of its successor's in its hands."""
     store = FileJournalStore(tmp_path)

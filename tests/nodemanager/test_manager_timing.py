@@ -63,7 +63,7 @@ class Simulation:
         settings = SqliteServer(directory).settings(
             "unused", jdbc_lock_expiration=EXPIRATION_MS, jdbc_lock_renew_period=9_000
         )
-        holder_id = "me@host:1:x"
+        holder_id = f"me@host:1:x/9000/{EXPIRATION_MS}"
         log = FailoverLog(
             node_name="me", holder_id=holder_id, role="backup", listener=self.events.append
         )
@@ -164,6 +164,30 @@ def test_a_node_that_returns_knows_since_when_nobody_served(simulation: Simulati
     simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
     simulation.clock.now += 3_600
     assert simulation.manager.start_live_node().detection_ms == 3_600_000
+
+
+def test_a_lock_that_a_node_had_for_a_moment_is_no_sign_of_the_node_before(
+    simulation: Simulation,
+) -> None:
+    """It served nobody under it: the outage is counted from when the other renewed its lease."""
+    store, manager, clock = simulation.store, simulation.manager, simulation.clock
+    manager.start()
+    manager.start_backup()
+    store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    store.write_state(State.LIVE)
+    renewed = clock.now
+    clock.now += EXPIRATION_MS / 1000 + 1
+
+    def ride_out_an_outage() -> None:
+        live = MemoryNodeManagerStore.status(store).live
+        if live.holder_id == manager.holder_id and live.is_held:
+            store.before_status = lambda: None
+            clock.now += EXPIRATION_MS / 1000 + 1
+
+    store.before_status = ride_out_an_outage
+    detection_ms = manager.await_live_node().detection_ms
+    assert manager.fencing_token == 3
+    assert detection_ms == pytest.approx((clock.now - renewed) * 1000)
 
 
 class UnansweringStore(MemoryNodeManagerStore):
