@@ -551,6 +551,7 @@ class Broker:
         reason: RemovalReason,
         to: Queue | None,
         record: MessageRecord,
+        refused: Callable[[], None],
     ) -> None:
         """Take a message out of its queue for ``reason``, into another if there is one."""
         unit = Unit()
@@ -561,16 +562,17 @@ class Broker:
             unit.add_message([to.id], self._encoded(record))
             messages.append(([to], record))
 
-        def refused(error: OrthiaError) -> None:
+        def not_stored(error: OrthiaError) -> None:
             LOGGER.error(
-                "message %d is %s, and cannot be moved to %s; the next live node delivers it: %s",
+                "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                 reference.seq,
                 reason.value,
                 "nowhere" if to is None else f"queue {to.name}",
                 error,
             )
+            refused()
 
-        self._append(unit, messages, None, refused)
+        self._append(unit, messages, None, not_stored)
 
     # --- queues
 

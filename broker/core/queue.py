@@ -402,6 +402,13 @@ class Queue:
         self._budget.unclaim(reference.size)
         return None
 
+    def take_back(self, reference: MessageReference) -> None:
+        """Have a message again that was let go to be moved, and could not be: after a while."""
+        self._keep(reference)
+        self._budget.claim(reference.size)
+        self._delayed += 1
+        self._timers.call_later(BACK_OFF_MS, partial(self._after_delay, [reference]))
+
     def _after_delay(self, references: list[MessageReference]) -> None:
         self._delayed -= len(references)
         for reference in references:

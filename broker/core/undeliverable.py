@@ -7,6 +7,7 @@ where an empty address says so. A dead letter that has nowhere else to go stays 
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from broker.api import BrokerError, MessageReference
@@ -27,8 +28,12 @@ class Relocate(Protocol):
         reason: RemovalReason,
         to: Queue | None,
         record: MessageRecord,
+        refused: Callable[[], None],
     ) -> None:
-        """Put ``record`` into ``to``, if that is given; or raise BrokerError and do nothing."""
+        """Put ``record`` into ``to``, if that is given; or raise BrokerError and do nothing.
+
+        ``refused`` is called if the store does not take it: then nothing was done either.
+        """
 
 
 class Undeliverable:
@@ -56,7 +61,9 @@ class Undeliverable:
                 _what_becomes("expiry-address", target, DEFAULT_EXPIRY_ADDRESS),
             )
         if self._is_running():  # else its row stays, and the next live node decides anew
-            self._move(queue, reference, target, RemovalReason.EXPIRED)
+            refused = partial(self._not_expired, queue, reference)
+            if not self._move(queue, reference, target, RemovalReason.EXPIRED, refused):
+                refused()
 
     def dead_letter(self, queue: Queue, reference: MessageReference) -> bool:
         """Move a message that was delivered too often, or drop it; False if it has to stay."""
@@ -84,14 +91,29 @@ class Undeliverable:
                 reference.attempts,
                 _what_becomes("dead-letter-address", target, DEFAULT_DEAD_LETTER_ADDRESS),
             )
-        return self._move(queue, reference, target, RemovalReason.DEAD_LETTERED)
+        refused = partial(self._not_dead_lettered, queue, reference)
+        return self._move(queue, reference, target, RemovalReason.DEAD_LETTERED, refused)
+
+    def _not_expired(self, queue: Queue, reference: MessageReference) -> None:
+        queue.counters.expired -= 1
+        queue.take_back(reference)
+
+    def _not_dead_lettered(self, queue: Queue, reference: MessageReference) -> None:
+        queue.counters.dead_lettered -= 1
+        queue.take_back(reference)
 
     def _move(
-        self, queue: Queue, reference: MessageReference, target: str, reason: RemovalReason
+        self,
+        queue: Queue,
+        reference: MessageReference,
+        target: str,
+        reason: RemovalReason,
+        refused: Callable[[], None],
     ) -> bool:
         try:
             to = None if target == DROP else self._ensure_queue(target)
-            self._relocate(reference, reason, to, _moved(queue, reference.record, target))
+            record = _moved(queue, reference.record, target)
+            self._relocate(reference, reason, to, record, refused)
         except BrokerError as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
                 "message %d of queue %s is %s, and cannot be moved to %s: %s; it stays stored",

@@ -123,6 +123,31 @@ def test_what_a_refused_transaction_acknowledged_was_delivered_in_vain() -> None
     assert [one.attempts for one in left.received] == [0]
 
 
+def test_a_message_that_cannot_be_moved_stays_in_its_queue() -> None:
+    """Dead or expired: it is tried again after ten seconds, and nobody waits for a takeover."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1), time_ms=lambda: 1_000)
+    dead, expired = core.consume("/queue/DLQ"), core.consume("/queue/ExpiryQueue")
+    core.send(QUEUE, "dead")
+    core.send(QUEUE, "expired", expires_ms=1)
+    held = core.broker.bytes_in_memory
+    queue = core.broker.queues()["orders"]
+    core.journal.auto_commit = False
+    consumer = core.consume(QUEUE)
+    refuse(core)  # the expired one
+    consumer.reject("dead")
+    refuse(core)
+    assert (queue.depth, core.broker.bytes_in_memory) == (2, held)
+    assert (queue.counters.expired, queue.counters.dead_lettered) == (0, 0)
+    assert consumer.texts == ["dead"]
+    core.journal.auto_commit = True
+    core.pass_time(10)
+    assert consumer.texts == ["dead", "dead"]
+    consumer.reject("dead")
+    core.settle()
+    assert (dead.texts, expired.texts) == (["dead"], ["expired"])
+    assert queue.depth == 0
+
+
 def test_memory_is_accounted_for_after_a_refused_transaction() -> None:
     """As much is held as before, and it is all given back in the end."""
     core = started()
