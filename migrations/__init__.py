@@ -76,12 +76,12 @@ def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
     names = TableNames.from_settings(s)
     with _alone(database, s, _REPAIR_TIMEOUT_MS) as connection:
         revision = _revision(connection, names)
-        lost = [] if revision is None else find_damage(connection, names)
+        lost = [] if revision is None else find_damage(connection, names, revision)
         if lost:
             with _alembic:
                 command.stamp(_config(s, connection=connection), "base")
         _migrate(connection, s)
-        if find_damage(connection, names):
+        if find_damage(connection, names, head()):
             raise_tokens(connection, names)
     return lost
 
@@ -89,11 +89,13 @@ def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
 def damage(database: Database, s: DatabaseStoreSettings) -> list[str]:
     """Return what a migrated store lacks, a sentence for each; raises StoreError.
 
-    Empty for a store that is whole, and for a database that has no schema yet.
+    Empty for a store that is whole, if only of an older revision, and for a database that has no
+    schema yet.
     """
     names = TableNames.from_settings(s)
     with translate_errors("look for missing tables"), database.engine.connect() as connection:
-        return [] if _revision(connection, names) is None else find_damage(connection, names)
+        revision = _revision(connection, names)
+        return [] if revision is None else find_damage(connection, names, revision)
 
 
 @contextmanager

@@ -20,10 +20,14 @@ class StoreDamaged(PermanentStoreError):  # noqa: N818 - named for what is the c
         )
 
 
-def find_damage(connection: Connection, names: TableNames) -> list[str]:
-    """Return what a migrated store lacks, a sentence for each; empty when it is sound."""
+def find_damage(connection: Connection, names: TableNames, revision: str) -> list[str]:
+    """Return what a store of this ``revision`` lacks, a sentence for each; empty when it is sound.
+
+    A table that a later revision adds is not missed.
+    """
     inspector = sa.inspect(connection)
-    lost = [name for name in _tables(names) if not inspector.has_table(name)]
+    expected = [name for name, since in _tables(names).items() if since <= revision]
+    lost = [name for name in expected if not inspector.has_table(name)]
     damage = [f"table {name} is missing" for name in lost]
     if names.node_manager_store in lost:
         return damage
@@ -40,12 +44,13 @@ def find_damage(connection: Connection, names: TableNames) -> list[str]:
     return damage
 
 
-def _tables(names: TableNames) -> tuple[str, ...]:
-    return (
-        names.node_manager_store,
-        names.failover_log,
-        names.messages,
-        names.bindings,
-        names.history,
-        names.large_messages,
-    )
+def _tables(names: TableNames) -> dict[str, str]:
+    """Return the revision each table came with; as strings they are in the order they came in."""
+    return {
+        names.node_manager_store: "0001",
+        names.failover_log: "0001",
+        names.messages: "0001",
+        names.bindings: "0001",
+        names.history: "0002",
+        names.large_messages: "0003",
+    }

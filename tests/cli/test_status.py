@@ -262,6 +262,22 @@ def test_db_upgrade_and_current(run: Run, tmp_path: Path) -> None:
     assert after == {"revision": known, "known": known, "up_to_date": True, "damage": []}
 
 
+def test_an_older_schema_lacks_nothing_and_is_upgraded(
+    run: Run, tmp_path: Path, sqlite_url: str
+) -> None:
+    """A table that a newer version adds is no loss: nobody is to think of a restore."""
+    with closing(sqlite3.connect(tmp_path / "orthia.db")) as connection:
+        connection.execute("DROP TABLE LARGE_MESSAGES")
+        connection.execute("UPDATE NODE_MANAGER_STORE_VERSION SET version_num = '0002'")
+        connection.commit()
+    current = run("db", "current", "--url", sqlite_url)
+    assert (current.exit_code, "missing" in current.stdout) == (1, False), current.stdout
+    upgraded = run("db", "upgrade", "--url", sqlite_url)
+    assert "0002 -> revision" in upgraded.stdout
+    assert "repaired" not in upgraded.stdout
+    assert run("db", "current", "--url", sqlite_url).exit_code == 0
+
+
 def test_a_store_without_a_row_is_named_by_every_command_and_repaired(
     run: Run, tmp_path: Path, sqlite_url: str
 ) -> None:
