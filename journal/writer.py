@@ -228,6 +228,9 @@ class Writer:
                         failures = 0
                         if self._takes_others(batch):
                             raise _AtFault(error, unresolved=unresolved) from error
+                        if step is not NextStep.GIVE_UP:
+                            # The connection is lost with the probe, or the batch turned out stored.
+                            step, unresolved = NextStep.RECONNECT_AND_RESOLVE, True
                 if step is NextStep.GIVE_UP:
                     raise _given_up(batch, error) from error
                 reminder = self._say_stuck(reminder, error)

@@ -456,6 +456,15 @@ def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
     assert store.calls[-7:] == [*probed, *["store", "confirm"] * 2, "close"]
 
 
+def test_a_probe_that_loses_the_connection_is_followed_by_another() -> None:
+    """The batch was only to be repeated: on PostgreSQL a closed connection ended the node."""
+    deadlocks = [TransientStoreError("deadlock")] * TRANSIENT_ATTEMPTS
+    store = ScriptedStore(*deadlocks, StoreUnavailable("lost"))
+    assert run(store) == (1, [])
+    looked = ["connect", "is_stored", "store"]
+    assert store.calls == [*["store"] * TRANSIENT_ATTEMPTS, *looked, *looked, "close"]
+
+
 @pytest.mark.parametrize("failures", [1, ATTEMPTS, 1_000])
 def test_no_batch_is_suspect_for_want_of_room(failures: int) -> None:
     """A probe would find some, and clients be refused until an operator makes room."""
