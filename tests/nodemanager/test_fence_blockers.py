@@ -316,6 +316,33 @@ def test_who_waits_for_nobody_ends_nobody(pair: Pair) -> None:
         assert frozen.is_alive()
 
 
+@pytest.mark.parametrize("dbms", ["postgresql"])
+def test_an_administrators_lock_of_the_table_is_waited_for(pair: Pair) -> None:
+    """Only who locks the fence's row is a node's session: maintenance is nobody's to end."""
+    with opened(pair.settings) as database, database.engine.connect() as administrator:
+        engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
+        store = SqlNodeManagerStore(database, pair.settings, engine)
+        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
+        assert acquired is not None
+        administrator.execute(text("LOCK TABLE node_manager_store IN EXCLUSIVE MODE"))
+        with ThreadPoolExecutor(1) as pool:
+            advancing = pool.submit(store.advance_fence, "next", acquired.token)
+            waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND pid = :pid")
+
+            def waits() -> bool:
+                pid = store._fencing_session
+                with database.engine.connect() as connection:
+                    return bool(pid and connection.execute(waiting, {"pid": pid}).scalar())
+
+            try:
+                wait_until(waits, what="the fence waits")
+                assert store.end_fence_blockers("next", acquired.token) == []
+                administrator.execute(text("SELECT 1"))
+            finally:
+                administrator.rollback()
+            assert advancing.result(60)
+
+
 def test_a_session_that_may_not_be_ended_is_named(pair: Pair) -> None:
     """With the right that is missing; when somebody else has ended it, the node goes on."""
     if pair.settings.jdbc_connection_url.dialect is Dialect.POSTGRESQL:
