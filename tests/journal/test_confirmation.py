@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from sqlalchemy import select
 
 from config.errors import OrthiaError
 from journal import MessageLocation, Unit
 from journal.codec import LargeBody
-from journal.journal import Journal
+from journal.journal import Journal, _batch_store
 from journal.large import PIECE_BYTES
+from journal.records import ID_COUNTER_SEQ
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import PostgresqlServer, ServerProcess
@@ -136,6 +138,23 @@ def test_a_large_body_that_no_standby_has_is_not_complete(replicated: Replicated
     replicated.find_standby()
     replicated.loop.run_until(lambda: outcomes, "the body")
     assert isinstance(outcomes[0], LargeBody)
+
+
+def test_a_confirmation_changes_a_row(sql_store: SqlJournalStore) -> None:
+    """Each one: MySQL and MariaDB tell no replica of an UPDATE that changes nothing."""
+    sql_store.open().close(drain=True)
+    bindings = sql_store.bindings.c
+    counter = select(bindings.id).where(bindings.seq == ID_COUNTER_SEQ)
+    engine = sql_store.database.dedicated_engine("test", query_timeout_ms=60_000)
+    store = _batch_store(sql_store.database, sql_store.settings, engine, 1)
+    store.connect()
+    found = []
+    for _ in range(3):
+        with sql_store.database.engine.connect() as connection:
+            found.append(connection.execute(counter).scalar_one())
+        store.confirm()
+    store.close()
+    assert found == sorted(set(found))
 
 
 def read_only(server: ServerProcess, name: str, *, switch: bool) -> None:

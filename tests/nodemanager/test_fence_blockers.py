@@ -18,6 +18,7 @@ import psycopg2
 import pymysql
 import pytest
 from sqlalchemy import text
+from sqlalchemy.event import listen
 
 import migrations
 from config.secrets import Secret
@@ -109,6 +110,13 @@ class Frozen:
     def is_postgresql(self) -> bool:
         """Whether this is PostgreSQL's."""
         return self.database.dialect is Dialect.POSTGRESQL
+
+    @property
+    def number(self) -> int:
+        """The server's number of the session."""
+        return int(
+            self._driver.info.backend_pid if self.is_postgresql else self._driver.thread_id()
+        )
 
     def is_alive(self) -> bool:
         """Ask the server whether the session is there; for one that is between statements."""
@@ -314,6 +322,44 @@ def test_who_waits_for_nobody_ends_nobody(pair: Pair) -> None:
         frozen = pair.frozen()
         assert store.end_fence_blockers("next", acquired.token) == []
         assert frozen.is_alive()
+
+
+def test_a_session_that_ends_by_itself_is_no_trouble(pair: Pair) -> None:
+    """Between the look at who is in the way and its end, too: nobody is told of anything."""
+    frozen = pair.frozen()
+    with opened(pair.settings) as database:
+        engine = database.dedicated_engine("fence", query_timeout_ms=LONG_MS)
+        store = SqlNodeManagerStore(database, pair.settings, engine)
+        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
+        assert acquired is not None
+        ends: list[str] = []
+        sessions = (
+            f"SELECT 1 FROM pg_stat_activity WHERE pid = {frozen.number}"
+            if frozen.is_postgresql
+            else f"SELECT 1 FROM information_schema.processlist WHERE id = {frozen.number}"
+        )
+
+        def is_gone() -> bool:
+            return not pair.server._administrate(sessions)
+
+        def end_first(_: object, __: object, statement: str, *___: object) -> None:
+            if ("KILL" in statement or "pg_terminate_backend" in statement) and not ends:
+                ends.append(statement)
+                frozen.close()
+                assert advancing.result(60)
+                wait_until(is_gone, what="the session is gone")
+
+        listen(database.engine, "before_cursor_execute", end_first)
+        with ThreadPoolExecutor(1) as pool:
+            advancing = pool.submit(store.advance_fence, "next", acquired.token)
+            blockers: list[object] = []
+
+            def end() -> bool:
+                blockers.extend(store.end_fence_blockers("next", acquired.token))
+                return bool(ends)
+
+            wait_until(end, what="the blocker is found")
+        assert blockers == []
 
 
 @pytest.mark.parametrize("dbms", ["postgresql"])
