@@ -192,6 +192,21 @@ def test_what_was_stored_by_a_lost_commit_is_not_refused() -> None:
     assert store.attempts == ATTEMPTS
 
 
+def test_an_answer_of_the_database_shows_that_its_link_carries() -> None:
+    """So those before it to which none came are held against the link no more."""
+
+    class AnsweringStore(PickyStore):
+        def store(self, batch: Batch) -> None:
+            if any(one.payload == b"wrong" for one in batch.messages):
+                raise PermanentStoreError("no such")
+            super().store(batch)
+
+    lost = [POISON] * UNANSWERED
+    outcome = write(AnsweringStore(StoreUnavailable("lost")), *lost, b"wrong", *lost)
+    assert outcome.failures == []
+    assert outcome.told == [("refused", seq) for seq in range(1, 2 * UNANSWERED + 2)]
+
+
 def test_any_number_is_refused_if_others_are_stored_in_between() -> None:
     """However many clients send what the link does not carry: it carries the others."""
     payloads = [POISON, b"x"] * (2 * UNANSWERED)
