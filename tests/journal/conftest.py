@@ -1,6 +1,7 @@
 """Stores to open journals on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from tests.journal.support import (
     SqlJournalStore,
 )
 from tests.support.servers import SqliteServer, StoreServer
+
+LEASE_MS = 20_000
+"""Nobody holds a lease here, but a quarter of it is how long the server lets a transaction stand
+still: half a second, with the lease of other tests, is less than a busy machine may take."""
 
 
 @pytest.fixture(params=["memory", "file", *EVERY_DBMS])
@@ -33,10 +38,16 @@ def store(
         SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
     )
     name = server.create_database()
-    opened = SqlJournalStore(server.settings(name))
+    opened = SqlJournalStore(server.settings(name, jdbc_lock_expiration=LEASE_MS))
     yield opened
     opened.close()
     server.drop_database(name)
+
+
+@pytest.fixture
+def store_settings(store_settings: DatabaseStoreSettings) -> DatabaseStoreSettings:
+    """Give settings of an empty database, with time for a transaction."""
+    return replace(store_settings, jdbc_lock_expiration=LEASE_MS)
 
 
 @pytest.fixture

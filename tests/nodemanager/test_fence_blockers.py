@@ -252,6 +252,8 @@ def test_whatever_a_frozen_node_was_at_its_session_is_ended(pair: Pair, where: s
     successor = pair.successor()
     successor.go_live()
     assert successor.fenced() > pair.token
+    # The fence goes on as soon as the session is ended; that is told a moment later.
+    wait_until(lambda: successor.said(FenceUnblocked), what="it says what it ended")
     (event,) = successor.said(FenceUnblocked)
     assert "journal" in event.message
 
