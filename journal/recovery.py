@@ -1,4 +1,4 @@
-"""Opening the journal: one fenced transaction that reads what there is and reserves ids.
+"""Opening the journal: reading what there is, and one fenced transaction that reserves ids.
 
 It reads bindings and counters, never messages: a takeover costs the same however much waits.
 """
@@ -11,7 +11,7 @@ from sqlalchemy import table as sql_table
 
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
-from database import fold_table_name, for_share, write_transaction
+from database import fold_table_name, for_share, translate_errors, write_transaction
 from journal.codec import decode_binding
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -39,13 +39,17 @@ def recover(
     metadata = MetaData()
     messages = messages_table(metadata, s.message_table_name, dialect)
     bindings = bindings_table(metadata, s.bindings_table_name, dialect)
-    with write_transaction(engine, "open the journal") as connection:
-        prove_fence(connection, s, dialect, token)
+    # In no transaction: the session's would be ended while very many bindings are fetched. Nobody
+    # writes meanwhile, for the fence was advanced to ``token``; if it moves on, the proof fails.
+    with translate_errors("read the bindings"), engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
         stored = connection.execute(select(bindings).order_by(bindings.c.seq)).all()
         highest = connection.execute(select(func.max(messages.c.seq))).scalar_one() or 0
-        horizon = max(highest, *(max(row.seq, row.id) for row in stored), 0)
-        limit = {"id": horizon + id_block, "epoch": token}
-        counter = bindings.c.seq == ID_COUNTER_SEQ
+    horizon = max(highest, *(max(row.seq, row.id) for row in stored), 0)
+    limit = {"id": horizon + id_block, "epoch": token}
+    counter = bindings.c.seq == ID_COUNTER_SEQ
+    with write_transaction(engine, "open the journal") as connection:
+        prove_fence(connection, s, dialect, token)
         if connection.execute(update(bindings).where(counter).values(limit)).rowcount == 0:
             connection.execute(insert(bindings).values(limit | _COUNTER_ROW))
     return Recovered(

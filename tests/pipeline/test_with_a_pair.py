@@ -49,7 +49,7 @@ def story(shared_servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             producer.wait_receipts(50)
             killed_at = datetime.now(UTC)
             live.kill()
-            backup.wait_log("AMQ221010")
+            backup.wait_log("ORT100008")
             served_by = datetime.now(UTC)
             producer.wait_receipts(50)
             receipted = producer.finish()

@@ -410,6 +410,8 @@ class MariadbServer(ServerProcess):
                 _binary("mariadb-install-db", ["/usr/bin", "/usr/local/bin"]),
                 *("--no-defaults", f"--datadir={self.data}", "--skip-test-db"),
                 "--auth-root-authentication-method=normal",
+                # Servers that start meanwhile remove what they find of others in a shared one.
+                f"--tmpdir={self._own_tmpdir()}",
             ]
         )
 
