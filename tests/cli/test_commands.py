@@ -125,6 +125,8 @@ def test_ctrl_c_while_the_commands_load_is_no_traceback() -> None:
                 if name == "broker.cli.app":
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupting())
+        # The tests may run in a shell's background, where Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         from broker.cli import main
         main()
     """)

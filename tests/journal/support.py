@@ -25,6 +25,7 @@ from journal import (
     Window,
     encode_message,
 )
+from journal.errors import JournalIOError
 from journal.file import open_file_journal
 from journal.file.fence import Fence
 from journal.file.format import RECORD_BYTES, Scanned
@@ -35,6 +36,7 @@ from journal.file.store import FileStore
 from journal.journal import Journal
 from journal.tables import bindings_table, messages_table
 from nodemanager.tables import node_manager_store
+from tests.support.waiting import wait_until
 
 QUEUE = 7
 OTHER_QUEUE = 8
@@ -311,7 +313,18 @@ class FileJournalStore(JournalStore):
             fence.write(replace(before, token=token, generation=before.generation + 1))
 
     def rows(self) -> dict[int, tuple[int | None, int]]:
-        """See ``JournalStore``."""
+        """See ``JournalStore``; a file that is taken out of use meanwhile is not looked for."""
+        found: list[dict[int, tuple[int | None, int]]] = []
+
+        def look() -> bool:
+            with contextlib.suppress(JournalIOError):
+                found.append(self._rows())
+            return bool(found)
+
+        wait_until(look, what="the journal's files are read while none is taken out of use")
+        return found[0]
+
+    def _rows(self) -> dict[int, tuple[int | None, int]]:
         contents = inspect(self.settings)
         epochs = {
             (found.file_id, record.offset): record.epoch

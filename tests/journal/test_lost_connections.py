@@ -233,12 +233,12 @@ def test_windows_are_read_again(proxied_store: ProxiedStore) -> None:
 
 
 class QuietStore(SqlJournalStore):
-    """A database that ends the journal's session after a second of silence."""
+    """A database that ends the journal's session after four seconds of silence."""
 
     def __init__(self, server: StoreServer, settings: DatabaseStoreSettings) -> None:
         # MySQL's limit is a quarter of the lease; MariaDB's is the server's own, hours long.
         name = str(settings.jdbc_connection_url.sqlalchemy_url.database)
-        url = f"{server.url(name)}?init_command=SET SESSION wait_timeout = 1"
+        url = f"{server.url(name)}?init_command=SET SESSION wait_timeout = 4"
         quiet = replace(settings, jdbc_connection_url=DatabaseUrl.parse(url))
         super().__init__(quiet)
         self.reports: list[BatchReport] = []
