@@ -323,9 +323,8 @@ class Broker:
 
         def refused(error: OrthiaError) -> None:
             self._unpin(bodies)
-            on_refused(
-                error, done
-            )  # first: nothing of it is to be delivered to its client once more
+            # Before anything goes back: nothing of it is to be delivered to its client once more.
+            on_refused(error, done)
             for queue, taken in acknowledged:
                 queue.restore(taken)
             for queue, taken in (*acknowledged, *rejected):
