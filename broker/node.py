@@ -140,6 +140,8 @@ class BrokerNode:
         gc.freeze()  # what was imported stays
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
         raise_limit(self._settings.stomp_limits.max_connections)
+        for one in self._settings.not_applied:
+            LOGGER.warning("THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES: not applied: %s", one)
         for warning in self._settings.warnings:
             LOGGER.warning("%s", warning)
         self._stand_by()

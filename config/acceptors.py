@@ -57,7 +57,7 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
         return Acceptor(settings, f"{matched['scheme']}:// is no network port")
     protocols = [one.strip().upper() for one in parameters.get("protocols", "STOMP").split(",")]
     if "STOMP" not in protocols:
-        return Acceptor(settings, f"protocols {','.join(protocols)} without STOMP")
+        return Acceptor(settings, f"its protocols, {','.join(protocols)}, leave out STOMP")
     if parameters.get("sslEnabled", "false").lower() == "true":
         # Opening it without TLS would send in the clear what was meant to be hidden.
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from config.document import Document
 from config.errors import ConfigurationError
+from config.ignored import told
 from config.lockers import lock_database, locker_warnings, with_locker
 from config.problems import Location, Problems
 from config.reading import Reader
@@ -66,7 +67,11 @@ def load(
     if settings is None:
         raise ConfigurationError(f"{source}: names no store that can be used")
     ignored = _ignored_warning(source, [*validation.ignored, *reader.ignored])
-    return replace(settings, warnings=(*ignored, *settings.warnings))
+    return replace(
+        settings,
+        warnings=(*ignored, *settings.warnings),
+        not_applied=told([*validation.not_applied, *reader.not_applied]),
+    )
 
 
 def _refuse_unknown_locker(
@@ -229,7 +234,7 @@ def _values(document: Document, properties: Properties, problems: Problems) -> V
 
 
 def _ignored_warning(source: Path, ignored: list[tuple[Location, str]]) -> list[str]:
-    """Return one warning that lists what has no meaning here, or none."""
+    """Return one warning that lists what changes nothing here, or none."""
     places: dict[str, list[str]] = {}
     for location, name in sorted(ignored):
         where = str(location.line) if location.file == source else str(location)
@@ -237,7 +242,7 @@ def _ignored_warning(source: Path, ignored: list[tuple[Location, str]]) -> list[
     if not places:
         return []
     listed = ", ".join(f"{name} ({_lines(where)})" for name, where in places.items())
-    return [f"{source}: known to Artemis and without meaning here, so ignored: {listed}"]
+    return [f"{source}: known to Artemis and harmless to leave out here, so ignored: {listed}"]
 
 
 def _lines(where: list[str]) -> str:

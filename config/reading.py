@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from config.acceptors import parse_acceptor
 from config.document import Document, Node, local_name
+from config.ignored import NotApplied
 from config.pool import Place, place
 from config.problems import Location, Problems
 from config.settings import (
@@ -59,7 +60,9 @@ class Reader:
         self._problems = problems
         self._core = document.root[0]
         self.ignored: list[tuple[Location, str]] = []
-        """What was read and has no meaning here."""
+        """What was read and changes nothing here."""
+        self.not_applied: list[NotApplied] = []
+        """What was read, would change what happens, and does not."""
         self._locations: dict[str, Location] = {}
 
     def locate(self, path: str) -> Location:
@@ -177,8 +180,11 @@ class Reader:
                 if acceptor.ignored_because is None:
                     opened.append(acceptor.settings)
                 else:
-                    what = f"acceptor {name!r} ({acceptor.ignored_because})"
-                    self.ignored.append((self._at(node), what))
+                    why = acceptor.ignored_because
+                    happens = f"is not opened ({why}); its clients cannot connect"
+                    self.not_applied.append(
+                        NotApplied(self._at(node), f"acceptor {name!r}", happens)
+                    )
         return tuple(opened)
 
     def addresses(self) -> tuple[AddressConfiguration, ...]:

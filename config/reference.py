@@ -11,6 +11,7 @@ from typing import Any, Final
 from config.acceptors import DEFAULT_HOST, DEFAULT_PORT
 from config.addresses import ResolvedAddressSettings
 from config.dialects import Dialect
+from config.ignored import CHANGES, HARMLESS
 from config.jdbc import IGNORED, TRANSLATED
 from config.loader import (
     DEFAULT_BINDINGS_DIRECTORY,
@@ -121,8 +122,10 @@ of its own, `urn:orthia`. `orthia check FILE` validates a file and prints the se
 
 - **Errors** are told all at once, each as `FILE:LINE: <element>: what is wrong; what was expected`.
   A name nobody knows is an error, with the nearest known name.
-- **Elements of Artemis that have no meaning here** are accepted and listed in one warning at start
-  ([below](#elements-of-artemis-without-meaning-here)).
+- **Elements of Artemis that Orthia does not have** are accepted and told at every start and by
+  `orthia check`, in two lists: those that change nothing here, in one warning; and those that
+  **change what happens to your messages**, each with its line and what happens instead
+  ([below](#elements-of-artemis-that-orthia-does-not-have)).
 - **`${{NAME:DEFAULT}}`** is replaced in every text and attribute that is read: by the system
   property `NAME` (`-D NAME=VALUE`), else the environment variable `NAME`, else `DEFAULT`. Without
   any of them it is an error. A value is taken as it stands: it may hold `<`, `&` or `${{`.
@@ -286,11 +289,26 @@ Properties of a JDBC URL are `user`, `password` and"""
 - Files of the journal are named as Artemis names them, and hold a format of Orthia's own: neither
   broker reads the other's.
 
-## Elements of Artemis without meaning here
+## Elements of Artemis that Orthia does not have
+
+### These change what happens to your messages
+
+Each is told with its line at every start and by `orthia check`, unless it is empty or has a value
+with which Artemis does what Orthia does.
+
+| Element or attribute | What happens instead | Nothing changes at |
+|---|---|---|
 """
-    for path in ("core", "core/store/database-store", "core/address-settings/address-setting"):
-        names = (child.name for child in find(path).children.values() if child.is_ignored)
-        yield f"- in `{path.rpartition('/')[2]}`: {_names(names)}."
+    for key, instead in CHANGES.items():
+        same = ", ".join(f"`{value}`" for value in instead.same_at) or "-"
+        yield f"| `{key}` | {instead.happens} | {same} |"
+    yield """
+An acceptor whose `protocols` leave out STOMP is not opened, and told of in the same list.
+
+### These change nothing here
+"""
+    for reason, keys in HARMLESS.items():
+        yield f"- {reason}: {_names(keys)}."
     yield ""
 
 

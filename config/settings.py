@@ -370,7 +370,10 @@ class Settings:
     persistence_enabled: bool = True
     """False keeps everything in memory: ``store`` is not touched."""
     warnings: tuple[str, ...] = ()
-    """What was accepted but has no meaning here; to be logged once at start."""
+    """What an operator is to be told of; to be logged once at start."""
+    not_applied: tuple[str, ...] = ()
+    """What Artemis would do with this file and Orthia does not, with what happens instead, each as
+    ``FILE:LINE: NAME: ...``; to be logged once at start, before the warnings."""
 
     @property
     def database_store(self) -> DatabaseStoreSettings:

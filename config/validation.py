@@ -5,6 +5,7 @@ First a walk finds the names nobody knows, and suggests what they were meant to 
 the rest; its findings are said in our words, because its own quote every value, passwords too.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable
 from typing import Final, Protocol, cast
@@ -13,6 +14,7 @@ from lxml import etree
 
 from config.document import Document, Node, local_name
 from config.errors import ConfigurationError
+from config.ignored import NotApplied, what_happens_instead
 from config.problems import Location, Problems
 from config.substitution import Properties
 from config.vocabulary import (
@@ -26,6 +28,7 @@ from config.vocabulary import (
 _XSI: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
 _LONGEST_QUOTE: Final = 80
 _ATTRIBUTE: Final = re.compile(r"attribute '([^']+)'")
+_SAME_AS: Final = {"master": "primary", "slave": "backup"}
 _EXPECTED: Final = re.compile(r"\{[^}]*\}([\w-]+)")
 
 
@@ -46,7 +49,9 @@ class Validation:
         Raises ConfigurationError with every problem.
         """
         self.ignored: list[tuple[Location, str]] = []
-        """Elements and attributes of Artemis that have no meaning here, with where they are."""
+        """Elements and attributes of Artemis that change nothing here, with where they are."""
+        self.not_applied: list[NotApplied] = []
+        """Those that would change what happens, and do not."""
         self._document = document
         self._properties = properties
         self._problems = Problems()
@@ -72,7 +77,7 @@ class Validation:
                 node.remove(child)
             elif known.is_ignored:
                 self._known[child] = known
-                self.ignored.append((self._document.location(child), known.name))
+                self._note_ignored(child, element, known)
             else:
                 self._enter(child, known)
 
@@ -105,12 +110,34 @@ class Validation:
                 del node.attrib[name]
             elif known.is_ignored:
                 location = self._document.location(node)
-                self.ignored.append((location, f"{element.name}/@{name}"))
+                self._sort(location, element, f"@{name}", f"{element.name}/@{name}", node.get(name))
             elif known.is_refused:
                 location = self._document.location(node)
                 text = f"attribute {name!r} cannot be given; expected {known.kind.expected}"
                 self._problems.add(location, element.name, text)
                 del node.attrib[name]
+
+    def _note_ignored(self, node: Node, parent: Element, known: Element) -> None:
+        off = any(
+            local_name(child) == "enabled" and (child.text or "").strip() == "false"
+            for child in node
+        )
+        holds_more = (len(node) > 0 or bool(node.attrib)) and not off
+        text = None if holds_more else (node.text or "")
+        with contextlib.suppress(ConfigurationError):  # nobody reads it, so nothing is wrong
+            text = None if text is None else self._properties.substitute(text)
+        self._sort(self._document.location(node), parent, known.name, known.name, text)
+
+    def _sort(
+        self, location: Location, parent: Element, name: str, shown: str, text: str | None
+    ) -> None:
+        """Put what is ignored into one of the two lists."""
+        key = f"{_SAME_AS.get(parent.name, parent.name)}/{name}"
+        instead = what_happens_instead(key, text)
+        if instead is None:
+            self.ignored.append((location, shown))
+        else:
+            self.not_applied.append(NotApplied(location, shown, instead))
 
     def _note_unknown(self, node: Node, parent: Element) -> None:
         location = self._document.location(node)

@@ -39,6 +39,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
         print_json(
             {
                 "valid": True,
+                "not_applied": list(settings.not_applied),
                 "warnings": list(settings.warnings),
                 "settings": [asdict(one) for one in effective],
             }
@@ -53,7 +54,16 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
     )
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
-    click.echo(f"{file} is valid", err=True)
+    if not settings.not_applied:
+        click.echo(f"{file} is valid", err=True)
+        return
+    click.echo(
+        f"\n{file} is valid, BUT THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES: Orthia does not do"
+        " what Artemis does with it. What happens instead:",
+        err=True,
+    )
+    for one in settings.not_applied:
+        click.echo(f"  {one}", err=True)
 
 
 @click.command(epilog=example("orthia mask"))

@@ -85,14 +85,19 @@ def test_a_file_of_artemis_is_accepted() -> None:
     )
     ignored, users = settings.warnings
     assert ignored.startswith(
-        f"{_HERE / 'artemis-broker.xml'}: known to Artemis and without meaning here, so ignored:"
-        " jdbc-driver-class-name (line 15), jdbc-connection-url's characterEncoding (line 16),"
+        f"{_HERE / 'artemis-broker.xml'}: known to Artemis and harmless to leave out here, so"
+        " ignored: jdbc-driver-class-name (line 15),"
+        " jdbc-connection-url's characterEncoding (line 16),"
         " jdbc-connection-url's serverTimezone (line 16), max-redelivery-records (line 32),"
         " journal-type (line 33),"
     )
-    assert "acceptor 'amqp' (protocols AMQP without STOMP) (line 48)" in ignored
-    assert "address-full-policy (lines 85, 91)" in ignored
-    assert "queue/@exclusive (line 105)" in ignored
+    assert "scale-down (line 66), address-full-policy (lines 85, 91)" in ignored
+    told = [one.partition("artemis-broker.xml:")[2] for one in settings.not_applied]
+    assert (
+        "48: acceptor 'amqp': is not opened (its protocols, AMQP, leave out STOMP);"
+        " its clients cannot connect"
+    ) in told
+    assert "105: queue/@exclusive: all consumers of the queue share its messages" in told
     assert "no client can log in" in users
 
 

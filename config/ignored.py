@@ -1,0 +1,351 @@
+"""What Artemis knows and Orthia does not have: what changes nothing, and what happens instead.
+
+A key is the name of an element or attribute with that of the element around it:
+``core/diverts``, ``queue/@exclusive``. Every one that the XSD declares ignored is in one of the two
+tables.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from config.problems import Location
+
+
+@dataclass(frozen=True)
+class Instead:
+    """What happens to messages, nodes or clients where Artemis would do something else."""
+
+    happens: str
+    """A sentence without its full stop."""
+    same_at: tuple[str, ...] = ()
+    """Values with which Artemis does what Orthia does, in lower case."""
+
+
+@dataclass(frozen=True, order=True)
+class NotApplied:
+    """Something in a file that Artemis would do, with what happens instead."""
+
+    location: Location
+    name: str
+    happens: str
+
+
+def what_happens_instead(key: str, value: str | None) -> str | None:
+    """Return what happens instead of what ``key`` asks for; None if nothing is changed.
+
+    ``value`` is its text; None for an element that holds others.
+    """
+    instead = CHANGES.get(key)
+    if instead is None or (value is not None and value.strip().lower() in {"", *instead.same_at}):
+        return None
+    return instead.happens
+
+
+_FALSE: Final = ("false", "0")
+_NONE: Final = ("-1",)
+_ANY_CONSUMER: Final = "messages of a group go to whichever consumer is next"
+_EVERY_CONSUMER: Final = "all consumers of the queue share its messages"
+_ALL_KEPT: Final = "every message is kept until it is consumed; none replaces an older one"
+_CONSUMED: Final = "a message that is acknowledged is gone from the queue"
+_NOT_PURGED: Final = "messages stay when the last consumer of the queue leaves"
+_NO_RING: Final = "the queue takes every message; it never drops the oldest for a new one"
+_AT_ONCE: Final = "the first consumer gets messages at once, without waiting for others"
+_NOT_DELETED: Final = (
+    "what was created for a client stays until it is deleted, though it is empty and unused"
+)
+_STAYS_STORED: Final = "what is no longer in this file stays, with its messages"
+_UNEXPIRED: Final = "a message expires when its own expires header says, and otherwise never"
+_NO_PLUGIN: Final = "no code of yours sees messages, sessions or connections"
+_ALONE: Final = "this node exchanges no messages with other brokers"
+_NO_NETWORK_CHECK: Final = (
+    "a node that is cut off from these hosts goes on serving; its lock alone decides who is live"
+)
+_ONE_UNDELIVERABLE: Final = (
+    "undeliverable messages of all these addresses go to one queue, without one of its own for each"
+)
+_NO_TIMED_LIMIT: Final = "a slow consumer is not ended and not told of; see docs/limits.md"
+_COUNTED_IN_BYTES: Final = "what queues keep in memory is limited by bytes alone (global-max-size)"
+
+CHANGES: Final[Mapping[str, Instead]] = {
+    # Messages that Artemis would take elsewhere.
+    "core/bridges": Instead("messages stay on this node; nothing sends them on to another broker"),
+    "core/diverts": Instead("messages stay where they were sent; none is copied or moved"),
+    "core/federations": Instead(_ALONE),
+    "core/broker-connections": Instead(f"{_ALONE}, and mirrors none"),
+    "core/cluster-connections": Instead(f"{_ALONE}; its backup shares its store and needs none"),
+    "core/connector-services": Instead(_NO_PLUGIN),
+    "core/grouping-handler": Instead(_ANY_CONSUMER),
+    "core/connection-routers": Instead("clients stay on the node they connect to"),
+    "ha-policy/live-only": Instead("this node is live alone and hands nothing over when it stops"),
+    "ha-policy/primary-only": Instead(
+        "this node is live alone and hands nothing over when it stops"
+    ),
+    "backup/scale-down": Instead("messages stay in the store; no other broker gets them"),
+    # Code and messages of Artemis' own.
+    "core/broker-plugins": Instead(_NO_PLUGIN),
+    "core/remoting-incoming-interceptors": Instead(_NO_PLUGIN),
+    "core/remoting-outgoing-interceptors": Instead(_NO_PLUGIN),
+    "core/management-address": Instead(
+        "a message sent there is stored like any other, and nobody answers it"
+    ),
+    "core/management-notification-address": Instead("no notification is sent there"),
+    "core/populate-validated-user": Instead(
+        "messages do not carry the name of the user who sent them", _FALSE
+    ),
+    "core/reject-empty-validated-user": Instead(
+        "messages are taken without the name of a validated user", _FALSE
+    ),
+    "core/id-cache-size": Instead("messages with the same _AMQ_DUPL_ID are all stored", ("0",)),
+    "core/persist-id-cache": Instead("messages with the same _AMQ_DUPL_ID are all stored", _FALSE),
+    "core/journal-retention-directory": Instead(
+        "nothing is kept of what left its queue; with a database, journal-retention of urn:orthia"
+        " keeps it"
+    ),
+    "core/persist-delivery-count-before-delivery": Instead(
+        "deliveries are counted anew after a restart or a takeover", _FALSE
+    ),
+    "core/message-expiry-scan-period": Instead(
+        "a message is found to have expired when it is next in turn to be delivered, so that in a"
+        " queue without consumers it stays",
+        ("0", "-1"),
+    ),
+    # Names of addresses, and what is declared.
+    "configuration/jms": Instead(
+        "its queues and topics are not created; expected them in core/addresses"
+    ),
+    "core/queues": Instead("these queues are not created; expected them in core/addresses"),
+    "core/wild-card-routing-enabled": Instead(
+        "a subscriber gets what is sent to the address it names; * and # stand for nothing",
+        _FALSE,
+    ),
+    "core/wildcard-addresses": Instead(
+        "a match has its words between dots, * for one word and # for any; subscribers cannot use"
+        " * and #"
+    ),
+    "core/literal-match-markers": Instead("* and # in a match always stand for other words"),
+    # Clients and nodes.
+    "security-settings/role-mapping": Instead("a user has the roles that its user element names"),
+    "security-settings/security-setting-plugin": Instead(
+        "the permissions are those of this file alone"
+    ),
+    "core/connection-ttl-override": Instead(
+        "a silent client without heart-beats is ended after connectionTtl of its acceptor, and"
+        " without that never",
+        _NONE,
+    ),
+    "core/network-check-list": Instead(_NO_NETWORK_CHECK),
+    "core/network-check-URL-list": Instead(_NO_NETWORK_CHECK),
+    "core/global-max-messages": Instead(_COUNTED_IN_BYTES, _NONE),
+    "core/max-disk-usage": Instead("sends are taken until the store itself is full", _NONE),
+    "core/min-disk-free": Instead("sends are taken until the store itself is full", _NONE),
+    "core/resource-limit-settings": Instead("a user may have as many queues as any other"),
+    # One queue.
+    "queue/filter": Instead("the queue gets every message of its address, not those that match"),
+    "queue/@consumers-before-dispatch": Instead(_AT_ONCE, ("0",)),
+    "queue/@delay-before-dispatch": Instead(_AT_ONCE, ("-1", "0")),
+    "queue/@enabled": Instead("the queue takes messages all the same", ("true", "1")),
+    "queue/@exclusive": Instead(_EVERY_CONSUMER, _FALSE),
+    "queue/@group-buckets": Instead(_ANY_CONSUMER, _NONE),
+    "queue/@group-first-key": Instead(_ANY_CONSUMER),
+    "queue/@group-rebalance": Instead(_ANY_CONSUMER, _FALSE),
+    "queue/@group-rebalance-pause-dispatch": Instead(_ANY_CONSUMER, _FALSE),
+    "queue/@last-value": Instead(_ALL_KEPT, _FALSE),
+    "queue/@last-value-key": Instead(_ALL_KEPT),
+    "queue/@non-destructive": Instead(_CONSUMED, _FALSE),
+    "queue/@purge-on-no-consumers": Instead(_NOT_PURGED, _FALSE),
+    "queue/@ring-size": Instead(_NO_RING, _NONE),
+    # Settings of addresses.
+    "address-setting/address-full-policy": Instead(
+        "a full address goes on taking messages, which are in the table only", ("page",)
+    ),
+    "address-setting/page-full-policy": Instead("a full address goes on taking messages"),
+    "address-setting/page-limit-bytes": Instead("a full address goes on taking messages", _NONE),
+    "address-setting/page-limit-messages": Instead("a full address goes on taking messages", _NONE),
+    "address-setting/disk-full-policy": Instead("sends are taken until the store itself is full"),
+    "address-setting/auto-create-dead-letter-resources": Instead(_ONE_UNDELIVERABLE, _FALSE),
+    "address-setting/auto-create-expiry-resources": Instead(_ONE_UNDELIVERABLE, _FALSE),
+    "address-setting/auto-create-jms-queues": Instead("auto-create-queues decides", ("true", "1")),
+    "address-setting/auto-create-jms-topics": Instead(
+        "auto-create-addresses decides", ("true", "1")
+    ),
+    "address-setting/auto-delete-addresses": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-created-queues": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-jms-queues": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-queues": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
+    "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
+    "address-setting/default-consumers-before-dispatch": Instead(_AT_ONCE, ("0",)),
+    "address-setting/default-delay-before-dispatch": Instead(_AT_ONCE, ("-1", "0")),
+    "address-setting/default-exclusive-queue": Instead(_EVERY_CONSUMER, _FALSE),
+    "address-setting/default-group-buckets": Instead(_ANY_CONSUMER, _NONE),
+    "address-setting/default-group-first-key": Instead(_ANY_CONSUMER),
+    "address-setting/default-group-rebalance": Instead(_ANY_CONSUMER, _FALSE),
+    "address-setting/default-group-rebalance-pause-dispatch": Instead(_ANY_CONSUMER, _FALSE),
+    "address-setting/default-last-value-key": Instead(_ALL_KEPT),
+    "address-setting/default-last-value-queue": Instead(_ALL_KEPT, _FALSE),
+    "address-setting/last-value-queue": Instead(_ALL_KEPT, _FALSE),
+    "address-setting/default-max-consumers": Instead(
+        "a queue that is created for a client may have any number of consumers", _NONE
+    ),
+    "address-setting/default-non-destructive": Instead(_CONSUMED, _FALSE),
+    "address-setting/default-purge-on-no-consumers": Instead(_NOT_PURGED, _FALSE),
+    "address-setting/default-ring-size": Instead(_NO_RING, _NONE),
+    "address-setting/enable-ingress-timestamp": Instead(
+        "messages carry no _AMQ_INGRESS_TIMESTAMP", _FALSE
+    ),
+    "address-setting/expiry-delay": Instead(_UNEXPIRED, _NONE),
+    "address-setting/max-expiry-delay": Instead(_UNEXPIRED, _NONE),
+    "address-setting/min-expiry-delay": Instead(_UNEXPIRED, _NONE),
+    "address-setting/no-expiry": Instead(_UNEXPIRED, _FALSE),
+    "address-setting/redelivery-collision-avoidance-factor": Instead(
+        "redelivery-delay is waited for as it is, without chance in it", ("0", "0.0")
+    ),
+    "address-setting/redelivery-delay-multiplier": Instead(
+        "every redelivery waits for redelivery-delay; the delay does not grow", ("1", "1.0")
+    ),
+    "address-setting/retroactive-message-count": Instead(
+        "a new subscriber gets what is sent from then on, and nothing from before", ("0",)
+    ),
+    "address-setting/send-to-dla-on-no-route": Instead(
+        "a message for a topic without queue or subscriber is dropped", _FALSE
+    ),
+    "address-setting/slow-consumer-policy": Instead(_NO_TIMED_LIMIT),
+    "address-setting/slow-consumer-threshold": Instead(_NO_TIMED_LIMIT, _NONE),
+}
+"""What would change what happens, by key."""
+
+HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
+    "how Artemis' own threads, caches and buffers are sized, and how often they look": (
+        "core/address-queue-scan-period",
+        "core/async-connection-execution-enabled",
+        "core/authentication-cache-size",
+        "core/authorization-cache-size",
+        "core/configuration-file-refresh-period",
+        "core/connection-ttl-check-interval",
+        "core/disk-scan-period",
+        "core/global-max-size-percent-of-jvm-max-memory",
+        "core/max-redelivery-records",
+        "core/memory-measure-interval",
+        "core/memory-warning-threshold",
+        "core/message-expiry-thread-priority",
+        "core/scheduled-thread-pool-max-size",
+        "core/security-invalidation-interval",
+        "core/thread-pool-max-size",
+        "address-setting/default-consumer-window-size",
+        "address-setting/id-cache-size",
+        "address-setting/initial-queue-buffer-size",
+    ),
+    "what is written for a person to read: metrics, counters, JMX, management": (
+        "core/internal-naming-prefix",
+        "core/jmx-domain",
+        "core/jmx-management-enabled",
+        "core/jmx-use-broker-name",
+        "core/log-delegate-factory-class-name",
+        "core/log-journal-write-rate",
+        "core/management-message-rbac",
+        "core/management-rbac-prefix",
+        "core/message-counter-enabled",
+        "core/message-counter-max-day-history",
+        "core/message-counter-sample-period",
+        "core/metrics",
+        "core/metrics-plugin",
+        "core/server-dump-interval",
+        "core/suppress-session-notifications",
+        "core/view-permission-method-match-pattern",
+        "address-setting/enable-metrics",
+        "address-setting/management-browse-page-size",
+        "address-setting/management-message-attribute-size-limit",
+        "address-setting/message-counter-history-day-limit",
+    ),
+    "pages and files of Artemis' store, and how it reaches a database": (
+        "core/journal-device-block-size",
+        "core/journal-file-open-timeout",
+        "core/large-message-sync",
+        "core/node-manager-lock-directory",
+        "core/page-max-concurrent-io",
+        "core/page-sync-timeout",
+        "core/paging-directory",
+        "core/purge-page-folders",
+        "core/read-whole-page",
+        "database-store/data-source-class-name",
+        "database-store/jdbc-driver-class-name",
+        "address-setting/max-read-page-bytes",
+        "address-setting/max-read-page-messages",
+        "address-setting/page-max-cache-size",
+        "address-setting/prefetch-page-bytes",
+        "address-setting/prefetch-page-messages",
+    ),
+    "details of what is told by itself when it is asked for: clusters, mirrors, deletion,"
+    " redelivery, slow consumers": (
+        "core/broadcast-groups",
+        "core/cluster-password",
+        "core/cluster-user",
+        "core/connectors",
+        "core/discovery-groups",
+        "core/mirror-ack-manager-page-attempts",
+        "core/mirror-ack-manager-queue-attempts",
+        "core/mirror-ack-manager-retry-delay",
+        "core/mirror-ack-manager-warn-unacked",
+        "core/mirror-page-transaction",
+        "core/network-check-NIC",
+        "core/network-check-period",
+        "core/network-check-ping-command",
+        "core/network-check-ping6-command",
+        "core/network-check-timeout",
+        "address-setting/auto-delete-addresses-delay",
+        "address-setting/auto-delete-addresses-skip-usage-check",
+        "address-setting/auto-delete-queues-delay",
+        "address-setting/auto-delete-queues-message-count",
+        "address-setting/auto-delete-queues-skip-usage-check",
+        "address-setting/config-delete-diverts",
+        "address-setting/dead-letter-queue-prefix",
+        "address-setting/dead-letter-queue-suffix",
+        "address-setting/expiry-queue-prefix",
+        "address-setting/expiry-queue-suffix",
+        "address-setting/max-redelivery-delay",
+        "address-setting/redistribution-delay",
+        "address-setting/slow-consumer-check-period",
+        "address-setting/slow-consumer-threshold-measurement-unit",
+    ),
+    "protocols and clients that Orthia does not serve": (
+        "core/amqp-use-core-subscription-naming",
+        "core/mqtt-session-scan-interval",
+        "core/mqtt-session-state-persistence-timeout",
+        "core/mqtt-subscription-persistence-enabled",
+        "core/resolve-protocols",
+        "core/temporary-queue-namespace",
+        "core/uuid-namespace",
+        "address-setting/default-queue-routing-type",
+        "address-setting/max-size-bytes-reject-threshold",
+    ),
+    "where Orthia does by itself what is safe": (
+        "core/graceful-shutdown-enabled",
+        "core/graceful-shutdown-timeout",
+        "core/mask-password",
+        "core/system-property-prefix",
+        "core/transaction-timeout",
+        "core/transaction-timeout-scan-period",
+        "primary/failback-delay",
+        "backup/failback-delay",
+        "queue/user",
+    ),
+    "refused with a problem of its own": ("ha-policy/replication", "shared-store/colocated"),
+}
+"""What changes nothing for messages, nodes or STOMP clients: keys by why."""
+
+
+def told(not_applied: Iterable[NotApplied]) -> tuple[str, ...]:
+    """Return a line for each, those of one name and consequence in one."""
+    places: dict[tuple[Path, str, str], list[int]] = {}
+    for one in sorted(not_applied):
+        key = (one.location.file, one.name, one.happens)
+        lines = places.setdefault(key, [])
+        if one.location.line not in lines:
+            lines.append(one.location.line)
+    return tuple(
+        f"{file}:{', '.join(map(str, lines))}: {name}: {happens}"
+        for (file, name, happens), lines in places.items()
+    )

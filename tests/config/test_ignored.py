@@ -1,0 +1,85 @@
+"""What Artemis knows and Orthia does not have: told by name, with what happens instead."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import config
+from config.ignored import CHANGES, HARMLESS
+from config.vocabulary import Element, configuration
+
+_MATTERS = "BUT THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES"
+
+
+def _file(path: Path, core: str) -> Path:
+    path.write_text(
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">\n'
+        f"{core}\n</core></configuration>"
+    )
+    return path
+
+
+def _ignored_keys(element: Element) -> Iterator[str]:
+    name = {"master": "primary", "slave": "backup"}.get(element.name, element.name)
+    for attribute in element.attributes.values():
+        if attribute.is_ignored:
+            yield f"{name}/@{attribute.name}"
+    for child in element.children.values():
+        if child.is_ignored:
+            yield f"{name}/{child.name}"
+        yield from _ignored_keys(child)
+
+
+def test_everything_ignored_is_in_one_of_the_two_lists() -> None:
+    """A new element of Artemis has to be judged: whether leaving it out changes anything."""
+    harmless = [key for keys in HARMLESS.values() for key in keys]
+
+    assert sorted({*CHANGES, *harmless}) == sorted(set(_ignored_keys(configuration())))
+    assert len(harmless) == len(set(harmless))
+    assert not set(harmless) & set(CHANGES)
+
+
+def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: Path) -> None:
+    """Those of one name stand together; what is at a value that changes nothing is not among it."""
+    settings = config.load(
+        _file(
+            tmp_path / "broker.xml",
+            """<diverts><divert name="d"><address>a</address></divert></diverts>
+<thread-pool-max-size>30</thread-pool-max-size>
+<acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
+<addresses><address name="a"><multicast>
+<queue name="b" exclusive="false" last-value="true"><filter string="x = 1"/></queue>
+</multicast></address></addresses>
+<address-settings>
+<address-setting match="a"><expiry-delay>${DELAY:10}</expiry-delay></address-setting>
+<address-setting match="b"><expiry-delay>20</expiry-delay></address-setting>
+<address-setting match="c"><expiry-delay>${DELAY:-1}</expiry-delay></address-setting>
+</address-settings>
+<bridges/>""",
+        )
+    )
+
+    told = [one.removeprefix(f"{tmp_path / 'broker.xml'}:") for one in settings.not_applied]
+    assert [one.split(": ")[:2] for one in told] == [
+        ["2", "diverts"],
+        ["4", "acceptor 'amqp'"],
+        ["6", "filter"],
+        ["6", "queue/@last-value"],
+        ["9, 10", "expiry-delay"],
+    ]
+    assert told[0].endswith("messages stay where they were sent; none is copied or moved")
+    ignored = next(one for one in settings.warnings if "harmless" in one)
+    assert "thread-pool-max-size (line 3)" in ignored
+    assert "queue/@exclusive (line 6)" in ignored
+    assert "diverts" not in ignored
+
+
+@pytest.mark.parametrize("key", sorted(CHANGES))
+def test_nothing_is_told_of_a_value_that_changes_nothing(key: str) -> None:
+    """Such as exclusive="false": it asks for what Orthia does."""
+    assert all(
+        config.ignored.what_happens_instead(key, value.upper()) is None
+        for value in ("", *CHANGES[key].same_at)
+    )
+    assert config.ignored.what_happens_instead(key, "something else") == CHANGES[key].happens
