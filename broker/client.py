@@ -14,7 +14,8 @@ from typing import Final
 from config.errors import OrthiaError
 
 _READ_BYTES: Final = 262_144
-_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"))
+# NUL has no escape, and a broker refuses it: a message of an older journal may have one.
+_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"), ("\0", " "))
 _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 _RETRY_SECONDS: Final = 0.1
 _HEART_BEAT_MS: Final = 5_000

@@ -14,7 +14,6 @@ from journal.codec import (
     QueueBinding,
     decode_message,
     encode_message,
-    headers_map,
 )
 from journal.errors import (
     CorruptRecord,
@@ -24,6 +23,7 @@ from journal.errors import (
     LeaseExpired,
     RecordTooLarge,
 )
+from journal.headers import header_lines, headers_map
 from journal.limits import JournalLimits
 from journal.memory import MemoryJournal, MemoryStore
 from journal.unit import Binding, Body, Done, MessageLocation, Unit
@@ -54,5 +54,6 @@ __all__ = [
     "Window",
     "decode_message",
     "encode_message",
+    "header_lines",
     "headers_map",
 ]

@@ -16,7 +16,6 @@ A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it ra
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,7 +47,7 @@ class MessageRecord(NamedTuple):
 
     address: str
     headers: bytes
-    """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; ``headers_map`` decodes them."""
+    """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; see ``journal.headers``."""
     body: bytes
     """Empty for a large message."""
     timestamp_ms: int
@@ -188,40 +187,6 @@ def large_body_id(payload: bytes) -> int | None:
         return None
     body_id: int = _LARGE_BODY.unpack_from(payload, len(payload) - _CRC.size - _LARGE_BODY.size)[0]
     return body_id
-
-
-_UNESCAPED = {"r": "\r", "n": "\n", "c": ":", "\\": "\\"}
-
-
-def headers_map(headers: bytes) -> dict[str, str]:
-    """Decode a ``MessageRecord.headers`` block; the first of repeated headers counts.
-
-    Raises ValueError if a line has no colon or an escape STOMP 1.2 does not know.
-    """
-    decoded: dict[str, str] = {}
-    for line in headers.decode().split("\n"):
-        if line:
-            key, colon, value = line.partition(":")
-            if not colon:
-                raise ValueError(f"the header line {line!r} has no colon")
-            decoded.setdefault(_unescape(key), _unescape(value))
-    return decoded
-
-
-def _unescape(text: str) -> str:
-    return "".join(_unescaped_parts(text)) if "\\" in text else text
-
-
-def _unescaped_parts(text: str) -> Iterator[str]:
-    characters = iter(text)
-    for character in characters:
-        if character != "\\":
-            yield character
-            continue
-        escape = next(characters, "")
-        if escape not in _UNESCAPED:
-            raise ValueError(f"\\{escape} in the header text {text!r} is no STOMP 1.2 escape")
-        yield _UNESCAPED[escape]
 
 
 def encode_reference(reference: ReferenceRecord) -> bytes:

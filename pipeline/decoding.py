@@ -12,9 +12,9 @@ from journal.codec import (
     PreparedTransaction,
     QueueBinding,
     decode_binding,
-    headers_map,
 )
 from journal.errors import CorruptRecord
+from journal.headers import headers_map
 from journal.records import ID_COUNTER_SEQ, UserRecordType
 from pipeline.schemas import BINDINGS, arrow_schema
 

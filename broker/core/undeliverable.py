@@ -14,6 +14,7 @@ from broker.api import BrokerError, MessageReference
 from broker.core.queue import Queue
 from config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
 from journal.codec import MessageRecord
+from journal.headers import header_lines
 from journal.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -134,17 +135,10 @@ def _what_becomes(element: str, target: str, default: str) -> str:
 
 
 def _moved(queue: Queue, record: MessageRecord, target: str) -> MessageRecord:
-    origin = b"_AMQ_ORIG_ADDRESS:%b\n_AMQ_ORIG_QUEUE:%b\n" % (
-        _escaped(record.address),
-        _escaped(queue.name),
-    )
+    origin = header_lines({"_AMQ_ORIG_ADDRESS": record.address, "_AMQ_ORIG_QUEUE": queue.name})
     kept = b"".join(
         line + b"\n"
         for line in record.headers.split(b"\n")
         if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
     )
     return record._replace(address=target, headers=kept + origin, expires_ms=0)
-
-
-def _escaped(name: str) -> bytes:
-    return name.encode().replace(b"\\", b"\\\\").replace(b":", b"\\c")

@@ -1,7 +1,9 @@
 """STOMP frames as bytes: versions, escaping, and what a server sends.
 
 Escapes by version (STOMP specification, "Value Encoding"): 1.0 has none; 1.1 has ``\\n``, ``\\c``
-and ``\\\\``; 1.2 adds ``\\r``. CONNECT and CONNECTED are never escaped.
+and ``\\\\``; 1.2 adds ``\\r``. CONNECT and CONNECTED are never escaped. No version has one for NUL,
+which ends frames; and many clients end a line at a bare carriage return. So neither is taken from a
+client, and neither is sent to one, whoever wrote it: an older Orthia's journal may have both.
 """
 
 import re
@@ -60,13 +62,13 @@ def escape(value: bytes, version: Version, *, is_key: bool = False) -> bytes:
     What a version cannot express is replaced by a space, so that no frame is broken by it, and no
     header of one name becomes one of another.
     """
-    if version is Version.V1_2:
-        return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], value)
-    if version is Version.V1_1:
-        plain = value.replace(b"\r", b" ")
-        return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], plain)
-    plain = value.replace(b"\r", b" ").replace(b"\n", b" ")
-    return plain.replace(b":", b" ") if is_key else plain
+    plain = value.replace(b"\0", b" ")
+    if version is not Version.V1_2:
+        plain = plain.replace(b"\r", b" ")
+        if version is Version.V1_0:
+            plain = plain.replace(b"\n", b" ")
+            return plain.replace(b":", b" ") if is_key else plain
+    return _ESCAPED.sub(lambda match: _ESCAPES[match.group()], plain)
 
 
 def canonical(value: bytes, version: Version) -> bytes:
@@ -77,7 +79,12 @@ def canonical(value: bytes, version: Version) -> bytes:
 
 
 def block_for(version: Version, block: bytes) -> bytes:
-    """Return 1.2-escaped header lines as ``version`` writes them."""
+    """Return 1.2-escaped header lines as ``version`` writes them.
+
+    Lines of before NUL and bare carriage returns were refused are made harmless.
+    """
+    if b"\0" in block or b"\r" in block:
+        block = block.replace(b"\0", b" ").replace(b"\r", b"\\r")
     if version is Version.V1_2 or b"\\" not in block:
         return block
     lines = (line.partition(b":") for line in block.split(b"\n") if line)
@@ -115,9 +122,10 @@ def error_frame(
 ) -> bytes:
     """Return an ERROR frame: the short message as a header, the same with a line end as body.
 
-    With ``names_versions`` a ``version`` header lists what a client may ask for.
+    With ``names_versions`` a ``version`` header lists what a client may ask for. The body has no
+    NUL either: a client that overlooks content-length would end the frame there.
     """
-    body = message.encode() + b"\n"
+    body = message.replace("\0", " ").encode() + b"\n"
     short = message.splitlines()[0][:200] if message else "error"
     headers = [("message", short)]
     if receipt_id is not None:

@@ -2,7 +2,8 @@
 
 A frame is ``COMMAND EOL (key:value EOL)* EOL body NUL EOL*``. With a content-length the body may
 have NULs; without, it ends at the first. Lines may end in CR LF, which STOMP 1.2 allows and nobody
-minds in the others. Between frames any number of line ends is skipped: heart-beats.
+minds in the others; a carriage return elsewhere in a header is refused, and a NUL. Between frames
+any number of line ends is skipped: heart-beats.
 
 The body of a large SEND is not collected: its head is an event, then each piece of it is.
 """
@@ -17,6 +18,7 @@ from broker.stomp.frames import ProtocolError, Version, canonical, is_whole_numb
 from config.settings import StompLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
+_UNSENDABLE = re.compile(rb"[\0\r]")
 _NEVER: Final = 2**62
 _LARGE: Final = -1
 _TO_THE_NUL: Final = -1
@@ -175,7 +177,10 @@ class FrameParser:
                 return
             end = self._head_end(data, position)
             if end is None:
-                self._hold(data[position:], _Waiting.HEAD, 0)
+                rest = data[position:]
+                if b"\0" in rest:
+                    raise _unsendable(rest.replace(b"\r\n", b"\n"))
+                self._hold(rest, _Waiting.HEAD, 0)
                 return
             head_end, body_start = end
             command, raw = self._head(data[position:head_end])
@@ -234,6 +239,10 @@ class FrameParser:
             raise ProtocolError(f"frame header is not UTF-8: {error}") from None
         if b"\r" in head:
             head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
+            if b"\r" in head:
+                raise _unsendable(head)
+        if b"\0" in head:
+            raise _unsendable(head)
         command, *lines = head.split(b"\n")
         if len(lines) > self._limits.max_headers:
             raise ProtocolError(
@@ -329,3 +338,19 @@ class FrameParser:
                 f"frame body is longer than max-body-bytes {self._limits.max_body_bytes}"
                 f"{self._when}"
             )
+
+
+def _unsendable(head: bytes) -> ProtocolError:
+    """Return the error that says where a head has a byte at which a receiver may end its line."""
+    found = _UNSENDABLE.search(head)
+    at = found.start() if found else len(head)
+    line = head.count(b"\n", 0, at) + 1
+    before = head[head.rfind(b"\n", 0, at) + 1 : at]
+    name, colon, _ = before.partition(b":")
+    shown = quoted(name[:80].decode("utf-8", "replace"))
+    where = f"header {shown}" if colon else f"the line that begins with {shown}"
+    what = "a carriage return that ends no line" if head[at : at + 1] == b"\r" else "a NUL byte"
+    return ProtocolError(
+        f"{where} has {what}, which no header may have: byte {len(before) + 1} of line {line} of"
+        " the frame (an empty line ends the headers)"
+    )

@@ -14,7 +14,7 @@ from config.settings import (
     RoutingType,
     Settings,
 )
-from journal.codec import headers_map
+from journal.headers import headers_map
 from journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 

@@ -22,8 +22,8 @@ from journal.codec import (
     encode_message,
     encode_queue_binding,
     encode_reference,
-    headers_map,
 )
+from journal.headers import headers_map
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
 VALID = [

@@ -12,7 +12,6 @@ from journal import (
     QueueBinding,
     decode_message,
     encode_message,
-    headers_map,
 )
 from journal.codec import (
     LargeBody,
@@ -25,6 +24,7 @@ from journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
+from journal.headers import header_lines, headers_map
 from journal.records import UserRecordType
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -191,3 +191,15 @@ def test_a_reference_comes_back_as_it_was(position: int, total: int) -> None:
     """A reference keeps its position and its total."""
     reference = ReferenceRecord(position, total)
     assert decode_reference(encode_reference(reference), 1) == reference
+
+
+@given(st.dictionaries(NAMES.filter(bool), NAMES, max_size=5))
+def test_header_lines_are_read_back(headers: dict[str, str]) -> None:
+    """Whatever is in a name or a value; a NUL, which STOMP cannot say, is a space."""
+    lines = header_lines(headers)
+    assert lines.count(b"\n") == len(headers)
+    assert not {0, ord("\r")} & set(lines)
+    said: dict[str, str] = {}
+    for name, value in headers.items():
+        said.setdefault(name.replace("\0", " "), value.replace("\0", " "))
+    assert headers_map(lines) == said

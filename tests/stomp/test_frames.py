@@ -31,6 +31,7 @@ def parse_one(data: bytes, version: Version) -> Frame:
 
 def expressible(text: str, version: Version, *, is_name: bool = False) -> str:
     """Return ``text`` as ``version`` can say it: what it cannot is a space."""
+    text = text.replace("\0", " ")
     if version is not Version.V1_2:
         text = text.replace("\r", " ")
     if version is Version.V1_0:
@@ -114,6 +115,30 @@ def test_what_a_version_cannot_say_is_a_space(version: Version) -> None:
     assert escape(b"a:b\nc\rd", version) == said[version]
 
 
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        (Version.V1_0, b"a b:c d e: f\n"),
+        (Version.V1_1, b"a b:c d e\\c f\n"),
+        (Version.V1_2, b"a b:c\\rd e\\c\\rf\n"),
+    ],
+)
+def test_lines_of_an_older_journal_are_made_harmless(version: Version, line: bytes) -> None:
+    """NUL and bare carriage returns were taken once; no receiver's line or frame ends at them."""
+    assert block_for(version, b"a\0b:c\rd\0e\\c\rf\n") == line
+
+
+@given(VERSIONS, st.booleans(), st.binary(max_size=30))
+def test_nothing_a_server_says_breaks_a_frame(version: Version, is_key: bool, raw: bytes) -> None:
+    """Ids, names and texts of any origin: no byte of them ends a line or a frame."""
+    assert not {0, ord("\n"), ord("\r")} & set(escape(raw, version, is_key=is_key))
+
+
+def test_an_errors_body_has_no_nul() -> None:
+    """There are clients that end the frame there, whatever content-length says."""
+    assert error_frame("a\0b", "r\0", Version.V1_2).count(b"\0") == 1
+
+
 def test_a_name_cannot_become_another_header_of_an_older_version() -> None:
     """A colon in a name is nothing 1.0 can say, and must not end the name there."""
     assert block_for(Version.V1_0, b"content-length\\c1:x\n") == b"content-length 1:x\n"
@@ -133,9 +158,9 @@ def test_connected_is_not_escaped() -> None:
 def test_an_error_frame_is_whole_whatever_the_message(
     version: Version, message: str, receipt: str | None
 ) -> None:
-    """The body has all of it; the header its first line, shortened; the receipt is named."""
+    """The body has all but NULs; the header its first line, shortened; the receipt is named."""
     frame = parse_one(error_frame(message, receipt, version), version)
-    assert frame.body.decode() == message + "\n"
+    assert frame.body.decode() == message.replace("\0", " ") + "\n"
     assert len(frame.get(b"message") or "") <= 200
     assert frame.get(b"content-type") == "text/plain;charset=utf-8"
     sayable = None if receipt is None else expressible(receipt, version)

@@ -1,7 +1,7 @@
 """The parser: the same frames whatever the pieces, and a clear refusal of everything else."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 from hypothesis import given
@@ -133,6 +133,40 @@ def test_what_is_not_stomp_is_refused(stream: bytes, complaint: str) -> None:
         parse(*(stream[i : i + 1] for i in range(len(stream))))
 
 
+@pytest.mark.parametrize("version", list(Version))
+@pytest.mark.parametrize(
+    ("stream", "complaint"),
+    [
+        (
+            b"SEND\ndestination:a\nnote:x\0MESSAGE\n\n\0",
+            "header 'note' has a NUL byte, which no header may have: byte 7 of line 3 of the frame",
+        ),
+        (b"SEND\r\na:b\r\nnote:\0\r\n\r\n\0", "header 'note' has a NUL byte.* byte 6 of line 3"),
+        (b"SEND\nno\0te:x\n\n\0", "the line that begins with 'no' has a NUL byte"),
+        (b"CONNECT\nhost:h\n\0", r"byte 1 of line 3 of the frame \(an empty line ends the headers"),
+        (b"SE\0ND\n\n\0", "begins with 'SE' has a NUL byte"),
+        (
+            b"SEND\nnote:x\rack:1\n\n\0",
+            "header 'note' has a carriage return that ends no line.* byte 7 of line 2",
+        ),
+        (b"SEND\nnote:x\r\r\n\r\n\0", "header 'note' has a carriage return that ends no line"),
+        (b"SEND\nnote:x\r\r\n\n\0", "header 'note' has a carriage return that ends no line"),
+        (b"SEND\nno\rte:x\n\n\0", "begins with 'no' has a carriage return that ends no line"),
+        (b"SEND\nb:\rx\0\n\n\0", "header 'b' has a carriage return"),
+        (b"SEND\nb:\0\rx\n\n\0", "header 'b' has a NUL"),
+    ],
+)
+def test_bytes_that_end_a_receivers_line_are_refused(
+    version: Version, stream: bytes, complaint: str
+) -> None:
+    """NUL and a bare carriage return, in each version, with the header and the place."""
+    for pieces in ([stream], [stream[i : i + 1] for i in range(len(stream))]):
+        parser = FrameParser(LIMITS)
+        parser.version = version
+        with pytest.raises(ProtocolError, match=complaint):
+            list(chain.from_iterable(map(parser.feed, pieces)))
+
+
 @pytest.mark.parametrize(
     ("limit", "stream"),
     [
@@ -192,6 +226,7 @@ def test_what_is_written_is_read_back(
     version: Version, headers: dict[str, str], body: bytes
 ) -> None:
     """Any header a version can express, and any body, survive the wire."""
+    headers = {k.replace("\0", ""): v.replace("\0", "") for k, v in headers.items()}
     if version is not Version.V1_2:
         headers = {k.replace("\r", ""): v.replace("\r", "") for k, v in headers.items()}
     if version is Version.V1_0:

@@ -107,6 +107,49 @@ def test_an_unknown_command_is_an_error_that_lists_the_known() -> None:
     assert "unknown command 'SUBSCRIB'; expected one of SEND, SUBSCRIBE" in client.error()
 
 
+# --- headers that would be frames of their own
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("note", ["x\0RECEIPT", "x\rmessage-id:7"])
+def test_a_header_that_ends_frames_is_refused(version: str, note: str) -> None:
+    """The sender learns which header, and nobody gets the message."""
+    core = CoreUnderTest()
+    client = Client(core, version)
+    client.send("SEND", destination=QUEUE, note=note, receipt="r")
+    assert "header 'note' has a " in client.error()
+    assert Client(core).subscribe() == []
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("header", [b"note:x\0RECEIPT", b"note:x\rmessage-id:7", b"a\rb\0c:x"])
+def test_what_an_older_journal_has_forges_nothing(version: str, header: bytes) -> None:
+    """A message that was taken before such headers were refused: one MESSAGE, with its headers."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "body", headers=b"a:b\n" + header + b"\nz:y\n")
+    client = Client(core, version)
+    client.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client")
+    assert client.written.count(b"\0") == 1
+    assert b"\r" not in client.written
+    frame = client.read()
+    assert (frame.command, frame.body) == ("MESSAGE", b"body")
+    assert (frame.get(b"a"), frame.get(b"z")) == ("b", "y")
+    assert frame.get(b"message-id") != "7"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_line_ends_that_a_sender_escaped_stay_within_their_header(version: str) -> None:
+    """As they are to 1.2, and as spaces where the receiver's version cannot say them."""
+    core = CoreUnderTest()
+    Client(core).send("SEND", "body", destination=QUEUE, note=r"a\nack:1\r\nb\c")
+    client = Client(core, version)
+    client.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client")
+    note = {"1.0": "a ack:1  b:", "1.1": "a\nack:1 \nb:", "1.2": "a\nack:1\r\nb:"}
+    frame = client.read()
+    assert frame.get(b"note") == note[version]
+    assert client.written == b""
+
+
 # --- sending
 
 
