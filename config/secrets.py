@@ -23,6 +23,11 @@ KEY_VARIABLE: Final = "ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY"
 
 HIDDEN: Final = "****"
 
+EMPTY: Final = (
+    "the password is empty; expected one, and where it is given as ${NAME}, NAME set to it (for a"
+    " database that asks for no password, leave it out altogether)"
+)
+
 _DEFAULT_KEY: Final = "clusterpassword"
 """Artemis' built-in key: published with its source, so no secret."""
 
@@ -109,6 +114,18 @@ def unmask(text: str, key: str | None = None) -> Secret:
             "ENC(...) cannot be unmasked with this key; expected the output of Artemis' default"
             f" two-way codec, with a key of your own in {KEY_VARIABLE} if it was masked with one"
         ) from None
+
+
+def read_secret(text: str, key: str | None = None) -> Secret:
+    """Return the password in ``text``, as ``unmask``; raises ConfigurationError if it is empty.
+
+    Nobody means an empty password: it comes from a variable that is set to nothing, and a login
+    with it would be one without a password.
+    """
+    secret = unmask(text, key)
+    if not secret.reveal().strip():
+        raise ConfigurationError(EMPTY)
+    return secret
 
 
 def _cipher(key: str | None) -> Cipher[modes.ECB]:

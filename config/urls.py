@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from config.dialects import Dialect
 from config.errors import ConfigurationError
 from config.jdbc import translate
-from config.secrets import HIDDEN, is_secret
+from config.secrets import EMPTY, HIDDEN, is_secret
 from config.tls import mysql_tls, tls_warnings
 
 __all__ = ["DatabaseUrl", "Dialect"]
@@ -109,6 +109,7 @@ def _parse_sqlalchemy(text: str) -> DatabaseUrl:
     except (ArgumentError, ValueError):
         # "from None": the causes quote parts of the URL, the password among them.
         raise ConfigurationError(f"the URL cannot be read; {_EXPECTED}") from None
+    _refuse_empty_password(url.password, rest.partition("?")[2])
     url = url.set(drivername=_DRIVERS[dialect])
     given = url.query
     password = given.get("password")
@@ -131,6 +132,13 @@ def _refuse_at_in_path(rest: str) -> None:
     authority, _, path = rest.partition("?")[0].removeprefix("//").partition("/")
     if "@" in path and "@" not in authority:
         raise _stray_at()
+
+
+def _refuse_empty_password(before_host: str | None, query: str) -> None:
+    """Refuse ``user:@host`` and ``password=``: the password was to come from somewhere."""
+    names = [pair.rstrip("=") for pair in query.split("&") if not pair.partition("=")[2]]
+    if (before_host is not None and not before_host.strip()) or "password" in names:
+        raise ConfigurationError(f"in the URL {EMPTY}")
 
 
 def _stray_at() -> ConfigurationError:
@@ -180,7 +188,8 @@ def _parse_jdbc_server(dialect: Dialect, rest: str) -> DatabaseUrl:
         raise ConfigurationError(f"the URL names no host; {_EXPECTED}")
     authority, _, database = body[2:].partition("/")
     credentials, at, hosts_text = authority.rpartition("@")
-    user, _, password = credentials.partition(":") if at else ("", "", "")
+    user, colon, password = credentials.partition(":") if at else ("", "", "")
+    _refuse_empty_password(password if colon else None, query)
     hosts = [_host_and_port(dialect, host) for host in hosts_text.split(",")]
     properties = _jdbc_properties(query)
     translated = translate(dialect, properties)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from config.errors import ConfigurationError
-from config.secrets import Secret, unmask
+from config.secrets import Secret, read_secret, unmask
 from config.settings import (
     CriticalAnalyzerPolicy,
     IoErrorPolicy,
@@ -67,12 +67,12 @@ class ValueReader:
         return self._readers[kind](text)
 
     def secret(self, text: str) -> Secret:
-        """Return a password, unmasked."""
-        return unmask(text, self._codec_key)
+        """Return a password, unmasked; raises ConfigurationError if it is empty."""
+        return read_secret(text, self._codec_key)
 
     def plain(self, text: str) -> str:
         """Return a text that may be masked although it is no secret, as Artemis allows."""
-        return self.secret(text).reveal()
+        return unmask(text, self._codec_key).reveal()
 
     def database_url(self, text: str) -> DatabaseUrl:
         """Return a database URL, which may be masked as a whole."""

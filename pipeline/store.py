@@ -13,7 +13,7 @@ from typing import Final
 
 import config
 from config.errors import ConfigurationError
-from config.secrets import HIDDEN, Secret, codec_key, unmask
+from config.secrets import HIDDEN, Secret, codec_key, read_secret
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from pipeline.errors import BadOption
@@ -107,13 +107,13 @@ class StoreReference:
             found = DatabaseStoreSettings(_parsed(self.url or "").relative_to(Path.cwd()))
         if self.user is not None:
             found = replace(found, jdbc_user=self.user)
-        if password is not None and found.jdbc_password is None:
+        if password and found.jdbc_password is None:
             found = replace(found, jdbc_password=_secret(password, environment))
         return replace(found, **self.tables)  # type: ignore[arg-type]  # fields by their names
 
 
 def _secret(password: str, environment: Mapping[str, str]) -> Secret:
-    return unmask(password, codec_key({}, environment))
+    return read_secret(password, codec_key({}, environment))
 
 
 def _parsed(url: str) -> DatabaseUrl:

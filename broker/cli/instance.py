@@ -197,6 +197,8 @@ def create(
         raise ConfigurationError(f"{target} exists; add --force to overwrite it")
     if user is not None and password is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if user is not None and not (user.strip() and password and password.strip()):
+        raise click.UsageError("--user needs a name and a password that are not empty.")
     role = Role.BACKUP if backup else Role.LIVE
     own_data = directory / "data"
     store: DatabaseUrl | _Files

@@ -16,7 +16,7 @@ import click
 import config
 from config.errors import ConfigurationError
 from config.lockers import lock_database
-from config.secrets import Secret, codec_key, unmask
+from config.secrets import Secret, codec_key, read_secret
 from config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -118,7 +118,7 @@ class StoreOptions:
 
 
 def _secret(text: str, properties: Mapping[str, str]) -> Secret:
-    return unmask(text, codec_key(properties, os.environ))
+    return read_secret(text, codec_key(properties, os.environ))
 
 
 def load_settings(config_file: Path, properties: Mapping[str, str]) -> Settings:

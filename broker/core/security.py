@@ -27,7 +27,8 @@ class Security:
         expected = user.password.reveal() if user is not None else ""
         # Compared even for an unknown user, so that the time taken does not tell names.
         matches = hmac.compare_digest(expected.encode(), (passcode or "").encode())
-        if user is None or not matches:
+        # An empty password would let in whoever gives none: no user has one, whatever was read.
+        if user is None or not expected or not matches:
             raise AuthenticationFailed("login or passcode is wrong")
         return Principal(user.name, user.roles)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.exit_codes import ExitCode
 from config import Role, load
 from config.settings import FileStoreSettings, JournalType
 from tests.cli.conftest import Run
@@ -249,3 +250,14 @@ def test_check_refuses_a_locker_that_is_not_installed(run: Run, tmp_path: Path) 
     assert f"{file}:{line + 1}: <custom-locker>: no package" in result.stderr
     assert "orthia.lockers; expected one that is installed: " in result.stderr
     assert load(file).name == "live", "tools elsewhere need not have it"
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", ""), ("alice", " "), ("", "wonder")])
+def test_a_login_without_a_name_or_password_is_not_created(
+    run: Run, tmp_path: Path, user: str, password: str
+) -> None:
+    """Everybody would have it; no file is written."""
+    result = run("create", "one", "--user", user, "--password", password)
+    assert result.exit_code == ExitCode.USAGE
+    assert "--user needs a name and a password that are not empty" in result.output
+    assert not (tmp_path / "one").exists()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import ConfigurationError, Secret, mask
-from config.secrets import unmask
+from config.secrets import read_secret, unmask
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,10 @@ def test_secrets_are_compared_by_value() -> None:
     assert hash(Secret("a")) == hash(Secret("a"))
     assert Secret("ä").matches("ä")
     assert not Secret("ä").matches("a")
+
+
+@pytest.mark.parametrize("text", ["", "  ", mask(""), mask(" ")])
+def test_an_empty_password_is_no_password(text: str) -> None:
+    """Whether it is written or masked."""
+    with pytest.raises(ConfigurationError, match="the password is empty"):
+        read_secret(text)

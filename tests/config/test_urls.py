@@ -243,3 +243,19 @@ def test_a_scheme_that_is_not_known_is_named(url: str, named: str) -> None:
         DatabaseUrl.parse(url)
     assert named in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "jdbc:postgresql://h/db?user=u&password=",
+        "jdbc:postgresql://h/db?password&user=u",
+        "jdbc:mysql://u:@h/db",
+        "postgresql://u:@h/db",
+        "mysql://h/db?user=u&password=",
+    ],
+)
+def test_an_empty_password_is_refused(text: str) -> None:
+    """It was to come from a variable; a database that asks for none needs no word of it."""
+    with pytest.raises(ConfigurationError, match="in the URL the password is empty"):
+        DatabaseUrl.parse(text)

@@ -44,6 +44,14 @@ def test_a_user_is_known_by_login_and_passcode() -> None:
     )
 
 
+@pytest.mark.parametrize("passcode", [None, "", " "])
+def test_no_user_has_an_empty_password(passcode: str | None) -> None:
+    """Whatever a configuration was read as: it would be a login without a password."""
+    careless = replace(SECURED, users=(User("ada", Secret(""), frozenset({"staff"})),))
+    with pytest.raises(AuthenticationFailed):
+        Security(careless).authenticate("ada", passcode)
+
+
 @pytest.mark.parametrize(
     ("login", "passcode"),
     [
