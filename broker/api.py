@@ -147,10 +147,10 @@ class TransactionWork:
     """What a client's transaction holds until its COMMIT; messages it has are set aside."""
 
     sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
-    acknowledgements: list[tuple[Subscription, list[MessageReference]]] = field(
-        default_factory=list
-    )
-    rejections: list[tuple[Subscription, list[MessageReference]]] = field(default_factory=list)
+    acknowledgements: dict[Subscription, list[MessageReference]] = field(default_factory=dict)
+    rejections: dict[Subscription, list[MessageReference]] = field(default_factory=dict)
+    entries: int = 0
+    """How many messages it sends, acknowledges and rejects."""
     size: int = 0
     """Bytes it counts for in memory."""
     aside: int = 0

@@ -316,6 +316,9 @@ class StompLimits:
     """Bytes of the body of a large message."""
     max_transaction_bytes: int = 67_108_864
     max_transactions: int = 64
+    max_transaction_entries: int = 10_000
+    """Messages one transaction may send, acknowledge and reject together: its COMMIT, which is done
+    whole, is a bounded stretch of the loop's time."""
     max_subscriptions: int = 1_024
     max_unacknowledged_bytes: int = 67_108_864
     """Bytes of unacknowledged messages a subscription may hold, whatever its prefetch."""

@@ -308,7 +308,7 @@ class Broker:
                 stored.append((queues, record))
             if topic:
                 published.append((topic, record, self._next_id()))
-        for end, references in work.acknowledgements:
+        for end, references in work.acknowledgements.items():
             if isinstance(end, _QueueEnd):
                 if not end.inner.has_aside(references):
                     raise AcknowledgementRefused(
@@ -341,7 +341,7 @@ class Broker:
             done()
 
         self._append(unit, stored, committed, refused)
-        for end, references in work.acknowledgements:
+        for end, references in work.acknowledgements.items():
             if isinstance(end, _QueueEnd):
                 taken = end.inner.take_aside(references)
                 acknowledged.append((end.inner.queue, taken))
@@ -349,7 +349,7 @@ class Broker:
                 end.inner.queue.dispatch()
             else:
                 end.acknowledge(references, None)
-        for end, references in work.rejections:
+        for end, references in work.rejections.items():
             if isinstance(end, _QueueEnd):
                 # They are no more the subscription's, which may be closed before the commit.
                 rejected.append((end.inner.queue, end.inner.take_aside(references)))

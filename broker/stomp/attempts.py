@@ -19,20 +19,19 @@ from broker.api import MessageReference, Subscription, TransactionWork
 
 def attempted(
     subscription: Subscription,
-    unacknowledged: Iterable[MessageReference],
+    oldest: MessageReference | None,
     transactions: Collection[TransactionWork],
     left: int,
 ) -> list[MessageReference]:
     """Return which messages of ``subscription`` count as delivered in vain.
 
-    ``unacknowledged`` is in the order of delivery; ``left`` is how many of the bytes written for
-    the client its socket took.
+    ``oldest`` is the one delivered first of those it did not acknowledge; ``left`` is how many of
+    the bytes written for the client its socket took.
     """
     counted = _of(subscription, (one for one in transactions if one.is_refused))
     if not counted:
         acknowledged = _of(subscription, transactions)
         newest = max(acknowledged, key=lambda one: one.written_at, default=None)
-        oldest = next(iter(unacknowledged), None)
         counted = [one for one in (oldest, newest) if one is not None]
     return [one for one in counted if one.written_at < left]
 
@@ -43,7 +42,6 @@ def _of(
     return [
         one
         for work in transactions
-        for core, references in (*work.acknowledgements, *work.rejections)
-        if core is subscription
-        for one in references
+        for answered in (work.acknowledgements, work.rejections)
+        for one in answered.get(subscription, ())
     ]

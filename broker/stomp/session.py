@@ -404,11 +404,10 @@ class StompSession:
         destination = frame.required(b"destination")
         message = self._message(frame)
         if b"transaction" in frame.raw:
-            work = self._transactions.named(frame)
+            work = self._transactions.reserve(frame, message)
             if destination not in work.checked:
                 self._core.check_send(self._principal, destination)
                 work.checked.add(destination)
-            self._transactions.reserve(work, message)
             work.sends.append((destination, message))
             self._receipt_now(frame)
         else:
@@ -451,7 +450,7 @@ class StompSession:
         destination = frame.required(b"destination")
         message = self._message(frame)
         if b"transaction" in frame.raw:
-            self._transactions.reserve(self._transactions.named(frame), message)
+            self._transactions.reserve(frame, message)
         upload = self._core.upload(self._principal, destination, self._waited, self._uploaded)
         self._incoming = _LargeSend(frame, destination, message, upload)
 
@@ -621,13 +620,15 @@ class StompSession:
 
     def _acknowledge(self, frame: Frame, *, nack: bool) -> None:
         subscription, seq = self._subscriptions.named(frame)
-        work = self._transactions.named(frame) if b"transaction" in frame.raw else None
+        transacted = b"transaction" in frame.raw
+        if transacted:
+            self._transactions.named(frame)
         references = subscription.take(seq)
         core = subscription.core
         if core is None:
             raise ProtocolError("the subscription is closed")
-        if work is not None:
-            self._transactions.answer(work, core, references, nack=nack)
+        if transacted:
+            self._transactions.answer(frame, core, references, nack=nack)
             self._receipt_now(frame)
             core.resume()
         elif nack:
@@ -665,9 +666,10 @@ class StompSession:
         work = self._transactions.named(frame)
         self._transactions.forget(frame)
         self._let_go(work)
-        for core, references in (*work.acknowledgements, *work.rejections):
-            for subscription in self._subscriptions.all():
-                if subscription.core is core:
+        for answered in (work.acknowledgements, work.rejections):
+            for core, references in answered.items():
+                subscription = self._subscriptions.of(core)
+                if subscription is not None:
                     core.put_back(references)
                     subscription.put_back(references)
         self._receipt_now(frame)
@@ -783,5 +785,5 @@ class StompSession:
         for subscription in self._subscriptions.clear():
             core = subscription.core
             if core is not None:
-                delivered = subscription.unacknowledged.values()
-                core.close(attempted=attempted(core, delivered, works, left) if failed else ())
+                oldest = subscription.oldest if failed else None
+                core.close(attempted=attempted(core, oldest, works, left) if failed else ())

@@ -42,7 +42,7 @@ class ClientSubscription:
         self.mode = mode
         self.core: Subscription | None = None
         self.unacknowledged: dict[int, MessageReference] = {}
-        """By seq, in the order they were delivered."""
+        """By seq; where an ACK is cumulative, in the order they were delivered."""
         self.cost = 0
         """Bytes it counts for while it is there."""
         self.number = number
@@ -136,11 +136,11 @@ class ClientSubscription:
         if self.mode is AckMode.CLIENT_INDIVIDUAL:
             return [self.unacknowledged.pop(seq)]
         taken = []
-        for delivered in list(self.unacknowledged):
-            taken.append(self.unacknowledged.pop(delivered))
+        for delivered in self.unacknowledged:
+            taken.append(delivered)
             if delivered == seq:
                 break
-        return taken
+        return [self.unacknowledged.pop(one) for one in taken]
 
     def put_back(self, references: Sequence[MessageReference]) -> None:
         """Undo ``take``: the transaction that took them was aborted.
@@ -148,9 +148,16 @@ class ClientSubscription:
         Each is where it was among the deliveries, since a cumulative ACK must not reach a message
         that came after the one it names; by seq it may be before, if it was redelivered.
         """
-        merged = (*self.unacknowledged.values(), *references)
-        in_order = sorted(merged, key=lambda reference: reference.written_at)
-        self.unacknowledged = {reference.seq: reference for reference in in_order}
+        unacknowledged = self.unacknowledged
+        unacknowledged.update((one.seq, one) for one in references)
+        if self.mode is AckMode.CLIENT:
+            in_order = sorted(unacknowledged.values(), key=lambda one: one.written_at)
+            self.unacknowledged = {one.seq: one for one in in_order}
+
+    @property
+    def oldest(self) -> MessageReference | None:
+        """The first that was delivered of those not acknowledged."""
+        return min(self.unacknowledged.values(), key=lambda one: one.written_at, default=None)
 
 
 class ClientSubscriptions:
@@ -159,6 +166,7 @@ class ClientSubscriptions:
     def __init__(self) -> None:
         self._by_key: dict[str, ClientSubscription] = {}
         self._by_number: dict[int, ClientSubscription] = {}
+        self._by_core: dict[Subscription, ClientSubscription] = {}
         self._numbers = 0
 
     def __contains__(self, key: str) -> bool:
@@ -180,6 +188,12 @@ class ClientSubscriptions:
         """Keep a subscription under its id, or in 1.0 its destination if it has none."""
         self._by_key[key] = subscription
         self._by_number[subscription.number] = subscription
+        if subscription.core is not None:
+            self._by_core[subscription.core] = subscription
+
+    def of(self, core: Subscription) -> ClientSubscription | None:
+        """Return the subscription with that end in the core; None if it was closed."""
+        return self._by_core.get(core)
 
     def remove(self, key: str) -> ClientSubscription:
         """Forget a subscription and return it; raises ProtocolError."""
@@ -187,6 +201,8 @@ class ClientSubscriptions:
             raise ProtocolError(f"this connection has no subscription {quoted(key)}")
         subscription = self._by_key.pop(key)
         del self._by_number[subscription.number]
+        if subscription.core is not None:
+            del self._by_core[subscription.core]
         return subscription
 
     def clear(self) -> list[ClientSubscription]:
@@ -194,6 +210,7 @@ class ClientSubscriptions:
         subscriptions = self.all()
         self._by_key.clear()
         self._by_number.clear()
+        self._by_core.clear()
         return subscriptions
 
     def named(self, frame: Frame) -> tuple[ClientSubscription, int]:

@@ -49,28 +49,36 @@ class OpenTransactions:
         self.size -= work.size
         self.aside -= work.aside
 
-    def reserve(self, work: TransactionWork, message: OutgoingMessage) -> None:
-        """Count a message that is to be sent; raises ProtocolError if that is too much."""
+    def reserve(self, frame: Frame, message: OutgoingMessage) -> TransactionWork:
+        """Count a message that is to be sent by the transaction a frame names, and return that.
+
+        Raises ProtocolError if it is too much.
+        """
+        work = self.named(frame)
+        self._enter(frame, work, 1)
         self._grow(work, len(message.headers) + len(message.body) + _MESSAGE_COST)
+        return work
 
     def answer(
         self,
-        work: TransactionWork,
+        frame: Frame,
         subscription: Subscription,
         references: list[MessageReference],
         *,
         nack: bool,
     ) -> None:
-        """Keep an ACK or NACK of messages; raises ProtocolError if that is too much.
+        """Keep messages that an ACK or NACK names; raises ProtocolError if that is too much.
 
         What the subscription held for the client is the transaction's from here on.
         """
+        work = self.named(frame)
+        self._enter(frame, work, len(references))
         held = sum([one.size for one in references])
         self._grow(work, held + _ACK_COST * len(references))
         work.aside += held
         self.aside += held
         kept = work.rejections if nack else work.acknowledgements
-        kept.append((subscription, references))
+        kept.setdefault(subscription, []).extend(references)
         subscription.set_aside(references)
 
     def all(self) -> list[TransactionWork]:
@@ -83,6 +91,16 @@ class OpenTransactions:
         self._works.clear()
         self.size = self.aside = 0
         return works
+
+    def _enter(self, frame: Frame, work: TransactionWork, entries: int) -> None:
+        limit = self._limits.max_transaction_entries
+        if work.entries + entries > limit:
+            name = quoted(frame.required(b"transaction"))
+            raise ProtocolError(
+                f"transaction {name} has more than max-transaction-entries {limit}: messages that"
+                " it sends, acknowledges and rejects"
+            )
+        work.entries += entries
 
     def _grow(self, work: TransactionWork, size: int) -> None:
         limit = self._limits.max_transaction_bytes

@@ -112,7 +112,7 @@ def test_a_transaction_is_there_whole_or_not_at_all(node: Node) -> None:
     consumer.end.set_aside(consumer.received)
     work = TransactionWork(
         [("/topic/prices", message("price")), ("/queue/answers", message("answer"))],
-        [(consumer.end, list(consumer.received))],
+        {consumer.end: list(consumer.received)},
     )
     committed: list[int] = []
     node.broker.commit(ANYONE, work, lambda: committed.append(1))

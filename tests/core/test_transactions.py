@@ -31,9 +31,9 @@ def work(
     made = TransactionWork([(destination, message(text)) for destination, text in sends])
     if consumer is not None:
         if acknowledge:
-            made.acknowledgements.append((consumer.end, set_aside(consumer, *acknowledge)))
+            made.acknowledgements[consumer.end] = set_aside(consumer, *acknowledge)
         if reject:
-            made.rejections.append((consumer.end, set_aside(consumer, *reject)))
+            made.rejections[consumer.end] = set_aside(consumer, *reject)
     return made
 
 
@@ -137,7 +137,7 @@ def test_what_a_transaction_holds_takes_no_credit(destination: str) -> None:
     transaction = work(consumer=consumer, acknowledge=("a",))
     consumer.end.resume()
     assert consumer.texts == ["a", "b"]
-    transaction.acknowledgements.append((consumer.end, set_aside(consumer, "b")))
+    transaction.acknowledgements[consumer.end] += set_aside(consumer, "b")
     core.broker.commit(ANYONE, transaction, lambda: None)
     consumer.end.resume()
     core.settle()

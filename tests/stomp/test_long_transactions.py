@@ -1,0 +1,102 @@
+"""Transactions of very many messages: bounded, and what ends them is linear."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker.api import MessageReference
+from broker.core.consumers import QueueSubscription
+from broker.stomp.parser import Frame
+from broker.stomp.subscriptions import ClientSubscription
+from config.settings import StompLimits
+from tests.core.support import CoreUnderTest
+from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
+
+
+def transaction_of(client: Client, frames: list[Frame], command: str = "ACK") -> None:
+    """Have transaction t answer messages, one by one."""
+    client.send("BEGIN", transaction="t")
+    for frame in frames:
+        acknowledge(client, frame, command, transaction="t")
+
+
+def full(prefetch: int, mode: str) -> tuple[CoreUnderTest, Client, list[Frame]]:
+    """Return a client that has as many messages of a queue as it asked for."""
+    core = CoreUnderTest()
+    fill(core, *(str(number) for number in range(prefetch)))
+    client = Client(core)
+    return core, client, client.subscribe(mode, prefetch_count=str(prefetch))
+
+
+def test_an_abort_puts_back_once_for_each_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ACKs it undoes: once for each of those was quadratic, and stopped everybody."""
+    calls: list[int] = []
+
+    def counted(kind: type[ClientSubscription | QueueSubscription]) -> None:
+        put_back = kind.put_back
+
+        def count(self: object, references: Sequence[MessageReference]) -> None:
+            calls.append(len(references))
+            put_back(self, references)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(kind, "put_back", count)
+
+    counted(ClientSubscription)
+    counted(QueueSubscription)
+    core, client, frames = full(500, "client-individual")
+    transaction_of(client, frames)
+    client.send("ABORT", transaction="t", receipt="r")
+    assert client.read().command == "RECEIPT"
+    assert calls == [500, 500]
+    acknowledge(client, frames[-1])
+    client.session.connection_lost()
+    core.settle()
+    assert core.stored_texts() == [str(number) for number in range(499)]
+
+
+def test_a_cumulative_ack_after_an_abort_means_what_was_delivered_before_it() -> None:
+    """Whatever the order in which transactions took the messages, and gave them back."""
+    core, client, frames = full(30, "client")
+    for name, last in (("first", 9), ("second", 19)):
+        client.send("BEGIN", transaction=name)
+        acknowledge(client, frames[last], transaction=name)
+    client.send("ABORT", transaction="first")
+    client.send("ABORT", transaction="second")
+    acknowledge(client, frames[14])
+    client.session.connection_lost()
+    core.settle()
+    assert core.stored_texts() == [str(number) for number in range(15, 30)]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_the_messages_of_a_transaction_are_bounded(command: str) -> None:
+    """What it sends and what it answers, together; the ERROR names limit and transaction."""
+    core = CoreUnderTest()
+    fill(core, *(str(number) for number in range(10)))
+    client = Client(core, limits=StompLimits(max_transaction_entries=10))
+    frames = client.subscribe()
+    client.send("BEGIN", transaction="other")
+    client.send("SEND", destination=QUEUE, transaction="other")
+    client.send("BEGIN", transaction="t")
+    for _ in range(3):
+        client.send("SEND", destination=QUEUE, transaction="t")
+    for frame in frames[:7]:
+        acknowledge(client, frame, command, transaction="t")
+    assert not client.closed
+    acknowledge(client, frames[7], command, transaction="t")
+    assert "transaction 't' has more than max-transaction-entries 10" in client.error()
+    assert len(core.stored_texts()) == 10
+
+
+def test_a_cumulative_ack_counts_all_it_means() -> None:
+    """One frame may stand for a whole prefetch."""
+    core = CoreUnderTest()
+    fill(core, *(str(number) for number in range(20)))
+    client = Client(core, limits=StompLimits(max_transaction_entries=10))
+    frames = client.subscribe("client")
+    client.send("BEGIN", transaction="t")
+    acknowledge(client, frames[9], transaction="t")
+    assert bodies(client.frames()) == []
+    acknowledge(client, frames[10], transaction="t")
+    assert "max-transaction-entries 10" in client.error()
+    assert len(core.stored_texts()) == 20
