@@ -1,27 +1,32 @@
 """Probes and metrics over HTTP: ``/live``, ``/ready``, ``/role`` and ``/metrics``.
 
 A passive backup is live (200) and not ready (503, with the reason): an orchestrator sends it no
-clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and the bounds: one
-request at a time a connection, GET and HEAD only, a small head, no body, and little time.
+clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and the bounds: few
+connections, one request at a time on each, GET and HEAD only, a small head, no body, and little
+time for it and for its answer. The metrics are rendered on a thread, once for all who ask within a
+second; see ``broker.exposition``.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol
 
 import h11
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from broker.exposition import Exposition, RenderingError
 from config.errors import OrthiaError
 from config.settings import HealthSettings
 
 _MAX_HEAD_BYTES: Final = 8_192
 _MAX_CONNECTIONS: Final = 64
 _READ_BYTES: Final = 4_096
+_WRITE_BYTES: Final = 65_536
+"""A large answer is written in pieces, so that a slow client has one piece copied and no more."""
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain; charset=utf-8"
 
@@ -40,7 +45,7 @@ class HealthSource(Protocol):
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The node's metrics."""
+        """The node's metrics, which are collected on a thread of the endpoint's own."""
 
     def liveness(self) -> Verdict:
         """Tell whether the process is in order; one that is not should be restarted."""
@@ -71,9 +76,10 @@ class HealthServer:
     ) -> None:
         self._settings = settings
         self._source = source
+        self._exposition = Exposition(source.registry)
         self._timeout_seconds = request_timeout_seconds
         self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], None] = {}
+        self._connections: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         """The oldest first."""
 
     @property
@@ -102,8 +108,9 @@ class HealthServer:
         if self._server is None:
             return
         self._server.close()
-        for task in self._connections:
-            task.cancel()
+        for transport in self._connections.values():
+            transport.abort()
+        self._exposition.close()
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
         self._server = None
@@ -114,20 +121,22 @@ class HealthServer:
             writer.transport.abort()
             return
         if len(self._connections) >= _MAX_CONNECTIONS:
-            # A probe must get through: whoever opened sockets and kept them makes room.
+            # A probe must get through: whoever opened sockets and kept them makes room. Its task
+            # is not cancelled, but sees the end of its socket: asyncio logs a cancelled one.
             oldest = next(iter(self._connections))
-            oldest.cancel()
-            self._connections.pop(oldest)
-        self._connections[task] = None
+            self._connections.pop(oldest).abort()
+        self._connections[task] = writer.transport
         try:
             await self._converse(reader, writer)
             writer.close()
+            # What is still buffered may take as long as a request, whether it is read or not.
+            async with asyncio.timeout(self._timeout_seconds):
+                await writer.wait_closed()
         except (TimeoutError, OSError):
-            writer.transport.abort()  # slow or gone: what it has not read, it will not get
+            pass  # slow or gone: what it has not read, it will not get
         finally:
             self._connections.pop(task, None)
-            if not writer.is_closing():
-                writer.transport.abort()
+            writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
@@ -137,14 +146,17 @@ class HealthServer:
                     request = await self._request(http, reader)
                     if request is None:
                         return
-                    answer = self._answer(request)
+                    answer = await self._answer(request)
                 except h11.RemoteProtocolError as error:
                     request = None
                     status = HTTPStatus(error.error_status_hint)
                     answer = _plain(status, f"{status.phrase}: {error}")
                 head_only = request is not None and request.method == b"HEAD"
-                writer.write(_response(http, answer, head_only=head_only))
-                await writer.drain()
+                for piece in _response(http, answer, head_only=head_only):
+                    if writer.is_closing():
+                        return
+                    writer.write(piece)
+                    await writer.drain()
             if {http.our_state, http.their_state} != {h11.DONE}:
                 return
             http.start_next_cycle()
@@ -167,7 +179,7 @@ class HealthServer:
             else:
                 return None
 
-    def _answer(self, request: h11.Request) -> _Answer:
+    async def _answer(self, request: h11.Request) -> _Answer:
         if request.method not in (b"GET", b"HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
         match request.target.partition(b"?")[0]:
@@ -179,7 +191,10 @@ class HealthServer:
                 body = json.dumps(self._source.describe_role(), default=str).encode()
                 return _Answer(HTTPStatus.OK, _JSON, body + b"\n")
             case b"/metrics":
-                metrics = generate_latest(self._source.registry)
+                try:
+                    metrics = await self._exposition.latest()
+                except RenderingError as error:
+                    return _plain(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
                 return _Answer(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, metrics)
             case _:
                 return _plain(HTTPStatus.NOT_FOUND, "try /live, /ready, /role or /metrics")
@@ -194,7 +209,7 @@ def _plain(status: HTTPStatus, text: str) -> _Answer:
     return _Answer(status, _PLAIN, f"{text}\n".encode())
 
 
-def _response(http: h11.Connection, answer: _Answer, *, head_only: bool) -> bytes:
+def _response(http: h11.Connection, answer: _Answer, *, head_only: bool) -> Iterator[bytes]:
     headers = [
         ("content-type", answer.content_type),
         ("content-length", str(len(answer.body))),
@@ -205,8 +220,9 @@ def _response(http: h11.Connection, answer: _Answer, *, head_only: bool) -> byte
     if http.their_state is h11.ERROR:
         headers.append(("connection", "close"))
     response = h11.Response(status_code=answer.status, headers=headers, reason=answer.status.phrase)
-    parts = [http.send(response)]
+    yield http.send(response) or b""
     if not head_only:
-        parts.append(http.send(h11.Data(data=answer.body)))
-    parts.append(http.send(h11.EndOfMessage()))
-    return b"".join(part for part in parts if part is not None)
+        for begin in range(0, len(answer.body), _WRITE_BYTES):
+            piece = answer.body[begin : begin + _WRITE_BYTES]
+            yield http.send(h11.Data(data=piece)) or b""
+    http.send(h11.EndOfMessage())  # says nothing: the length was told

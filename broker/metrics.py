@@ -5,6 +5,8 @@ Values that somebody else knows (queue depths, the lease) are read when the metr
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nlargest
+from operator import itemgetter
 from typing import Final
 
 from prometheus_client import (
@@ -21,6 +23,8 @@ from prometheus_client.registry import Collector
 from journal.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MAX_QUEUES_SHOWN: Final = 1_000
+"""Queues with a series of their own: clients make queues, and whoever scrapes pays for each."""
 _ROWS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 
 
@@ -114,7 +118,10 @@ class NodeMetrics:
         connections: Callable[[], int],
         history: Callable[[], HistoryTotals | None],
     ) -> None:
-        """Have these read whenever the metrics are asked for, on the thread that asks."""
+        """Have these read whenever the metrics are rendered, on the thread that renders them.
+
+        So each of them is to be called on any thread, whatever the event loop does meanwhile.
+        """
         watched = _Watched(lease_seconds_remaining, queue_depths, connections, history)
         self.registry.register(watched)
 
@@ -147,18 +154,37 @@ class _Watched(Collector):
         if remaining is not None:
             lease.add_metric([], remaining)
         yield lease
-        depths = GaugeMetricFamily(
-            "orthia_queue_messages", "Messages the node knows of in a queue", labels=["queue"]
-        )
-        for name, depth in sorted(self._queue_depths().items()):
-            depths.add_metric([name], depth)
-        yield depths
+        yield from _queues(self._queue_depths())
         yield GaugeMetricFamily(
             "orthia_connections", "Clients connected", value=self._connections()
         )
         found = self._history()
         if found is not None:
             yield from _history(found)
+
+
+def _queues(depths: Mapping[str, int]) -> Iterator[Metric]:
+    """Show every queue; of very many the fullest, and how much is left out."""
+    shown = nlargest(MAX_QUEUES_SHOWN, depths.items(), key=itemgetter(1))
+    family = GaugeMetricFamily(
+        "orthia_queue_messages",
+        f"Messages the node knows of in a queue; the {MAX_QUEUES_SHOWN} fullest queues",
+        labels=["queue"],
+    )
+    for name, depth in sorted(shown):
+        family.add_metric([name], depth)
+    yield family
+    yield GaugeMetricFamily("orthia_queues", "Queues there are", value=len(depths))
+    yield GaugeMetricFamily(
+        "orthia_queues_left_out",
+        "Queues that orthia_queue_messages does not show, being less full",
+        value=len(depths) - len(shown),
+    )
+    yield GaugeMetricFamily(
+        "orthia_queue_messages_left_out",
+        "Messages in the queues it does not show",
+        value=sum(depths.values()) - sum(depth for _, depth in shown),
+    )
 
 
 def _history(found: HistoryTotals) -> Iterator[Metric]:

@@ -153,8 +153,9 @@ class Broker:
         return self._addresses.queues
 
     def depths(self) -> dict[str, int]:
-        """Return how many messages each queue has, as far as counted."""
-        return {name: queue.depth for name, queue in self._addresses.queues.items()}
+        """Return how many messages each queue has, as far as counted; may be called anywhere."""
+        queues = list(self._addresses.queues.items())  # at once, whatever the loop does meanwhile
+        return {name: queue.depth for name, queue in queues}
 
     @property
     def bytes_in_memory(self) -> int:

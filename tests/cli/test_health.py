@@ -2,18 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from broker.exposition import Exposition, RenderingError
 from broker.health import HealthServer, Verdict
-from broker.metrics import NodeMetrics
+from broker.metrics import MAX_QUEUES_SHOWN, NodeMetrics
 from config.errors import OrthiaError
 from config.settings import HealthSettings
 from journal.history import HistoryTotals, Kept
+from tests.support.waiting import wait_until
 
 
 class Node:
@@ -241,6 +249,156 @@ def test_connections_that_are_kept_make_room_for_a_probe() -> None:
         return answer
 
     assert served(scenario).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_socket_that_makes_room_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever opens and keeps sockets cannot fill the log."""
+
+    async def scenario(port: int) -> bytes:
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+        for reader, writer in kept[:200]:
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.transport.abort()
+        for _, writer in kept:
+            writer.transport.abort()
+        return b"done"
+
+    with caplog.at_level(logging.DEBUG):
+        assert served(scenario) == b"done"
+    assert [one.getMessage() for one in caplog.records if one.levelno > logging.DEBUG] == []
+
+
+class Slow(Collector):
+    """Has rendering take until it is let go; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.times = 0
+        self.may_end = threading.Event()
+        self.size = 0
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, as nothing is known before it is asked."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Take as long as the test wants."""
+        self.times += 1
+        self.asked.release()
+        assert self.may_end.wait(60)
+        yield GaugeMetricFamily("slow", "x" * self.size, value=1.0)
+
+
+def test_metrics_are_rendered_beside_the_loop_and_once_for_all_who_ask() -> None:
+    """While they are rendered other requests are answered, and more scrapes cost nothing more."""
+    node, slow = Node(), Slow()
+    node.registry.register(slow)
+
+    async def scenario(port: int) -> bytes:
+        scrape = b"GET /metrics HTTP/1.0\r\n\r\n"
+        scrapes = [asyncio.ensure_future(exchange(port, scrape)) for _ in range(20)]
+        assert await asyncio.to_thread(slow.asked.acquire, timeout=60)
+        answer = await exchange(port, b"GET /live HTTP/1.0\r\n\r\n")
+        assert not any(one.done() for one in scrapes)
+        slow.may_end.set()
+        for text in await asyncio.gather(*scrapes):
+            assert b"slow 1.0" in text
+        return answer
+
+    assert served(scenario, node).startswith(b"HTTP/1.1 200")
+    assert slow.times == 1
+
+
+def test_a_scraper_that_leaves_takes_the_answer_from_nobody() -> None:
+    """Of two who wait for the same text one is cut off for its time; the other gets it."""
+    node, slow = Node(), Slow()
+    node.registry.register(slow)
+
+    async def scenario(port: int) -> bytes:
+        scrape = b"GET /metrics HTTP/1.0\r\n\r\n"
+        gone = asyncio.ensure_future(exchange(port, scrape))
+        assert await asyncio.to_thread(slow.asked.acquire, timeout=60)
+        with suppress(ConnectionResetError):
+            assert await gone == b"", "cut off after its time"
+        slow.may_end.set()
+        return await exchange(port, scrape)
+
+    assert b"slow 1.0" in served(scenario, node, request_timeout_seconds=2)
+
+
+def test_metrics_are_rendered_anew_after_a_moment() -> None:
+    """A text is given out for a second and no longer."""
+    now = [0.0]
+    registry, slow = CollectorRegistry(), Slow()
+    registry.register(slow)
+    slow.may_end.set()
+
+    async def ask_at(*times: float) -> int:
+        exposition = Exposition(registry, clock=lambda: now[0])
+        for now[0] in times:
+            await exposition.latest()
+        exposition.close()
+        now[0] += 10
+        with pytest.raises(RenderingError):  # no thread can be had any more
+            await exposition.latest()
+        return slow.times
+
+    assert asyncio.run(ask_at(0.0, 0.5, 0.99, 1.0, 1.5, 2.1)) == 3
+
+
+def test_of_very_many_queues_the_fullest_are_shown() -> None:
+    """Clients make queues: the answer stays small, and says what it leaves out."""
+    node = Node()
+    longest = "q" * 240
+    depths = {f"{longest}{number:06}": number for number in range(50_000)}
+    node.metrics.watch(
+        lease_seconds_remaining=lambda: None,
+        queue_depths=lambda: depths,
+        connections=lambda: 0,
+        history=lambda: None,
+    )
+    body = get("/metrics", node)[2]
+    lines = body.decode().splitlines()
+    assert len(body) < 1_000_000
+    assert sum(line.startswith("orthia_queue_messages{") for line in lines) == MAX_QUEUES_SHOWN
+    assert f'orthia_queue_messages{{queue="{longest}049999"}} 49999.0' in lines
+    assert "orthia_queues 50000.0" in lines
+    assert "orthia_queues_left_out 49000.0" in lines
+    assert "orthia_queue_messages_left_out 1.2004755e+09" in lines
+
+
+def test_who_does_not_read_its_last_answer_is_cut_off() -> None:
+    """An answer that fits into the broker's buffers, and not into the system's, ends too."""
+    node, slow = Node(), Slow()
+    node.registry.register(slow)
+    slow.may_end.set()
+    slow.size = 40_000
+
+    async def run() -> bytes:
+        server = HealthServer(HealthSettings("127.0.0.1", 0), node, request_timeout_seconds=0.5)
+        await server.start()
+        assert server._server is not None
+        listener = server._server.sockets[0].fileno()
+        with socket.socket(fileno=os.dup(listener)) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)  # inherited
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            await asyncio.to_thread(wait_until, lambda: server._connections, what="the connection")
+            await asyncio.to_thread(wait_until, lambda: not server._connections, what="its end")
+            client.settimeout(60)
+            data = b""
+            with suppress(ConnectionResetError):
+                while chunk := client.recv(65_536):
+                    data += chunk
+        await server.close()
+        return data
+
+    data = asyncio.run(run())
+    assert data.startswith(b"HTTP/1.1 200")
+    assert len(data) < slow.size, "it was not cut off"
 
 
 def test_a_port_in_use_is_a_clear_error() -> None:

@@ -27,6 +27,7 @@ _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
     <acceptor name="stomp">tcp://127.0.0.1:{port}?protocols=STOMP{parameters}</acceptor>
   </acceptors>
   <stomp-limits xmlns="urn:orthia">{limits}</stomp-limits>
+  {core}
 </core></configuration>
 """
 
@@ -38,6 +39,8 @@ class LimitedNode(NodeProcess):
     limits: dict[str, int] = field(default_factory=dict)
     global_max_size: int = 64 * MIB
     parameters: str = ""
+    core: str = ""
+    """More elements of ``core``."""
     descriptors: int | None = None
     sockets: ExitStack = field(default_factory=ExitStack)
     """What was opened, to be closed at the end."""
@@ -56,6 +59,7 @@ class LimitedNode(NodeProcess):
                 parameters=self.parameters,
                 limits=limits,
                 global_max_size=self.global_max_size,
+                core=self.core,
             )
         )
         with self.log_path.open("ab") as output:
@@ -102,6 +106,7 @@ def live_node(
     *,
     global_max_size: int = 64 * MIB,
     parameters: str = "",
+    core: str = "",
     descriptors: int | None = None,
     **limits: int,
 ) -> Iterator[LimitedNode]:
@@ -114,6 +119,7 @@ def live_node(
         limits=limits,
         global_max_size=global_max_size,
         parameters=parameters,
+        core=core,
         descriptors=descriptors,
     )
     try:
