@@ -17,7 +17,7 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from journal.history import HistoryTotals
@@ -117,12 +117,14 @@ class NodeMetrics:
         queue_depths: Callable[[], Mapping[str, int]],
         connections: Callable[[], int],
         history: Callable[[], HistoryTotals | None],
+        messages: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Have these read whenever the metrics are rendered, on the thread that renders them.
 
         So each of them is to be called on any thread, whatever the event loop does meanwhile.
+        ``messages`` are how many were ``added`` to all queues together, ``acknowledged`` and so on.
         """
-        watched = _Watched(lease_seconds_remaining, queue_depths, connections, history)
+        watched = _Watched(lease_seconds_remaining, queue_depths, connections, history, messages)
         self.registry.register(watched)
 
 
@@ -135,8 +137,11 @@ class _Watched(Collector):
         queue_depths: Callable[[], Mapping[str, int]],
         connections: Callable[[], int],
         history: Callable[[], HistoryTotals | None],
+        messages: Callable[[], Mapping[str, int]],
     ) -> None:
         self._history = history
+        self._messages = messages
+        self._counted = _Counted()
         self._lease_seconds_remaining = lease_seconds_remaining
         self._queue_depths = queue_depths
         self._connections = connections
@@ -158,6 +163,12 @@ class _Watched(Collector):
         yield GaugeMetricFamily(
             "orthia_connections", "Clients connected", value=self._connections()
         )
+        counts = CounterMetricFamily(
+            "orthia_messages", "What became of the messages of all queues", labels=["event"]
+        )
+        for event, count in self._counted.all(self._messages()).items():
+            counts.add_metric([event], count)
+        yield counts
         found = self._history()
         if found is not None:
             yield from _history(found)
@@ -185,6 +196,30 @@ def _queues(depths: Mapping[str, int]) -> Iterator[Metric]:
         "Messages in the queues it does not show",
         value=sum(depths.values()) - sum(depth for _, depth in shown),
     )
+
+
+class _Counted:
+    """Counts of messages that never go down, as Prometheus wants them.
+
+    What is counted begins anew when the node is live again, which is seen by ``added``; and within
+    one time of being live an acknowledgement may be taken back.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
+
+    def all(self, counts: Mapping[str, int]) -> Mapping[str, int]:
+        """Return what to show for the counts of now; none are known while the node is passive."""
+        if counts:
+            if counts["added"] < self._last.get("added", 0):
+                self._before = dict(self._shown)
+            self._last = dict(counts)
+        for event, count in counts.items():
+            count += self._before.get(event, 0)
+            self._shown[event] = max(count, self._shown.get(event, 0))
+        return self._shown
 
 
 def _history(found: HistoryTotals) -> Iterator[Metric]:

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
@@ -191,6 +192,7 @@ class BrokerNode:
             queue_depths=lambda: self._broker.depths() if self._broker else {},
             connections=lambda: self._server.connections if self._server else 0,
             history=lambda: self._journal.history_totals if self._journal else None,
+            messages=lambda: asdict(live.counters()) if (live := self._broker) else {},
         )
         health = HealthServer(self._settings.health, self) if self._settings.health else None
         if health is not None:

@@ -142,6 +142,9 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/min-disk-free": Instead("sends are taken until the store itself is full", _NONE),
     "core/resource-limit-settings": Instead("a user may have as many queues as any other"),
     # One queue.
+    "queue/durable": Instead(
+        "the queue is stored, and its persistent messages survive a restart", ("true", "1")
+    ),
     "queue/filter": Instead("the queue gets every message of its address, not those that match"),
     "queue/@consumers-before-dispatch": Instead(_AT_ONCE, ("0",)),
     "queue/@delay-before-dispatch": Instead(_AT_ONCE, ("-1", "0")),
@@ -261,6 +264,7 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "address-setting/message-counter-history-day-limit",
     ),
     "pages and files of Artemis' store, and how it reaches a database": (
+        "core/journal-buffer-timeout",
         "core/journal-device-block-size",
         "core/journal-file-open-timeout",
         "core/large-message-sync",
@@ -272,6 +276,9 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/read-whole-page",
         "database-store/data-source-class-name",
         "database-store/jdbc-driver-class-name",
+        "database-store/jdbc-journal-sync-period",
+        "database-store/jdbc-max-page-size-bytes",
+        "database-store/page-store-table-name",
         "address-setting/max-read-page-bytes",
         "address-setting/max-read-page-messages",
         "address-setting/page-max-cache-size",
@@ -329,6 +336,7 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/transaction-timeout",
         "core/transaction-timeout-scan-period",
         "primary/failback-delay",
+        "primary/wait-for-activation",
         "backup/failback-delay",
         "queue/user",
     ),

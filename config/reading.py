@@ -33,7 +33,7 @@ from config.settings import (
     StompLimits,
     User,
 )
-from config.values import ValueReader, read_boolean, read_names
+from config.values import ValueReader, read_names
 from config.vocabulary import find, snake_case, value_kinds
 
 _ROLES: Final = {
@@ -42,6 +42,10 @@ _ROLES: Final = {
     "backup": Role.BACKUP,
     "slave": Role.BACKUP,
 }
+PERMISSIONS_ASKED_FOR: Final = frozenset(
+    {"send", "consume", "createAddress", "createDurableQueue", "createNonDurableQueue"}
+)
+"""What the others allow, no client can do here: nothing is lost if they are not looked at."""
 LOCKERS: Final[Mapping[str, type[LockerSettings]]] = {
     "lease-database-locker": LeaseDatabaseLockerSettings,
     "database-locker": DatabaseLockerSettings,
@@ -212,6 +216,8 @@ class Reader:
                 kind = str(permission.get("type")).strip()
                 roles = read_names(permission.get("roles", ""))
                 permissions[kind] = permissions.get(kind, frozenset()) | roles
+                if kind not in PERMISSIONS_ASKED_FOR:
+                    self.ignored.append((self._at(permission), f"permission {kind}"))
             match = str(node.get("match")).strip()
             self._locations[f"core/security-settings/security-setting[{match}]"] = self._at(node)
             found.append(SecuritySetting(match, permissions))
@@ -271,12 +277,10 @@ class Reader:
             for queue in kind:
                 queue_name = str(queue.get("name")).strip()
                 self._locations[f"{path}/queue[{queue_name}]"] = self._at(queue)
-                durable = _child(queue, "durable")
                 queues.append(
                     QueueSettings(
                         name=queue_name,
                         routing_type=routing_type,
-                        durable=durable is None or read_boolean(_text(durable)),
                         max_consumers=int(queue.get("max-consumers", "-1")),
                     )
                 )

@@ -72,6 +72,10 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",
+        "critical_analyzer",
+        "critical_analyzer_timeout",
+        "critical_analyzer_check_period",
+        "critical_analyzer_policy",
     ):
         yield _field("core", settings, name)
     if isinstance(settings.store, FileStoreSettings):
@@ -142,10 +146,10 @@ def _addresses(settings: Settings) -> Iterator[EffectiveSetting]:
         types = ", ".join(sorted(one.value for one in address.routing_types))
         yield EffectiveSetting(path, types)
         for queue in address.queues:
-            kind = "durable" if queue.durable else "not durable"
-            limit = "" if queue.max_consumers < 0 else f", at most {queue.max_consumers} consumers"
             yield EffectiveSetting(
-                f"{path}/{queue.routing_type.value.lower()}/queue[{queue.name}]", f"{kind}{limit}"
+                f"{path}/{queue.routing_type.value.lower()}/queue[{queue.name}]/@max-consumers",
+                str(queue.max_consumers),
+                is_default=queue.max_consumers == -1,
             )
 
 

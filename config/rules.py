@@ -41,7 +41,6 @@ _TABLES: Final = (
     "bindings-table-name",
     "message-table-name",
     "large-message-table-name",
-    "page-store-table-name",
     "node-manager-store-table-name",
     "failover-log-table-name",
 )
@@ -116,12 +115,11 @@ def _timers(settings: Settings) -> Iterator[Violation]:
             f"is {store.jdbc_lock_acquisition_timeout} ms;"
             " expected more than 0, or -1 to wait for ever",
         )
-    for element, value in (
-        ("jdbc-journal-sync-period", store.jdbc_journal_sync_period),
-        ("jdbc-allowed-time-diff", store.jdbc_allowed_time_diff),
-    ):
-        if value < 0:
-            yield Violation(f"{_STORE}/{element}", f"is {value} ms; expected 0 or more")
+    if store.jdbc_allowed_time_diff < 0:
+        yield Violation(
+            f"{_STORE}/jdbc-allowed-time-diff",
+            f"is {store.jdbc_allowed_time_diff} ms; expected 0 or more",
+        )
 
 
 def _room_for_renewals(renew: int, expiration: int) -> Iterator[Violation]:
@@ -179,7 +177,6 @@ def _file_store(settings: Settings) -> Iterator[Violation]:
         ("journal-pool-files", -1, None, "-1 (keep all) or more"),
         ("journal-max-io", 1, None, "1 or more"),
         ("journal-buffer-size", 1, None, "1 byte or more"),
-        ("journal-buffer-timeout", 0, None, "0 or more"),
         ("journal-compact-min-files", 0, None, "0 (never) or more"),
         ("journal-compact-percentage", 0, 100, "0 to 100"),
         ("journal-lock-acquisition-timeout", -1, None, "-1 (wait for ever) or more"),

@@ -113,7 +113,6 @@ class DatabaseStoreSettings:
     bindings_table_name: str = "BINDINGS"
     message_table_name: str = "MESSAGES"
     large_message_table_name: str = "LARGE_MESSAGES"
-    page_store_table_name: str = "PAGE_STORE"
     node_manager_store_table_name: str = "NODE_MANAGER_STORE"
     failover_log_table_name: str = "FAILOVER_LOG"
     """Orthia's own: where every node's failover events can be read when its disk is gone."""
@@ -122,9 +121,7 @@ class DatabaseStoreSettings:
     jdbc_lock_expiration: int = 20_000
     jdbc_lock_acquisition_timeout: int = 60_000
     """How long a live node waits for the live lock; -1 waits for ever. A backup always does."""
-    jdbc_journal_sync_period: int = 5
     jdbc_allowed_time_diff: int = 250
-    jdbc_max_page_size_bytes: int = 102_400
     crash_detection: bool = True
     """Orthia's own: replace a live node whose process is gone before its lease has run out."""
     locker: LockerSettings | None = None
@@ -166,8 +163,6 @@ class FileStoreSettings:
     journal_max_io: int = 4_096
     """Writes in flight with ASYNCIO; Artemis' NIO has 1, and NIO here has nothing to count."""
     journal_buffer_size: int = 501_760
-    journal_buffer_timeout: int = 500_000
-    """Nanoseconds. Nothing waits for it here: a batch is whatever waits when one was stored."""
     journal_compact_min_files: int = 10
     journal_compact_percentage: int = 30
     journal_lock_acquisition_timeout: int = -1
@@ -206,7 +201,6 @@ class HaPolicy:
 
     role: Role = Role.LIVE
     failover_on_shutdown: bool = False
-    wait_for_activation: bool = True
     allow_failback: bool = True
     restart_backup: bool = True
 
@@ -243,7 +237,6 @@ class QueueSettings:
 
     name: str
     routing_type: RoutingType
-    durable: bool = True
     max_consumers: int = -1
 
 

@@ -48,7 +48,6 @@ class ValueReader:
         self._readers: Mapping[str, Callable[[str], object]] = {
             "milliseconds": int,
             "number": int,
-            "nanoseconds": int,
             "io-error-policy": IoErrorPolicy,
             "critical-analyzer-policy": CriticalAnalyzerPolicy,
             "retention-unit": RetentionUnit,

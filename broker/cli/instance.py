@@ -58,13 +58,10 @@ _PERMISSIONS: Final = (
     "createAddress",
     "createNonDurableQueue",
     "createDurableQueue",
-    "deleteNonDurableQueue",
     "consume",
     "send",
-    "browse",
-    "manage",
 )
-"""What the first user may do: everything, as Artemis' ``create`` grants it."""
+"""What the first user may do: everything."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,13 @@ class BindQueue(Protocol):
     """Stores the binding of a new queue."""
 
     def __call__(
-        self, name: str, address: str, routing_type: RoutingType, *, auto_created: bool
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType,
+        *,
+        auto_created: bool,
+        max_consumers: int,
     ) -> QueueBinding:
         """Return the binding, which is stored before any message for the queue can be."""
 
@@ -161,6 +167,8 @@ class AddressBook:
         self._security.check(principal, "consume", where.address)
         address = self._address(where.address)
         self._create_type(principal, where.address, address, RoutingType.MULTICAST)
+        # A subscription is a queue that ends with its client: Artemis' name for it.
+        self._security.check(principal, "createNonDurableQueue", where.address)
         return address
 
     def _address(self, name: str) -> Address:
@@ -256,9 +264,15 @@ class AddressBook:
                 stored = self.queues.get(queue.name)
                 if stored is None:
                     self._create_queue(
-                        queue.name, configured.name, queue.routing_type, auto_created=False
+                        queue.name,
+                        configured.name,
+                        queue.routing_type,
+                        auto_created=False,
+                        max_consumers=queue.max_consumers,
                     )
-                elif (stored.address, stored.routing_type) != (configured.name, queue.routing_type):
+                    continue
+                stored.max_consumers = queue.max_consumers
+                if (stored.address, stored.routing_type) != (configured.name, queue.routing_type):
                     LOGGER.warning(
                         "queue %s is configured as %s of address %s, and stored as %s of address"
                         " %s: it stays as it is stored",
@@ -270,9 +284,17 @@ class AddressBook:
                     )
 
     def _create_queue(
-        self, name: str, address: str, routing_type: RoutingType, *, auto_created: bool
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType,
+        *,
+        auto_created: bool,
+        max_consumers: int = -1,
     ) -> Queue:
-        binding = self._bind(name, address, routing_type, auto_created=auto_created)
+        binding = self._bind(
+            name, address, routing_type, auto_created=auto_created, max_consumers=max_consumers
+        )
         return self.open_queue(binding, unread_up_to=0)
 
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:

@@ -28,7 +28,7 @@ from broker.core.backlog import BacklogCount
 from broker.core.consumers import QueueSubscription
 from broker.core.destinations import parse
 from broker.core.memory import MemoryBudget, Refused, size_in_memory
-from broker.core.queue import Queue
+from broker.core.queue import Queue, QueueCounters
 from broker.core.security import Security
 from broker.core.topic import TopicMemory, TopicSubscription
 from broker.core.undeliverable import Undeliverable
@@ -156,6 +156,13 @@ class Broker:
         """Return how many messages each queue has, as far as counted; may be called anywhere."""
         queues = list(self._addresses.queues.items())  # at once, whatever the loop does meanwhile
         return {name: queue.depth for name, queue in queues}
+
+    def counters(self) -> QueueCounters:
+        """Return what happened to the messages of all queues together; may be called anywhere."""
+        total = QueueCounters()
+        for queue in list(self._addresses.queues.values()):  # at once, as above
+            total.add(queue.counters)
+        return total
 
     @property
     def bytes_in_memory(self) -> int:
@@ -577,10 +584,21 @@ class Broker:
     # --- queues
 
     def _bind(
-        self, name: str, address: str, routing_type: RoutingType, *, auto_created: bool
+        self,
+        name: str,
+        address: str,
+        routing_type: RoutingType,
+        *,
+        auto_created: bool,
+        max_consumers: int,
     ) -> QueueBinding:
         binding = QueueBinding(
-            self._next_id(), name, address, routing_type, auto_created=auto_created
+            self._next_id(),
+            name,
+            address,
+            routing_type,
+            auto_created=auto_created,
+            max_consumers=max_consumers,
         )
         try:
             self._journal.add_binding(binding)
@@ -606,6 +624,7 @@ class Broker:
             journal_full=self._journal_full,
             unread_up_to=unread_up_to,
             withheld=self._withheld,
+            max_consumers=binding.max_consumers,
         )
 
     def _refuse_if_stopped(self) -> None:

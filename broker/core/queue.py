@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from broker.api import Consumer, MessageReference
+from broker.api import Consumer, LimitExceeded, MessageReference
 from broker.core.consumers import QueueSubscription, Turns
 from broker.core.memory import MemoryBudget, Refused, size_in_memory
+from broker.quoting import quoted
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
@@ -42,15 +43,23 @@ RETRY_MS = 1_000
 """When a window that could not be read is asked for again."""
 
 
-@dataclass
+@dataclass(slots=True)
 class QueueCounters:
-    """What happened to a queue's messages on this node."""
+    """What happened to a queue's messages on this node since it became live."""
 
     added: int = 0
     acknowledged: int = 0
     expired: int = 0
     dead_lettered: int = 0
     redelivered: int = 0
+
+    def add(self, other: "QueueCounters") -> None:
+        """Count what ``other`` counted too."""
+        self.added += other.added
+        self.acknowledged += other.acknowledged
+        self.expired += other.expired
+        self.dead_lettered += other.dead_lettered
+        self.redelivered += other.redelivered
 
 
 class Disposal(Protocol):
@@ -94,6 +103,7 @@ class Queue:
         journal_full: Refused["Queue"],
         unread_up_to: int = 0,
         withheld: Collection[int] = (),
+        max_consumers: int = -1,
     ) -> None:
         """Open a queue; its messages up to the seq ``unread_up_to`` are in the table only.
 
@@ -106,8 +116,11 @@ class Queue:
         self.routing_type = routing_type
         self.durable = durable
         self.settings = settings
+        self.max_consumers = max_consumers
+        """Consumers there may be at a time; -1 for any number."""
         self.counters = QueueCounters()
         self.bytes_in_memory = 0
+        self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
         self._journal = journal
         self._budget = budget
         self._disposal = disposal
@@ -221,7 +234,7 @@ class Queue:
             self._journal_full.note(self)  # what leaves the queue is work for the journal
             return
         if not self._ready:
-            self._budget.make_room(MAX_WINDOW_BYTES)
+            self._budget.make_room(self._window_bytes)
         limit, room = self.settings.max_size_bytes, self._budget.room
         if limit >= 0:
             room = min(room, limit - self.bytes_in_memory)
@@ -234,7 +247,7 @@ class Queue:
                 self._read_seq,
                 min(self._tail_seq, self._journal.last_committed_seq),
                 WINDOW_MESSAGES,
-                min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, room)),
+                min(self._window_bytes, max(MIN_WINDOW_BYTES, room)),
                 self._window_read,
             )
         except JournalClosed:
@@ -302,7 +315,11 @@ class Queue:
     # --- going out
 
     def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> QueueSubscription:
-        """Add a consumer; deliveries begin with its ``resume``."""
+        """Add a consumer; deliveries begin with its ``resume``. Raises LimitExceeded."""
+        if 0 <= self.max_consumers <= len(self._subscriptions):
+            raise LimitExceeded(
+                f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
+            )
         subscription = QueueSubscription(
             self, self._turns, self._budget, consumer, prefetch, max_bytes
         )

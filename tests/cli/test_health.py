@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -154,6 +154,33 @@ def test_metrics_show_what_the_node_measured() -> None:
         "orthia_history_oldest_timestamp_seconds 1.7672256e+09",
     ):
         assert line in lines
+
+
+def test_counts_of_messages_never_go_down() -> None:
+    """Neither for an acknowledgement that is taken back, nor for a node that is live again."""
+    counts: dict[str, int] = {}
+    node = Node()
+    node.metrics.watch(
+        lease_seconds_remaining=lambda: None,
+        queue_depths=dict,
+        connections=lambda: 0,
+        history=lambda: None,
+        messages=lambda: counts,
+    )
+
+    def shown() -> list[str]:
+        generated = generate_latest(node.metrics.registry).decode().splitlines()
+        return [line for line in generated if line.startswith("orthia_messages_total")]
+
+    assert shown() == []
+    expected = []
+    for added, acknowledged, then in ((5, 4, 4), (5, 3, 4), (1, 0, 4), (2, 2, 6)):
+        counts |= {"added": added, "acknowledged": acknowledged}
+        expected = shown()
+        assert expected[1] == f'orthia_messages_total{{event="acknowledged"}} {then}.0'
+    assert expected[0] == 'orthia_messages_total{event="added"} 7.0'
+    counts.clear()
+    assert shown() == expected
 
 
 def test_a_node_without_a_lease_shows_no_remaining_time() -> None:

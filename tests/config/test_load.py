@@ -70,11 +70,10 @@ def test_a_file_of_artemis_is_accepted() -> None:
     password = settings.database_store.jdbc_password
     assert password is not None
     assert password.reveal() == "targetpassword"
-    assert settings.database_store.jdbc_max_page_size_bytes == 102_400
     assert settings.global_max_size == 100 * 1024**2
     assert settings.security_settings[0].permissions["send"] == {"amq", "senders"}
     assert settings.addresses[1].queues == (
-        QueueSettings("archive", RoutingType.MULTICAST, durable=False, max_consumers=1),
+        QueueSettings("archive", RoutingType.MULTICAST, max_consumers=1),
     )
     assert settings.address_settings[1] == AddressSettings(
         match="#",
@@ -88,10 +87,14 @@ def test_a_file_of_artemis_is_accepted() -> None:
         f"{_HERE / 'artemis-broker.xml'}: known to Artemis and harmless to leave out here, so"
         " ignored: jdbc-driver-class-name (line 15),"
         " jdbc-connection-url's characterEncoding (line 16),"
-        " jdbc-connection-url's serverTimezone (line 16), max-redelivery-records (line 32),"
+        " jdbc-connection-url's serverTimezone (line 16), page-store-table-name (line 21),"
+        " jdbc-max-page-size-bytes (line 27), max-redelivery-records (line 32),"
         " journal-type (line 33),"
     )
-    assert "scale-down (line 66), address-full-policy (lines 85, 91)" in ignored
+    assert (
+        "scale-down (line 66), permission manage (line 76), address-full-policy (lines 85, 91)"
+        in ignored
+    )
     told = [one.partition("artemis-broker.xml:")[2] for one in settings.not_applied]
     assert (
         "48: acceptor 'amqp': is not opened (its protocols, AMQP, leave out STOMP);"
@@ -246,7 +249,6 @@ def test_a_file_store_has_its_elements(tmp_path: Path) -> None:
         journal_pool_files=4,
         journal_max_io=5,
         journal_buffer_size=6_144,
-        journal_buffer_timeout=7,
         journal_compact_min_files=8,
         journal_compact_percentage=9,
         journal_lock_acquisition_timeout=10,
@@ -276,7 +278,6 @@ def test_an_unset_file_store_has_artemis_defaults(tmp_path: Path) -> None:
         journal_pool_files=-1,
         journal_max_io=4_096,
         journal_buffer_size=490 * 1024,
-        journal_buffer_timeout=500_000,
         journal_compact_min_files=10,
         journal_compact_percentage=30,
         journal_lock_acquisition_timeout=-1,

@@ -292,6 +292,7 @@ _SECURED = replace(
             {
                 "send": frozenset({"staff", "guests"}),
                 "consume": frozenset({"staff", "guests"}),
+                "createNonDurableQueue": frozenset({"staff", "guests"}),
                 "createAddress": frozenset({"staff"}),
                 "createDurableQueue": frozenset({"staff"}),
             },

@@ -147,3 +147,22 @@ def test_a_queue_is_guarded_by_its_address() -> None:
     core = CoreUnderTest(replace(SECURED, addresses=(address,)))
     with pytest.raises(NotAuthorized, match="'consume' on address 'orders'"):
         core.broker.subscribe(GUEST, "/queue/public.box", FakeConsumer(), prefetch=1)
+
+
+def test_a_topics_subscriber_needs_the_permission_of_its_queue() -> None:
+    """Artemis makes a queue that is not durable for it, and asks the same."""
+    permissions = {
+        "consume": frozenset({"staff", "visitors"}),
+        "createAddress": frozenset({"staff"}),
+    }
+    settings = replace(
+        SECURED,
+        addresses=(AddressConfiguration("news", frozenset({RoutingType.MULTICAST})),),
+        security_settings=(
+            SecuritySetting("#", {**permissions, "createNonDurableQueue": frozenset({"visitors"})}),
+        ),
+    )
+    core = CoreUnderTest(settings)
+    core.broker.subscribe(GUEST, "/topic/news", FakeConsumer(), prefetch=1)
+    with pytest.raises(NotAuthorized, match="'createNonDurableQueue' on address 'news'"):
+        core.broker.subscribe(ADA, "/topic/news", FakeConsumer(), prefetch=1)

@@ -1,0 +1,214 @@
+"""Every element and attribute that is accepted is read by the code that is to act on it.
+
+Reading it is not yet acting, but what nobody reads does nothing. It counts where something is
+decided: not in ``config/`` and not in the commands, which show settings.
+"""
+
+import ast
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from config.reading import PERMISSIONS_ASKED_FOR
+from config.settings import CriticalAnalyzerPolicy, IoErrorPolicy, JournalType, Role, RoutingType
+from config.vocabulary import configuration, find, snake_case
+
+_ROOT = Path(__file__).parents[2]
+_ROOMS = ("nodemanager", "journal", "database", "broker", "pipeline")
+_LOCKER = "core/store/*/locker/*"
+_QUEUE = "core/addresses/address/*/queue"
+
+READ_AS: dict[str, tuple[str, ...]] = {
+    "core/name": ("broker/stores.py settings.name",),
+    "core/password-codec": ("config/loader.py codec_key", "broker/core/security.py reveal"),
+    "core/acceptors/acceptor": (
+        "broker/listening.py acceptor.host",
+        "broker/listening.py acceptor.port",
+    ),
+    "core/acceptors/acceptor/@name": ("broker/listening.py acceptor.name",),
+    "core/addresses/address/@name": ("broker/core/addresses.py configured.name",),
+    f"{_QUEUE}/@name": ("broker/core/addresses.py queue.name",),
+    f"{_QUEUE}/@max-consumers": (
+        "broker/core/addresses.py queue.max_consumers",
+        "broker/core/queue.py self.max_consumers",
+    ),
+    "core/address-settings/address-setting/@match": ("broker/core/addresses.py resolve",),
+    "core/security-settings/security-setting/@match": (
+        "broker/core/security.py most_specific_first",
+    ),
+    "core/security-settings/security-setting/permission/@type": (
+        "broker/core/security.py setting.permissions",
+    ),
+    "core/security-settings/security-setting/permission/@roles": (
+        "broker/core/security.py setting.permissions",
+    ),
+    "core/users/user/@name": ("broker/core/security.py user.name",),
+    "core/users/user/@password": ("broker/core/security.py user.password",),
+    "core/users/user/@roles": ("broker/core/security.py user.roles",),
+    "core/health/host": ("broker/health.py self._settings.host",),
+    "core/health/port": ("broker/health.py self._settings.port",),
+    "core/bindings-directory": ("broker/stores.py s.bindings_directory",),
+    "core/journal-type": ("journal/file/opening.py s.journal_type",),
+    "core/store/database-store/data-source-properties/data-source-property/@key": (
+        "database/engine.py s.data_source_properties",
+    ),
+    "core/store/database-store/data-source-properties/data-source-property/@value": (
+        "database/engine.py s.data_source_properties",
+    ),
+    "core/store/database-store/journal-retention/@period": (
+        "config/settings.py self.period",
+        "journal/retention.py self._retention.seconds",
+    ),
+    "core/store/database-store/journal-retention/@unit": (
+        "config/settings.py self.unit",
+        "journal/retention.py self._retention.seconds",
+    ),
+    # A locker's names for the store's settings: config/lockers.py makes the one of the other.
+    f"{_LOCKER}/@lockTableName": (
+        "config/lockers.py locker.lock_table_name",
+        "nodemanager/sql_store.py settings.node_manager_store_table_name",
+    ),
+    f"{_LOCKER}/@maxAllowableDiffFromDBTime": (
+        "config/lockers.py locker.max_allowable_diff_from_db_time",
+        "nodemanager/manager.py jdbc_allowed_time_diff",
+    ),
+    f"{_LOCKER}/@queryTimeout": (
+        "config/rules.py 'query_timeout'",
+        "nodemanager/lockers.py lease_query_timeout",
+    ),
+    f"{_LOCKER}/@leaseHolderId": ("nodemanager/manager.py 'lease_holder_id'",),
+    f"{_LOCKER}/@directory": ("nodemanager/lockers.py locker.directory",),
+    f"{_LOCKER}/@name": ("nodemanager/lockers.py locker.name",),
+    f"{_LOCKER}/property/@key": ("nodemanager/lockers.py locker.properties",),
+    f"{_LOCKER}/property/@value": ("nodemanager/lockers.py locker.properties",),
+}
+"""Where something is read whose name others have too, or that is read into another: file and code.
+
+Whatever is not here is read into a field of its own name, which is read as an attribute.
+"""
+
+
+def _accepted() -> Iterator[str]:
+    """Yield the path of every element with a text, and of every attribute, that is accepted."""
+    for path, element in configuration().walk():
+        if element.is_ignored:
+            continue
+        if element.kind is not None:
+            yield path
+        for attribute in element.attributes.values():
+            if not attribute.is_ignored and not attribute.is_refused:
+                yield f"{path}/@{attribute.name}"
+
+
+@cache
+def _codes(file: str) -> frozenset[str]:
+    """Return the attributes, names and texts that the code of a file reads, as they are written.
+
+    Of an attribute also its own name, without what it is of.
+    """
+    found = set()
+    for node in ast.walk(ast.parse((_ROOT / file).read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            found |= {ast.unparse(node), node.attr}
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(repr(node.value))
+    return frozenset(found)
+
+
+def _files() -> list[str]:
+    files = (file for room in _ROOMS for file in (_ROOT / room).rglob("*.py"))
+    return [str(file.relative_to(_ROOT)) for file in files if file.parts[-2] != "cli"]
+
+
+@cache
+def _attributes_read() -> frozenset[str]:
+    """Return the name of every attribute that is read where something is decided."""
+    return frozenset().union(*map(_codes, _files()))
+
+
+@cache
+def _names_of_others() -> frozenset[str]:
+    """Return what else has a name there: attributes that are set, functions, fields."""
+    found: set[str] = set()
+    for file in _files():
+        for node in ast.walk(ast.parse((_ROOT / file).read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr)
+            elif isinstance(node, ast.FunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    return frozenset(found)
+
+
+def _evidence(path: str) -> tuple[str, ...] | None:
+    words = path.split("/")
+    for pattern, evidence in READ_AS.items():
+        wanted = pattern.split("/")
+        if len(wanted) == len(words) and all(map(_fits, wanted, words)):
+            return evidence
+    return None
+
+
+def _fits(wanted: str, word: str) -> bool:
+    return wanted in {"*", word}
+
+
+@pytest.mark.parametrize("path", sorted(set(_accepted())))
+def test_what_is_accepted_is_read(path: str) -> None:
+    """Nothing is parsed, shown and then left alone: that would be `ignored`, and told."""
+    evidence = _evidence(path)
+    if evidence is None:
+        field = snake_case(path.rpartition("/")[2].removeprefix("@"))
+        assert field not in _names_of_others(), f"{field} has a namesake: say where it is read"
+        assert field in _attributes_read(), f"nothing reads {field}"
+    for one in evidence or ():
+        file, _, code = one.partition(" ")
+        assert code in _codes(file), f"{file} does not read {code}"
+    assert evidence is None or not evidence[-1].startswith("config/")
+
+
+def test_the_table_names_what_there_is() -> None:
+    """A row that fits nothing any more goes."""
+    words = [path.split("/") for path in _accepted()]
+    for pattern in READ_AS:
+        wanted = pattern.split("/")
+        assert any(len(wanted) == len(one) and all(map(_fits, wanted, one)) for one in words), (
+            pattern
+        )
+
+
+@pytest.mark.parametrize("choices", [CriticalAnalyzerPolicy, IoErrorPolicy, JournalType])
+def test_every_value_makes_a_difference(choices: type[Enum]) -> None:
+    """All but one of them are asked for by name; the one left is what is done otherwise."""
+    named = {one.name for one in choices if f"{choices.__name__}.{one.name}" in _attributes_read()}
+    assert len(choices) - len(named) <= 1, named
+
+
+def test_both_roles_and_routing_types_make_a_difference() -> None:
+    """A choice of two is asked for by the name of one."""
+    for one in (Role.LIVE, RoutingType.ANYCAST, RoutingType.MULTICAST):
+        assert f"{type(one).__name__}.{one.name}" in _attributes_read()
+
+
+def test_every_permission_is_asked_for_or_told_of() -> None:
+    """What is in the list is checked by the core; the others are told of as ignored."""
+    asked: set[str] = set()
+    for file in (_ROOT / "broker" / "core").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("security.check"):
+                asked |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
+    assert asked == PERMISSIONS_ASKED_FOR
+    known = find("core/security-settings/security-setting/permission").attributes["type"]
+    assert asked < set(known.kind.choices)
+
+
+def test_what_nothing_reads_is_found() -> None:
+    """The test sees what it is to see: a name that is nowhere, beside one that is."""
+    assert "a_setting_nobody_reads" not in _attributes_read()
+    assert "jdbc_lock_expiration" in _attributes_read()
