@@ -37,6 +37,7 @@ from broker.listening import (
 from broker.lives import Life, begin
 from broker.logs import set_role
 from broker.metrics import NodeMetrics
+from broker.out_of_memory import OutOfMemory
 from broker.refusals import Refusal
 from broker.server import StompServer
 from broker.stores import RETRY_SECONDS, NodeStore, node_store
@@ -122,6 +123,7 @@ class BrokerNode:
         self._failure: str | None = None
         self._failure_lock = threading.Lock()
         self._failing = threading.Event()
+        self._out_of_memory = OutOfMemory(self._give_up)
         self._wake = threading.Event()
         self._finished: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -184,6 +186,7 @@ class BrokerNode:
 
     async def _main(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._out_of_memory.loop_failed)
         self._finished = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request_stop)
@@ -267,6 +270,9 @@ class BrokerNode:
                 LOGGER.exception("unexpected error")
             reason = f"{error.filename} cannot be used: {error.strerror}"
             self._leave(ExitCode.CONFIGURATION, reason, failed=True)
+        except MemoryError:
+            self._out_of_memory.met()
+            LOGGER.exception("unexpected error")
         except Exception as error:
             LOGGER.exception("unexpected error")
             self._leave(ExitCode.SOFTWARE, f"{type(error).__name__}: {error}", failed=True)
@@ -506,7 +512,10 @@ class BrokerNode:
     def _thread_died(self, what: threading.ExceptHookArgs) -> None:
         """End the node with any of its threads: none of them is one that it can do without."""
         name = what.thread.name if what.thread is not None else "a thread"
-        self._give_up(f"{name} died: {what.exc_type.__name__}: {what.exc_value}")
+        try:
+            self._give_up(f"{name} died: {what.exc_type.__name__}: {what.exc_value}")
+        except MemoryError:
+            self._out_of_memory.met()
         # Not by the hook of Python, which waits for whoever reads standard error.
         error = what.exc_value or what.exc_type()
         LOGGER.critical("%s died", name, exc_info=(what.exc_type, error, what.exc_traceback))
@@ -517,6 +526,8 @@ class BrokerNode:
         Whoever started that thread waits for it for ever: this is all that is ever heard of it.
         """
         if "in thread started by" not in (what.err_msg or ""):
+            if issubclass(what.exc_type, MemoryError):
+                self._out_of_memory.met()
             error = what.exc_value or what.exc_type()
             LOGGER.error(
                 "%s: %r",
@@ -528,12 +539,15 @@ class BrokerNode:
         try:
             self._give_up(f"a thread could not begin: {what.exc_type.__name__}")
         except MemoryError:
-            os._exit(ExitCode.IO_ERROR)
+            self._out_of_memory.met()
 
     def _confirm(self, callback: Callable[[], None]) -> None:
         """Run on the loop what follows a commit; half done, the queues are not the journal's."""
         try:
             callback()
+        except MemoryError:
+            self._out_of_memory.met()
+            LOGGER.exception("unexpected error after a commit")
         except Exception as error:
             self._fail(f"after a commit: {type(error).__name__}: {error}")
             LOGGER.exception("unexpected error after a commit")

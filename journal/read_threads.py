@@ -80,6 +80,8 @@ class ReadThreads:
                 answer = error
             except OrthiaError as error:
                 answer = error
+            except MemoryError:
+                raise  # the node is to end with this thread: it has no memory to answer with
             except Exception as error:  # noqa: BLE001 - the caller waits for an answer
                 answer = JournalError(f"a read failed: {type(error).__name__}: {error}")
             if not self._closed.is_set():

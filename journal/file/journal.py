@@ -84,6 +84,8 @@ class FileKeeper:
                 return  # the writer meets it too, and says so
             except JournalError as error:
                 self._say(str(error), None)
+            except MemoryError:
+                raise  # the node is to end with this thread
             except Exception as error:  # noqa: BLE001 - without this thread the disk would fill up
                 self._say(f"{type(error).__name__}: {error}", error)
             else:
