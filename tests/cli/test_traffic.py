@@ -167,7 +167,7 @@ def test_a_consumer_stops_when_nothing_comes() -> None:
     """A silence ends the work; fewer messages than wanted are not complete."""
     script = Script(stored=[b"m0"])
     with scripted_broker(script) as address:
-        report = Consumer(link(address), "/queue/q", count=2, idle_timeout_seconds=0.5).run()
+        report = Consumer(link(address), "/queue/q", count=2, idle_timeout_seconds=3).run()
     assert (report.confirmed, report.complete) == (1, False)
 
 

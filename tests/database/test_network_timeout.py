@@ -22,8 +22,8 @@ from database import (
 )
 from tests.support.servers import SERVER_NAMES, ServerProcess
 
-TIMEOUT_MS = 1_000
-AMPLE_SECONDS = 30
+TIMEOUT_MS = 3_000
+AMPLE_SECONDS = 60
 """What no bounded call takes on the slowest machine, and what a hanging one surely takes."""
 
 
@@ -227,10 +227,10 @@ def test_the_server_gives_up_first_and_the_connection_stays(database: Database) 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 def test_calls_within_their_time_are_left_alone(database: Database) -> None:
     """Many calls, together longer than the time-out and each shorter, all succeed."""
-    engine = database.dedicated_engine("test", query_timeout_ms=4_000)
+    engine = database.dedicated_engine("test", query_timeout_ms=7_000)
     started = time.monotonic()
     with engine.connect() as connection:
-        while time.monotonic() - started < 5:
+        while time.monotonic() - started < 8:
             connection.execute(text("SELECT pg_sleep(0.05)"))
 
 

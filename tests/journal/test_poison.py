@@ -417,15 +417,19 @@ class SlowLink:
 
 
 @pytest.fixture
-def slow(shared_servers: Servers) -> Iterator[tuple[SqlJournalStore, Database]]:
-    """Give a store, and its database as one reaches it by a slow link."""
+def slow(
+    request: pytest.FixtureRequest, shared_servers: Servers
+) -> Iterator[tuple[SqlJournalStore, Database]]:
+    """Give a store, and its database as one reaches it by a slow link, with a time-out in ms."""
     server: ServerProcess = shared_servers("postgresql")
     name = server.create_database()
     store = SqlJournalStore(server.settings(name))
     link = SlowLink(server.port, 500_000)
     url = server.url(name).replace(f":{server.port}/", f":{link.port}/")
     store.settings = replace(
-        store.settings, jdbc_connection_url=DatabaseUrl.parse(url), jdbc_network_timeout=4_000
+        store.settings,
+        jdbc_connection_url=DatabaseUrl.parse(url),
+        jdbc_network_timeout=request.param,
     )
     direct, store.database = store.database, Database.from_settings(store.settings)
     yield store, direct
@@ -435,6 +439,7 @@ def slow(shared_servers: Servers) -> Iterator[tuple[SqlJournalStore, Database]]:
     server.drop_database(name)
 
 
+@pytest.mark.parametrize("slow", [7_000], indirect=True)
 def test_a_transaction_of_any_size_is_stored_over_a_slow_link(
     slow: tuple[SqlJournalStore, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,16 +449,17 @@ def test_a_transaction_of_any_size_is_stored_over_a_slow_link(
     opened = store.open()
     done: list[int] = []
     unit = Unit(lambda: done.append(1))
-    for _ in range(400):
+    for _ in range(600):
         unit.add_message([QUEUE], b"x" * 10_000)
     began = time.monotonic()
     opened.append_unit(unit)
     store.loop.run_until(lambda: done or store.failures, "the end of it", timeout_seconds=300)
     assert done
-    assert time.monotonic() - began > 4
+    assert time.monotonic() - began > 7
     assert store.failures == []
 
 
+@pytest.mark.parametrize("slow", [4_000], indirect=True)
 def test_a_message_that_no_link_carries_in_time_is_refused(
     slow: tuple[SqlJournalStore, Database],
 ) -> None:

@@ -270,7 +270,7 @@ def test_a_node_frozen_in_a_batch_is_replaced_when_its_lease_ends(pair: Pair) ->
     try:
         frozen.in_copy() if frozen.is_postgresql else frozen.in_packet()
         began = time.monotonic()
-        successor = pair.successor(jdbc_lock_expiration=expiration_ms)
+        successor = pair.successor()
         successor.go_live()
         assert successor.fenced() > former.token
         # Its lease, the moment a batch is given, and as much again for a machine under load.

@@ -63,7 +63,7 @@ class Waiting:
 
     def wait_next(self) -> "Waiting":
         """Wait until it is next in line."""
-        assert self.is_next.wait(10)
+        assert self.is_next.wait(60)
         return self
 
     def wait_live(self) -> ActivateCallback:
@@ -128,7 +128,7 @@ def test_a_live_node_asks_for_its_place_and_gets_it(make: Make) -> None:
     third.wait_next()
     assert not got
     backup.crash_live_server()
-    thread.join(10)
+    thread.join(60)
     assert [back.fencing_token] == [3]
     assert third.still_waits(), "a lock that a live node is about to take is left to it"
 
@@ -169,7 +169,7 @@ def test_the_log_of_a_failback_names_who_holds_which_lock(make: Make) -> None:
     backup.crash_live_server()
     wait_until(lambda: back.status().live.is_held, what="the place is taken back")
     assert back.status().live.holder_id == back.holder_id
-    thread.join(10)
+    thread.join(60)
     Waiting(make("c", listener=events.append)).wait_next()
     said = [event.message for event in events]
     assert [line for line in said if "backup" in line] == [

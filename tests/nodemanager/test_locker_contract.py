@@ -31,7 +31,13 @@ from nodemanager.sql_store import SqlNodeManagerStore
 from nodemanager.tables import node_manager_store
 from nodemanager.tool_locks import LockUnknown, ToolLocks
 from tests.conftest import EVERY_DBMS, Servers
-from tests.support.servers import MYSQL_FAMILY, ServerProcess, SqliteServer
+from tests.support.servers import (
+    LAPSING_LEASE_MS,
+    LEASE_MS,
+    MYSQL_FAMILY,
+    ServerProcess,
+    SqliteServer,
+)
 from tests.support.waiting import wait_until
 
 Manager = JdbcNodeManager | FileLockNodeManager
@@ -44,7 +50,7 @@ COMBINATIONS = [
 ]
 LOCKERS: dict[str, LockerSettings] = {
     "lease": LeaseDatabaseLockerSettings(
-        lock_acquire_sleep_interval=2_000, lock_keep_alive_period=KEEP_ALIVE_MS
+        lock_acquire_sleep_interval=LEASE_MS, lock_keep_alive_period=KEEP_ALIVE_MS
     ),
     "database": DatabaseLockerSettings(
         lock_acquire_sleep_interval=50, lock_keep_alive_period=KEEP_ALIVE_MS
@@ -101,6 +107,8 @@ class Place:
     settings: DatabaseStoreSettings | None = None
     server: ServerProcess | None = None
     newest_token: int = 0
+    lease_ms: int = LEASE_MS
+    """For how long a node holds a lock of which it gives no sign, where that has an end."""
     nodes: list[Node] = field(default_factory=list)
     databases: list[Database] = field(default_factory=list)
 
@@ -114,6 +122,8 @@ class Place:
     def locker_with(self, **changes: Any) -> LockerSettings:
         """Return the locker with other properties."""
         locker = replace(LOCKERS[self.locker], **changes)
+        if isinstance(locker, LeaseDatabaseLockerSettings):
+            locker = replace(locker, lock_acquire_sleep_interval=self.lease_ms)
         if isinstance(locker, SharedFileLockerSettings):
             locker = replace(locker, directory=self.directory)
         return locker
@@ -131,7 +141,8 @@ class Place:
                 newest_token=lambda: self.newest_token,
                 listener=events.append,
             )
-        settings = with_locker(replace(self.settings, locker=locker))
+        settings = replace(self.settings, jdbc_lock_expiration=self.lease_ms, locker=locker)
+        settings = with_locker(settings)
         self.databases.append(Database.from_settings(settings))
         return JdbcNodeManager.from_settings(
             settings,
@@ -217,12 +228,13 @@ def test_one_node_is_live(place: Place) -> None:
 )
 def test_the_lock_outlives_its_periods(place: Place) -> None:
     """It is kept alive for longer than it lasts without, and stays under its token."""
+    place.lease_ms = 6_000
     live = place.node("a")
     token = live.go_live()
     backup = place.node("b", Role.BACKUP)
     future = backup.wait_as_backup()
     lasting = threading.Event()
-    assert not lasting.wait(2.5)
+    assert not lasting.wait(1.2 * place.lease_ms / 1000)
     assert live.manager.is_lease_valid()
     assert live.lost == []
     assert live.manager.fencing_token == token
@@ -367,6 +379,7 @@ def test_a_session_that_the_database_dropped_is_noticed(place: Place) -> None:
 @only(*of("database"))
 def test_a_node_that_gives_no_sign_loses_the_lock(place: Place) -> None:
     """The database ends its transaction when the node's own deadline has passed."""
+    place.lease_ms = LAPSING_LEASE_MS
     live = place.node("a")
     token = live.go_live()
     assert isinstance(live.manager, JdbcNodeManager)

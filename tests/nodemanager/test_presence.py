@@ -47,7 +47,7 @@ def locks(store_settings: DatabaseStoreSettings) -> Iterator[Maker]:
 
     def make() -> PresenceLock:
         databases.append(Database.from_settings(store_settings))
-        made.append(presence_lock(databases[-1], "test-presence", query_timeout_ms=10_000))
+        made.append(presence_lock(databases[-1], "test-presence", query_timeout_ms=60_000))
         return made[-1]
 
     yield make
@@ -93,7 +93,7 @@ def test_a_wait_is_longer_than_a_query_may_take(
 ) -> None:
     """Waiting for the lock is no query that hangs: whoever waits is told that, and then has it."""
     database = Database.from_settings(store_settings)
-    first = presence_lock(database, "test-presence", query_timeout_ms=10_000)
+    first = presence_lock(database, "test-presence", query_timeout_ms=60_000)
     second = presence_lock(database, "test-presence", query_timeout_ms=query_timeout_ms)
     try:
         assert first.acquire(1.0)

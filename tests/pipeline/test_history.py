@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.client import BrokerAddress, FailoverLink
-from broker.traffic import Consumer, Producer
+from broker.traffic import Producer
 from config.settings import DatabaseStoreSettings, Role, RoutingType
 from journal import MessageLocation, QueueBinding
 from journal.records import RemovalReason
@@ -24,6 +24,7 @@ from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.test_readers import read
+from tests.process.clients import take_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.support.servers import SqliteServer
@@ -159,8 +160,7 @@ def live(cluster: FileCluster) -> FileNodeProcess:
 
 def consumed(node: FileNodeProcess, queue: str) -> int:
     """Take everything out of a queue; return how many messages it was."""
-    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=10)
-    return Consumer(link, queue, count=None, idle_timeout_seconds=0.5).run().confirmed
+    return len(take_all(node.port, queue))
 
 
 def answer(result: Any) -> Any:
@@ -173,7 +173,7 @@ def test_what_was_consumed_is_sent_again(
     run: Run, spark: SparkSession, node: FileNodeProcess, tmp_path: Path
 ) -> None:
     """Consumed, exported, sound, replayed to another queue once, and not twice."""
-    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=10)
+    link = FailoverLink([BrokerAddress("127.0.0.1", node.port)], patience_seconds=60)
     Producer(link, "/queue/orders", body=lambda n: b"%d" % n, count=SENT).run()
     assert consumed(node, "/queue/orders") == SENT
     out = tmp_path / "exported"

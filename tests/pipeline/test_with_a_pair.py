@@ -19,8 +19,14 @@ from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.process.clients import Producer
-from tests.process.nodes import EXPIRATION_MS, cluster
-from tests.support.servers import PASSWORD, ServerProcess, SqliteServer, url_with_password
+from tests.process.nodes import cluster
+from tests.support.servers import (
+    LEASE_MS,
+    PASSWORD,
+    ServerProcess,
+    SqliteServer,
+    url_with_password,
+)
 
 __all__ = ["run"]
 
@@ -102,7 +108,7 @@ def test_the_takeover_is_as_long_as_the_test_saw_it(
         datetime.fromisoformat(second[name]) for name in ("out_since", "serving_at")
     )
     # The last renewal the backup saw was before the kill, by less than a lease lasts.
-    assert story.killed_at - timedelta(milliseconds=EXPIRATION_MS) <= out_since
+    assert story.killed_at - timedelta(milliseconds=LEASE_MS) <= out_since
     assert story.killed_at <= serving_at <= story.served_by
     assert found["overlaps"] == []
     assert [row["end"] for row in found["tenures"] if row["lock"] == "live"] == [

@@ -9,6 +9,7 @@ import stomp
 from stomp.exception import StompException
 from stomp.utils import Frame
 
+from broker.client import BrokerAddress, Connection, ServerFrame
 from tests.support.waiting import wait_until
 
 OUTSTANDING = 50
@@ -178,3 +179,29 @@ def receive_all(port: int, destination: str, expected: set[int]) -> Consumer:
     finally:
         consumer.close()
     return consumer
+
+
+def take_all(port: int, destination: str) -> list[ServerFrame]:
+    """Take everything out of a queue, in order.
+
+    The end is a message that is not stored: nothing depends on how soon messages come.
+    """
+    taken: list[ServerFrame] = []
+    client = Connection.open(BrokerAddress("127.0.0.1", port), timeout_seconds=60)
+    end = {"destination": destination, "persistent": "false", "end": "true", "receipt": "sent"}
+    client.send("SEND", end)
+    wait_until(lambda: client.exchange(0.1), what="the end is in the queue")
+    client.send("SUBSCRIBE", {"id": "1", "destination": destination, "ack": "client-individual"})
+
+    def has_ended() -> bool:
+        for frame in client.exchange(0.1):
+            assert frame.command == "MESSAGE", frame
+            client.send("ACK", {"id": frame.headers["ack"]})
+            taken.append(frame)
+        return bool(taken) and "end" in taken[-1].headers
+
+    wait_until(has_ended, timeout_seconds=90, what="everything is taken")
+    client.send("DISCONNECT", {"receipt": "bye"})
+    wait_until(lambda: client.exchange(0.1), what="all is acknowledged")
+    client.close()
+    return taken[:-1]

@@ -4,11 +4,10 @@ from html import escape
 from pathlib import Path
 
 from config.settings import DatabaseStoreSettings
-from tests.support.servers import PASSWORD
+from tests.support.servers import LEASE_MS, PASSWORD
 
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"
 KEEP_ALIVE_MS = 300
-EXPIRATION_MS = 3_000
 POLL_MS = 100
 LOCKERS = {
     "lease": "lease-database-locker",
@@ -24,7 +23,7 @@ def store(
     *,
     files: bool = False,
     keep_alive_ms: int = KEEP_ALIVE_MS,
-    lease_ms: int = EXPIRATION_MS,
+    lease_ms: int = LEASE_MS,
     more: str = "",
     **properties: str,
 ) -> str:
@@ -57,7 +56,7 @@ def store(
     )
     return (
         f"<store><database-store><jdbc-connection-url>{url}</jdbc-connection-url>{login}"
-        f"<jdbc-lock-expiration>{EXPIRATION_MS}</jdbc-lock-expiration>"
-        f"<jdbc-network-timeout>2000</jdbc-network-timeout>{more}{element}"
+        f"<jdbc-lock-expiration>{lease_ms}</jdbc-lock-expiration>"
+        f"<jdbc-network-timeout>20000</jdbc-network-timeout>{more}{element}"
         "</database-store></store>"
     )

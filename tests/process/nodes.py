@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.settings import Role
-from tests.support.servers import free_port
+from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, free_port
 from tests.support.waiting import wait_until
 
 RENEW_PERIOD_MS = 300
-EXPIRATION_MS = 3_000
+NETWORK_TIMEOUT_MS = 20_000
 
 Option = str | int | bool
+LAPSING: Mapping[str, Option] = {"jdbc_lock_expiration": LAPSING_LEASE_MS}
+"""Of a pair whose lease is to end by itself."""
 
 
 def accepts(port: int) -> bool:
@@ -62,8 +64,8 @@ class NodeProcess:
         command += ["--data-dir", str(self.directory / self.name)]
         timers = {
             "jdbc-lock-renew-period": RENEW_PERIOD_MS,
-            "jdbc-lock-expiration": EXPIRATION_MS,
-            "jdbc-network-timeout": 2_000,
+            "jdbc-lock-expiration": LEASE_MS,
+            "jdbc-network-timeout": NETWORK_TIMEOUT_MS,
         }
         for option, value in {**timers, **self.options}.items():
             if isinstance(value, bool):
@@ -110,14 +112,14 @@ class NodeProcess:
     def kill(self) -> None:
         """Kill the process as ``kill -9`` does and wait until it is gone."""
         self.signal(signal.SIGKILL)
-        self._running().wait(30)
+        self._running().wait(60)
 
     def terminate(self) -> int:
         """Stop the process as an operator does and return its exit code."""
         self.signal(signal.SIGTERM)
         return self.exit_code()
 
-    def exit_code(self, timeout_seconds: float = 60) -> int:
+    def exit_code(self, timeout_seconds: float = 120) -> int:
         """Wait until the process ends and return its exit code."""
         try:
             return self._running().wait(timeout_seconds)
@@ -129,12 +131,12 @@ class NodeProcess:
         """Whether the process has not ended."""
         return self.process is not None and self.process.poll() is None
 
-    def wait_serving(self, timeout_seconds: float = 60) -> "NodeProcess":
+    def wait_serving(self, timeout_seconds: float = 120) -> "NodeProcess":
         """Wait until clients can connect."""
         self._wait(lambda: accepts(self.port), timeout_seconds, "serves clients")
         return self
 
-    def wait_log(self, text: str, timeout_seconds: float = 60) -> "NodeProcess":
+    def wait_log(self, text: str, timeout_seconds: float = 120) -> "NodeProcess":
         """Wait until the node has printed ``text``."""
         self._wait(lambda: text in self.log, timeout_seconds, f"prints {text!r}")
         return self
@@ -227,7 +229,7 @@ def cluster(url: str, directory: Path) -> Iterator[Cluster]:
         nodes.end()
 
 
-def wait_any_serving(nodes: Iterable[NodeProcess], timeout_seconds: float = 60) -> NodeProcess:
+def wait_any_serving(nodes: Iterable[NodeProcess], timeout_seconds: float = 120) -> NodeProcess:
     """Wait until one of ``nodes`` serves clients and return it."""
     candidates = list(nodes)
     wait_until(

@@ -22,6 +22,7 @@ from nodemanager import State
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.nodes import (
+    LAPSING,
     RENEW_PERIOD_MS,
     Cluster,
     NodeProcess,
@@ -127,7 +128,7 @@ def test_a_frozen_node_that_wakes_up_writes_nothing(pair_on: Cluster) -> None:
 
     This is the trial in which the models of Orthia have two writers.
     """
-    live, backup = pair_on.pair()
+    live, backup = pair_on.pair(**LAPSING)
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(20)
         receipted = producer.finish()
@@ -231,7 +232,7 @@ def test_a_hung_database_stops_the_live_node_in_time(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:
     """The database hangs: the live node exits 74 while it still does; then the backup serves."""
-    live, backup = pair_on_private.pair()
+    live, backup = pair_on_private.pair(**LAPSING)
     with Producer([live.port, backup.port], QUEUE) as producer:
         producer.wait_receipts(50)
         private_server.pause()
@@ -247,7 +248,7 @@ def test_a_node_that_gets_no_more_memory_stops_in_time(
     pair_on_private: Cluster, private_server: ServerProcess
 ) -> None:
     """Without memory for a single new thread, a live node that loses its lease exits 74."""
-    live, backup = pair_on_private.pair()
+    live, backup = pair_on_private.pair(**LAPSING)
     live.limit_memory(0)
     private_server.pause()
     assert live.exit_code() == 74
@@ -478,7 +479,7 @@ def test_a_paused_live_node_keeps_its_whole_lease(
 
 def test_crash_detection_can_be_switched_off(pair_on: Cluster) -> None:
     """Then a crash is noticed when the lease has run out, and only then."""
-    live, backup = pair_on.pair(crash_detection=False)
+    live, backup = pair_on.pair(crash_detection=False, **LAPSING)
     live.kill()
     backup.wait_serving()
     assert "ORT100019" not in pair_on.codes("AMQ221010")

@@ -12,7 +12,7 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts, wait_any_serving
-from tests.support.servers import ServerProcess
+from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, ServerProcess
 
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 
@@ -31,7 +31,7 @@ class Ground:
         role: Role,
         policy: str,
         *,
-        lease_ms: int = 3_000,
+        lease_ms: int = LEASE_MS,
         locker: str = "lease",
         period_ms: int = 500,
     ) -> FileNodeProcess:
@@ -57,7 +57,9 @@ def ground(private_server: ServerProcess, tmp_path: Path) -> Iterator[Ground]:
 
 
 @pytest.mark.parametrize(
-    ("outage_seconds", "lease_ms"), [(3.0, 20_000), (4.0, 3_000)], ids=["3 s", "the lease"]
+    ("outage_seconds", "lease_ms"),
+    [(3.0, LEASE_MS), (1.2 * LAPSING_LEASE_MS / 1000, LAPSING_LEASE_MS)],
+    ids=["3 s", "the lease"],
 )
 def test_connectors_stop_and_resume_with_the_database(
     ground: Ground, outage_seconds: float, lease_ms: int
@@ -148,7 +150,8 @@ def test_a_node_restarts_as_a_backup(ground: Ground) -> None:
 @ON_POSTGRESQL
 def test_a_node_restarts_though_its_threads_hang(ground: Ground) -> None:
     """A database that answers nothing holds nobody back; what hung is gone with the old life."""
-    live = ground.node(Role.LIVE, "restart-as-backup").wait_serving()
+    node = ground.node(Role.LIVE, "restart-as-backup", lease_ms=LAPSING_LEASE_MS)
+    live = node.wait_serving()
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(20)
         ground.server.pause()

@@ -16,7 +16,13 @@ from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.process.nodes import accepts
-from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
+from tests.support.servers import (
+    LAPSING_LEASE_MS,
+    MYSQL_FAMILY,
+    SERVER_NAMES,
+    ServerProcess,
+    SqliteServer,
+)
 
 Pairs = Callable[..., FileCluster]
 
@@ -52,7 +58,7 @@ def test_a_frozen_node_is_replaced_and_writes_nothing(
     pair_on: Pairs, locker: str, place: str
 ) -> None:
     """Its lease, or its transaction, ends in the database; on waking it stops with 74."""
-    live, backup = pair_on(locker, place).pair()
+    live, backup = pair_on(locker, place, lease_ms=LAPSING_LEASE_MS).pair()
     with Producer([live.port, backup.port], QUEUE) as producer:
         producer.wait_receipts(20)
         live.signal(signal.SIGSTOP)

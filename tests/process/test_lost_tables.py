@@ -15,7 +15,7 @@ from broker.traffic import Consumer, Producer
 from config.settings import Role
 from database import Database
 from tests.process.nodes import NodeProcess
-from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProcess
+from tests.support.servers import LEASE_MS, PASSWORD, USER, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
 
@@ -74,12 +74,12 @@ def test_a_pair_that_lost_its_node_manager_store_goes_on_after_a_repair(
     wait_until(lambda: "is missing" in live.log, what="the reason is logged")
     assert "table node_manager_store is missing" in live.log.lower()
     assert orthia("db", "current", "--url", url).returncode == 1
-    repaired = orthia("db", "upgrade", "--url", url, "--jdbc-lock-expiration", "3000")
+    repaired = orthia("db", "upgrade", "--url", url, "--jdbc-lock-expiration", str(LEASE_MS))
     assert repaired.returncode == 0
     assert "repaired: table" in repaired.stdout
     live.start().wait_serving()
     assert receive(live, 100) == 100
-    status = orthia("status", "--url", url, "--jdbc-lock-expiration", "3000")
+    status = orthia("status", "--url", url, "--jdbc-lock-expiration", str(LEASE_MS))
     assert "token 2" in status.stdout
 
 

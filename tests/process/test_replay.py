@@ -15,7 +15,7 @@ from broker.client import (
     ServerFrame,
 )
 from broker.replay import Replay, ReplayMessage
-from broker.traffic import Consumer
+from tests.process.clients import take_all
 from tests.process.nodes import Cluster, NodeProcess, cluster
 
 QUEUE = "/queue/again"
@@ -43,15 +43,7 @@ def messages(through: int) -> Iterable[ReplayMessage]:
 
 def received(node: NodeProcess) -> list[int]:
     """Take everything out of the queue; return the numbers in order."""
-    numbers: list[int] = []
-    Consumer(
-        link(node),
-        QUEUE,
-        count=None,
-        idle_timeout_seconds=1.5,
-        on_message=lambda frame: numbers.append(int(frame.headers["number"])),
-    ).run()
-    return numbers
+    return [int(frame.headers["number"]) for frame in take_all(node.port, QUEUE)]
 
 
 class KilledError(Exception):

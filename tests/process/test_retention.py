@@ -135,7 +135,7 @@ class Client:
         return any(f.headers.get("receipt-id") == receipt for f in self._arrived)
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not condition():
             assert time.monotonic() < deadline, f"only {self._arrived} came"
             self._arrived += self._connection.exchange(1)

@@ -11,8 +11,8 @@ import pytest
 
 from config.settings import Role
 from tests.process.clients import QUEUE, Producer
-from tests.process.nodes import EXPIRATION_MS, Cluster, cluster
-from tests.support.servers import ServerProcess, url_with_password
+from tests.process.nodes import LAPSING, Cluster, cluster
+from tests.support.servers import LAPSING_LEASE_MS, ServerProcess, url_with_password
 
 ON_POSTGRESQL = pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 
@@ -47,12 +47,12 @@ def test_a_node_whose_log_nobody_reads_serves_and_ends_as_any_other(
 ) -> None:
     """Standard error is a full pipe: it serves, renews, and ends with 74 without its database."""
     _, writer = full_pipe
-    live = nodes.node(Role.LIVE, "live")
+    live = nodes.node(Role.LIVE, "live", **LAPSING)
     live.process = subprocess.Popen(live.command(), stdin=subprocess.DEVNULL, stderr=writer)
     live.wait_serving()
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(50)
-        threading.Event().wait(1.5 * EXPIRATION_MS / 1000)
+        threading.Event().wait(1.2 * LAPSING_LEASE_MS / 1000)
         producer.wait_receipts(50)
         private_server.pause()
         assert live.exit_code() == 74

@@ -7,7 +7,7 @@ _POLL_SECONDS = 0.01
 
 
 def wait_until(
-    predicate: Callable[[], object], timeout_seconds: float = 60, what: str = "the condition"
+    predicate: Callable[[], object], timeout_seconds: float = 120, what: str = "the condition"
 ) -> None:
     """Return as soon as ``predicate()`` is true; AssertionError after ``timeout_seconds``."""
     give_up_seconds = time.monotonic() + timeout_seconds
