@@ -203,6 +203,12 @@ class BrokerCore(Protocol):
         What would refuse the message as it is now refuses it here; see ``LargeMessages.upload``.
         """
 
+    def check_upload(self, destination: str, size: int, missing: int) -> None:
+        """Refuse a body on its way, of ``size`` bytes, if the store has no room for it.
+
+        Of them ``missing`` have not come; those that have are counted.
+        """
+
     def subscribe(
         self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
     ) -> Subscription:

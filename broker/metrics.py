@@ -20,6 +20,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker.core.quota import ShownUse
 from journal.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -117,6 +118,7 @@ class NodeMetrics:
         queue_depths: Callable[[], Mapping[str, int]],
         connections: Callable[[], int],
         history: Callable[[], HistoryTotals | None],
+        store_use: Callable[[], ShownUse | None],
         messages: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Have these read whenever the metrics are rendered, on the thread that renders them.
@@ -124,7 +126,9 @@ class NodeMetrics:
         So each of them is to be called on any thread, whatever the event loop does meanwhile.
         ``messages`` are how many were ``added`` to all queues together, ``acknowledged`` and so on.
         """
-        watched = _Watched(lease_seconds_remaining, queue_depths, connections, history, messages)
+        watched = _Watched(
+            lease_seconds_remaining, queue_depths, connections, history, store_use, messages
+        )
         self.registry.register(watched)
 
 
@@ -137,8 +141,10 @@ class _Watched(Collector):
         queue_depths: Callable[[], Mapping[str, int]],
         connections: Callable[[], int],
         history: Callable[[], HistoryTotals | None],
+        store_use: Callable[[], ShownUse | None],
         messages: Callable[[], Mapping[str, int]],
     ) -> None:
+        self._store_use = store_use
         self._history = history
         self._messages = messages
         self._counted = _Counted()
@@ -169,6 +175,9 @@ class _Watched(Collector):
         for event, count in self._counted.all(self._messages()).items():
             counts.add_metric([event], count)
         yield counts
+        use = self._store_use()
+        if use is not None:
+            yield from _store(use)
         found = self._history()
         if found is not None:
             yield from _history(found)
@@ -220,6 +229,20 @@ class _Counted:
             count += self._before.get(event, 0)
             self._shown[event] = max(count, self._shown.get(event, 0))
         return self._shown
+
+
+def _store(use: ShownUse) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "orthia_store_bytes", "Bytes of messages, as max-store-bytes counts them", value=use.used
+    )
+    if use.limit is not None:
+        yield GaugeMetricFamily("orthia_store_limit_bytes", "max-store-bytes", value=use.limit)
+    full = GaugeMetricFamily(
+        "orthia_store_full", "1 while sends are refused because it is full", labels=["what"]
+    )
+    for what in ("database", "disk"):
+        full.add_metric([what], what in use.closed_by)
+    yield full
 
 
 def _history(found: HistoryTotals) -> Iterator[Metric]:

@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from broker.core.broker import Broker
 from broker.critical_analyzer import CriticalAnalyzer
 from broker.descriptors import raise_limit
+from broker.disk_usage import DiskLimits, DiskWatch
 from broker.exit_codes import ExitCode, code_of
 from broker.health import HealthServer, Verdict
 from broker.listening import (
@@ -132,6 +133,7 @@ class BrokerNode:
         self._journal: MessageJournal | None = None
         self._broker: Broker | None = None
         self._server: StompServer | None = None
+        self._disk_watch: DiskWatch | None = None
         self._exit_code: int = ExitCode.OK
         self._exit_reason = "stopped"
 
@@ -196,6 +198,7 @@ class BrokerNode:
             connections=lambda: self._server.connections if self._server else 0,
             history=lambda: self._journal.history_totals if self._journal else None,
             messages=lambda: asdict(live.counters()) if (live := self._broker) else {},
+            store_use=lambda: self._broker.store_use.shown if self._broker else None,
         )
         health = HealthServer(self._settings.health, self) if self._settings.health else None
         if health is not None:
@@ -366,6 +369,7 @@ class BrokerNode:
         loaded = monotonic_seconds()
         self._await_acceptors(manager, "this node has the live lock and serves nobody")
         self._on_loop(self._open_service(manager, journal))
+        self._watch_disks(journal)
         opened = monotonic_seconds()
         self._act_as(manager, Role.LIVE)
         token = manager.fencing_token
@@ -390,6 +394,22 @@ class BrokerNode:
             )
         )
         return journal
+
+    def _watch_disks(self, journal: MessageJournal) -> None:
+        """Have sends refused, from the first one on, while a disk of the store is nearly full."""
+        loop, s = self._running_loop(), self._settings
+        self._disk_watch = DiskWatch(
+            s.watched_directories,
+            DiskLimits(s.max_disk_usage, s.min_disk_free),
+            period_ms=s.disk_scan_period,
+            reusable=journal.reusable_bytes,
+            told=lambda problem: _post(loop, partial(self._disk_is, problem)),
+        )
+        self._disk_watch.start()
+
+    def _disk_is(self, problem: str | None) -> None:
+        if self._broker is not None:
+            self._broker.store_use.close_or_reopen("disk", problem)
 
     def _serve(self, store: NodeStore, manager: NodeManager) -> bool:
         """Serve until a stop or a failure, or until a failback is asked for: then return True."""
@@ -439,6 +459,8 @@ class BrokerNode:
 
     def _close_service(self, journal: MessageJournal) -> None:
         """Close the acceptors, store what waits, send the last receipts, close the sockets."""
+        if self._disk_watch is not None:
+            self._disk_watch.stop()
         self._on_loop(self._stop_accepting())
         if not journal.close(drain=True):
             LOGGER.warning("not everything was stored in time; its senders got no receipt")

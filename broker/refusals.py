@@ -15,6 +15,7 @@ from broker.api import (
     LimitExceeded,
     NotAuthorized,
 )
+from broker.core.quota import NoRoomInStore, QuotaExceeded
 from config.errors import OrthiaError
 from journal.errors import UnitRefused
 
@@ -39,6 +40,10 @@ class Refusal(Enum):
     ACKNOWLEDGEMENT = "acknowledgement"
     LIMIT = "limit"
     """It asked the broker to hold more than it may."""
+    QUOTA = "quota"
+    """An address, or the whole store, has as much as it may have."""
+    NO_ROOM = "no-room"
+    """The disk or the database under the store is full, or nearly."""
     STORE = "store"
     """The database does not store what it sent, though it stores others."""
     SILENCE = "silence"
@@ -52,6 +57,8 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (NotAuthorized, Refusal.AUTHORIZATION),
     (DestinationRefused, Refusal.DESTINATION),
     (AcknowledgementRefused, Refusal.ACKNOWLEDGEMENT),
+    (QuotaExceeded, Refusal.QUOTA),
+    (NoRoomInStore, Refusal.NO_ROOM),
     (UnitRefused, Refusal.STORE),
     (LimitExceeded, Refusal.LIMIT),
 )

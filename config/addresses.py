@@ -12,7 +12,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from config.settings import (
     AddressConfiguration,
+    AddressFullPolicy,
     AddressSettings,
+    PageFullPolicy,
     QueueSettings,
     RoutingType,
     Settings,
@@ -41,8 +43,12 @@ class ResolvedAddressSettings:
     """Where an expired message goes; DROP drops it."""
     max_delivery_attempts: int = 10
     redelivery_delay: int = 0
+    address_full_policy: AddressFullPolicy = AddressFullPolicy.PAGE
     max_size_bytes: int = -1
     max_size_messages: int = -1
+    page_limit_bytes: int = -1
+    page_limit_messages: int = -1
+    page_full_policy: PageFullPolicy = PageFullPolicy.FAIL
     page_size_bytes: int = 10_485_760
     auto_create_queues: bool = True
     auto_create_addresses: bool = True

@@ -138,8 +138,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/network-check-list": Instead(_NO_NETWORK_CHECK),
     "core/network-check-URL-list": Instead(_NO_NETWORK_CHECK),
     "core/global-max-messages": Instead(_COUNTED_IN_BYTES, _NONE),
-    "core/max-disk-usage": Instead("sends are taken until the store itself is full", _NONE),
-    "core/min-disk-free": Instead("sends are taken until the store itself is full", _NONE),
     "core/resource-limit-settings": Instead("a user may have as many queues as any other"),
     # One queue.
     "queue/durable": Instead(
@@ -160,13 +158,9 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "queue/@purge-on-no-consumers": Instead(_NOT_PURGED, _FALSE),
     "queue/@ring-size": Instead(_NO_RING, _NONE),
     # Settings of addresses.
-    "address-setting/address-full-policy": Instead(
-        "a full address goes on taking messages, which are in the table only", ("page",)
+    "address-setting/disk-full-policy": Instead(
+        "while a disk is fuller than max-disk-usage, each SEND is refused with an ERROR", ("fail",)
     ),
-    "address-setting/page-full-policy": Instead("a full address goes on taking messages"),
-    "address-setting/page-limit-bytes": Instead("a full address goes on taking messages", _NONE),
-    "address-setting/page-limit-messages": Instead("a full address goes on taking messages", _NONE),
-    "address-setting/disk-full-policy": Instead("sends are taken until the store itself is full"),
     "address-setting/auto-create-dead-letter-resources": Instead(_ONE_UNDELIVERABLE, _FALSE),
     "address-setting/auto-create-expiry-resources": Instead(_ONE_UNDELIVERABLE, _FALSE),
     "address-setting/auto-create-jms-queues": Instead("auto-create-queues decides", ("true", "1")),
@@ -228,7 +222,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/authorization-cache-size",
         "core/configuration-file-refresh-period",
         "core/connection-ttl-check-interval",
-        "core/disk-scan-period",
         "core/global-max-size-percent-of-jvm-max-memory",
         "core/max-redelivery-records",
         "core/memory-measure-interval",

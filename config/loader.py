@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from config.document import Document
 from config.errors import ConfigurationError
-from config.ignored import told
+from config.ignored import NotApplied, told
 from config.lockers import lock_database, locker_warnings, with_locker
 from config.problems import Location, Problems
 from config.reading import Reader
 from config.rules import violations
 from config.secrets import codec_key
 from config.settings import (
+    SERVER_STORE_BYTES,
     CustomLockerSettings,
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -127,11 +128,21 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "critical_analyzer_timeout",
         "critical_analyzer_check_period",
         "critical_analyzer_policy",
+        "max_store_bytes",
+        "max_disk_usage",
+        "min_disk_free",
+        "disk_scan_period",
     ):
         if name in core:
             given[name] = core[name]
     if not core.get("persistence_enabled", True):
         warnings = [_NO_PERSISTENCE]
+    watch = [name for name in ("max_disk_usage", "min_disk_free") if core.get(name, -1) != -1]
+    if watch and isinstance(store, DatabaseStoreSettings) and not store.is_embedded:
+        for name in watch:
+            element = name.replace("_", "-")
+            where = reader.locate(f"core/{element}")
+            reader.not_applied.append(NotApplied(where, element, _NO_DISK))
     if core.get("global_max_size", -1) != -1:
         given["global_max_size"] = core["global_max_size"]
     if "failover_log_directory" in core:
@@ -157,6 +168,12 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
 NO_ACCEPTOR: Final = (
     "no acceptor is open for STOMP: this node would take the live lock and serve nobody; add one,"
     " as <acceptor>tcp://0.0.0.0:61613?protocols=STOMP</acceptor>"
+)
+
+
+_NO_DISK: Final = (
+    "the disk is the database server's, which this node cannot look at: sends are refused at"
+    f" max-store-bytes, {SERVER_STORE_BYTES} by default"
 )
 _NO_PERSISTENCE: Final = (
     "persistence-enabled is false: NOTHING IS STORED. Every message and queue is in memory only, is"

@@ -26,6 +26,7 @@ from config.rendering import default_of, written
 from config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from config.secrets import KEY_PROPERTY, KEY_VARIABLE
 from config.settings import (
+    SERVER_STORE_BYTES,
     DatabaseStoreSettings,
     FileStoreSettings,
     HaPolicy,
@@ -61,6 +62,7 @@ _SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
     "core/bindings-directory": f"`{DEFAULT_BINDINGS_DIRECTORY}`",
     "core/large-messages-directory": f"`{LARGE_MESSAGES_DIRECTORY}` beside `journal-directory`",
     "core/password-codec": "Artemis' default codec",
+    "core/max-store-bytes": f"{SERVER_STORE_BYTES} for a database server, else -1",
     "core/store/database-store/jdbc-connection-url": "required",
 }
 """Defaults that are no value of a field."""

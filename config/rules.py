@@ -20,9 +20,11 @@ from config.errors import ConfigurationError
 from config.lockers import locker_problems
 from config.names import validate_table_name
 from config.settings import (
+    AddressFullPolicy,
     DatabaseStoreSettings,
     FileStoreSettings,
     IoErrorPolicy,
+    PageFullPolicy,
     Role,
     Settings,
 )
@@ -326,11 +328,24 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
             ("max-size-bytes", one.max_size_bytes, -1, "-1 (no limit) or more"),
             ("max-size-messages", one.max_size_messages, -1, "-1 (no limit) or more"),
             ("page-size-bytes", one.page_size_bytes, 1, "1 or more"),
+            ("page-limit-bytes", one.page_limit_bytes, -1, "-1 (no limit) or more"),
+            ("page-limit-messages", one.page_limit_messages, -1, "-1 (no limit) or more"),
         )
         for name, value, least, expected in numbers:
             if value is not None and (value < least or (name, value) == _NO_ATTEMPT):
                 shown = f"{expected} 0" if expected.endswith("than") else expected
                 yield Violation(f"{element}/{name}", f"is {value}; expected {shown}")
+        if one.address_full_policy in (AddressFullPolicy.BLOCK, AddressFullPolicy.DROP):
+            yield Violation(
+                f"{element}/address-full-policy",
+                f"{one.address_full_policy.value} is not done here; expected PAGE, which stores"
+                " what exceeds max-size-bytes, or FAIL, which refuses it to its sender",
+            )
+        if one.page_full_policy is PageFullPolicy.DROP:
+            yield Violation(
+                f"{element}/page-full-policy",
+                "DROP is not done here; expected FAIL, which refuses a message to its sender",
+            )
         for name, target in (
             ("dead-letter-address", one.dead_letter_address),
             ("expiry-address", one.expiry_address),
@@ -366,6 +381,15 @@ def _limits(settings: Settings) -> Iterator[Violation]:
             f"is {limits.max_client_bytes} bytes, less than a single frame may have"
             f" (max-body-bytes {limits.max_body_bytes}); expected at least that",
         )
+    for name, least, most, expected in (
+        ("max-store-bytes", -1, None, "-1 (no limit) or more"),
+        ("max-disk-usage", -1, 100, "0 to 100 per cent, or -1 (no limit)"),
+        ("min-disk-free", -1, None, "-1 (no limit) or more"),
+        ("disk-scan-period", 1, None, "1 or more"),
+    ):
+        value = getattr(settings, name.replace("-", "_"))
+        if value is not None and (value < least or (most is not None and value > most)):
+            yield Violation(f"core/{name}", f"is {value}; expected {expected}")
     if settings.global_max_size < 1:
         yield Violation(
             "core/global-max-size",

@@ -130,6 +130,11 @@ class DatabaseStoreSettings:
     """Orthia's own, after Artemis' ``journal-retention-directory``; None keeps nothing."""
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether the database is a file of this host, and not a server's."""
+        return self.jdbc_connection_url.sqlite_path is not None
+
+    @property
     def message_history_table_name(self) -> str:
         """Where ``journal_retention`` keeps the messages that left their queue."""
         return f"{self.message_table_name}_HISTORY"
@@ -249,6 +254,23 @@ class AddressConfiguration:
     queues: tuple[QueueSettings, ...] = ()
 
 
+class AddressFullPolicy(Enum):
+    """What happens to a SEND when an address has ``max-size-bytes`` or ``max-size-messages``."""
+
+    PAGE = "PAGE"
+    FAIL = "FAIL"
+    BLOCK = "BLOCK"
+    """Artemis' own; refused by ``config.rules``, as are the other two that are not done here."""
+    DROP = "DROP"
+
+
+class PageFullPolicy(Enum):
+    """What happens to a SEND beyond ``page-limit-bytes`` or ``page-limit-messages``."""
+
+    FAIL = "FAIL"
+    DROP = "DROP"
+
+
 @dataclass(frozen=True)
 class AddressSettings:
     """One ``address-setting``; ``match`` uses ``.`` between words, ``*`` a word, ``#`` any words.
@@ -261,8 +283,12 @@ class AddressSettings:
     expiry_address: str | None = None
     max_delivery_attempts: int | None = None
     redelivery_delay: int | None = None
+    address_full_policy: AddressFullPolicy | None = None
     max_size_bytes: int | None = None
     max_size_messages: int | None = None
+    page_limit_bytes: int | None = None
+    page_limit_messages: int | None = None
+    page_full_policy: PageFullPolicy | None = None
     page_size_bytes: int | None = None
     auto_create_queues: bool | None = None
     auto_create_addresses: bool | None = None
@@ -307,6 +333,8 @@ class StompLimits:
     """Bytes of the body of a SEND from which on it is a large message; -1 has none."""
     max_large_message_size: int = 1_073_741_824
     """Bytes of the body of a large message."""
+    upload_timeout: int = 60_000
+    """How long nothing may come of the body of a large message that is not whole."""
     max_transaction_bytes: int = 67_108_864
     max_transactions: int = 64
     max_transaction_entries: int = 10_000
@@ -333,6 +361,10 @@ class StompLimits:
     """Queues there may be before clients can have no more of them created."""
 
 
+SERVER_STORE_BYTES = 10 * 1024**3
+"""``max-store-bytes`` by default for a database server: nothing says how large its disk is."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """A whole ``broker.xml``."""
@@ -351,6 +383,13 @@ class Settings:
     stomp_limits: StompLimits = field(default_factory=StompLimits)
     global_max_size: int = 67_108_864
     """Bytes of messages all queues together keep in memory before they read on from the table."""
+    max_store_bytes: int | None = None
+    """Orthia's own: bytes of messages all addresses together may hold; -1 for no limit, None for
+    the default, which ``store_limit`` returns."""
+    max_disk_usage: int = 90
+    """Per cent of the disks of the store that may be used; -1 for no limit."""
+    min_disk_free: int = -1
+    disk_scan_period: int = 5_000
     failover_log_directory: Path | None = None
     """Orthia's own: where this node's failover log file is written; None writes no file."""
     io_error_policy: IoErrorPolicy = IoErrorPolicy.SHUTDOWN
@@ -370,6 +409,31 @@ class Settings:
     not_applied: tuple[str, ...] = ()
     """What Artemis would do with this file and Orthia does not, with what happens instead, each as
     ``FILE:LINE: NAME: ...``; to be logged once at start, before the warnings."""
+
+    @property
+    def store_limit(self) -> int:
+        """``max-store-bytes`` in effect; -1 for none.
+
+        Where the disk can be looked at, ``max-disk-usage`` is limit enough.
+        """
+        if self.max_store_bytes is not None:
+            return self.max_store_bytes
+        return -1 if self.watched_directories else SERVER_STORE_BYTES
+
+    @property
+    def watched_directories(self) -> tuple[Path, ...]:
+        """Where the store's files are, if they are this host's to see."""
+        store = self.store
+        if not self.persistence_enabled:
+            return ()
+        if isinstance(store, FileStoreSettings):
+            return (
+                store.journal_directory,
+                store.bindings_directory,
+                store.large_messages_directory,
+            )
+        path = store.jdbc_connection_url.sqlite_path
+        return () if path is None else (path.parent,)
 
     @property
     def database_store(self) -> DatabaseStoreSettings:

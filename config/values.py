@@ -10,9 +10,11 @@ from typing import Final
 from config.errors import ConfigurationError
 from config.secrets import Secret, read_secret, unmask
 from config.settings import (
+    AddressFullPolicy,
     CriticalAnalyzerPolicy,
     IoErrorPolicy,
     JournalType,
+    PageFullPolicy,
     RetentionUnit,
     RoutingType,
 )
@@ -48,6 +50,8 @@ class ValueReader:
         self._readers: Mapping[str, Callable[[str], object]] = {
             "milliseconds": int,
             "number": int,
+            "address-full-policy": AddressFullPolicy,
+            "page-full-policy": PageFullPolicy,
             "io-error-policy": IoErrorPolicy,
             "critical-analyzer-policy": CriticalAnalyzerPolicy,
             "retention-unit": RetentionUnit,

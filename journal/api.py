@@ -60,6 +60,8 @@ class QueueCounts(NamedTuple):
     """By queue id, in order; a queue that is not in here has none in the stretch."""
     next_after: QueuePlace | None
     """Where to go on, with a queue that may have more; None if every queue is counted."""
+    payload_bytes: dict[int, int]
+    """By queue id: the encoded messages' size, with the bodies of large ones."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,13 @@ class MessageJournal(ABC):
     def history_totals(self) -> HistoryTotals | None:
         """What retention keeps, at its last look; None without retention. Any thread."""
         return None
+
+    def reusable_bytes(self) -> int:
+        """Return how many bytes of the store's own files are free; may block, any thread.
+
+        Raises OrthiaError.
+        """
+        return 0
 
     @property
     @abstractmethod

@@ -30,6 +30,8 @@ _MESSAGE_HEADER = struct.Struct(">BBHIIqq")
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
 _MAX_ADDRESS_BYTES = 0xFFFF
+RECORD_OVERHEAD = _MESSAGE_HEADER.size + _CRC.size
+"""Bytes of an encoded message beside its address, headers and body."""
 
 
 class LargeBody(NamedTuple):
@@ -187,6 +189,15 @@ def large_body_id(payload: bytes) -> int | None:
         return None
     body_id: int = _LARGE_BODY.unpack_from(payload, len(payload) - _CRC.size - _LARGE_BODY.size)[0]
     return body_id
+
+
+def large_body_size(payload: bytes) -> int:
+    """Return the size of the large body an encoded message refers to; 0 if it has its own."""
+    if payload[:1] != bytes((_LARGE_VERSION,)):
+        return 0
+    at = len(payload) - _CRC.size - _LARGE_BODY.size
+    size: int = _LARGE_BODY.unpack_from(payload, at)[1]
+    return size
 
 
 def encode_reference(reference: ReferenceRecord) -> bytes:

@@ -25,7 +25,7 @@ from journal.reader import Reader, WindowQueries, Windows
 from journal.recovery import Recovered, recover
 from journal.retention import Pruner
 from journal.retry import pause_seconds
-from journal.sqlite import SqliteStore
+from journal.sqlite import SqliteStore, free_bytes
 from journal.store import BatchStore, TableNames, fenced_engine
 from journal.unit import Appended, Done, MessageLocation, Refused, Unit
 from journal.writer import Writer
@@ -56,8 +56,10 @@ class Journal(MessageJournal):
         on_failure: Callable[[OrthiaError], None],
         limits: JournalLimits,
         pruner: Pruner | None = None,
+        reusable: Callable[[], int] = lambda: 0,
     ) -> None:
         self._pruner = pruner
+        self._reusable = reusable
         self.large: LargeMessages = LargeMessages(
             bodies,
             next_id=self.next_id,
@@ -137,6 +139,7 @@ class Journal(MessageJournal):
             pruner=None
             if s.journal_retention is None
             else Pruner(database, s, s.journal_retention, token=token),
+            reusable=partial(free_bytes, database),
         )
         journal.start()
         return journal
@@ -145,6 +148,10 @@ class Journal(MessageJournal):
     def last_committed_seq(self) -> int:
         """See ``MessageJournal``."""
         return self._intake.last_committed_seq
+
+    def reusable_bytes(self) -> int:
+        """See ``MessageJournal``."""
+        return self._reusable()
 
     @property
     def is_full(self) -> bool:

@@ -129,6 +129,7 @@ class Upload:
     def add(self, data: bytes) -> None:
         """Take what comes next."""
         self.size += len(data)
+        self._bodies.came(self.body_id, len(data))
         self._buffer += data
         while len(self._buffer) >= PIECE_BYTES:
             piece = bytes(memoryview(self._buffer)[:PIECE_BYTES])
@@ -196,6 +197,9 @@ class LargeMessages:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = threading.Event()
         self._pins: dict[int, int] = {}
+        self._uploaded: dict[int, int] = {}
+        self.counted: Callable[[int], None] = lambda _: None
+        """Hears of bytes that are taken for messages which are not sent yet, and of fewer."""
         self._stalled: set[Upload] = set()
         self._waiting_bytes = 0
         self._thread = threading.Thread(target=self._run, name="large-messages", daemon=True)
@@ -231,7 +235,17 @@ class LargeMessages:
             self._pins[body_id] = left
         else:
             del self._pins[body_id]
+            self.taken_over(body_id)
             self._jobs.put(_Check(body_id))
+
+    def came(self, body_id: int, size: int) -> None:
+        """Count bytes of a body that is on its way."""
+        self._uploaded[body_id] = self._uploaded.get(body_id, 0) + size
+        self.counted(size)
+
+    def taken_over(self, body_id: int) -> None:
+        """Count a body no more: its message does, or it is needed no more."""
+        self.counted(-self._uploaded.pop(body_id, 0))
 
     def unlinked(self, body_ids: Iterable[int]) -> None:
         """Take note that references are gone from the store."""

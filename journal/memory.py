@@ -20,7 +20,7 @@ from journal.api import (
     stored_message,
 )
 from journal.batch import Batch
-from journal.codec import decode_binding
+from journal.codec import decode_binding, large_body_size
 from journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from journal.intake import Intake
 from journal.limits import JournalLimits
@@ -243,9 +243,13 @@ class MemoryJournal(MessageJournal):
         first = bisect.bisect_right(places, after)
         taken = places[first : first + limit]
         counted: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for queue_id, seq in taken:
             counted[queue_id] = counted.get(queue_id, 0) + (seq <= up_to_seq)
-        counts = QueueCounts(counted, taken[-1] if len(taken) == limit else None)
+            payload = _payload(self.store.messages[seq][0], self.store) or b""
+            size = len(payload) + large_body_size(payload) if seq <= up_to_seq else 0
+            sizes[queue_id] = sizes.get(queue_id, 0) + size
+        counts = QueueCounts(counted, taken[-1] if len(taken) == limit else None, sizes)
         self._post_callback(lambda: done(counts))
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
 from database import Database, translate_errors
 from journal.api import QueueCounts, QueuePlace, Window, stored_message
+from journal.codec import large_body_size
 from journal.errors import CorruptRecord
 from journal.read_threads import ReadThreads
 from journal.tables import messages_table
@@ -61,19 +62,32 @@ class WindowQueries:
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages; raises StoreError."""
-        places = self._walk.beyond(select(self._rows.c.queue_id, self._rows.c.seq), *after)
-        chunk = places.limit(limit).subquery()
+        columns = self._rows.c
+        size = self._walk.payload_size().label("size")
+        large = self._walk.large_record().label("large")
+        places = select(columns.queue_id, columns.seq, size, large)
+        chunk = self._walk.beyond(places, *after).limit(limit).subquery()
         # What is newer is looked at and not counted: to leave it out before the limit could mean
         # to walk through any number of messages for a few.
         old = func.count(case((chunk.c.seq <= up_to_seq, 1)))
-        ask = select(chunk.c.queue_id, func.count(), old, func.max(chunk.c.seq))
+        sizes = func.sum(case((chunk.c.seq <= up_to_seq, chunk.c.size), else_=0))
+        large_ones = func.count(chunk.c.large)
+        ask = select(chunk.c.queue_id, func.count(), old, func.max(chunk.c.seq), sizes, large_ones)
         ask = ask.group_by(chunk.c.queue_id)
         with translate_errors("count the queues"), self._engine.connect() as connection:
             self._walk.prepare(connection)
             found = sorted(map(tuple, connection.execute(ask)))
-        exhausted = sum(seen for _, seen, _, _ in found) < limit
+            payload_bytes = {queue_id: int(size) for queue_id, _, _, _, size, _ in found}
+            if any(large for *_, large in found):
+                ask_large = select(chunk.c.queue_id, chunk.c.large).where(
+                    chunk.c.large.is_not(None), chunk.c.seq <= up_to_seq
+                )
+                for queue_id, record in connection.execute(ask_large):
+                    payload_bytes[queue_id] += large_body_size(bytes(record))
+        exhausted = sum(seen for _, seen, *_ in found) < limit
         last = None if exhausted else QueuePlace(found[-1][0], found[-1][3])
-        return QueueCounts({queue_id: counted for queue_id, _, counted, _ in found}, last)
+        counted = {queue_id: counted for queue_id, _, counted, *_ in found}
+        return QueueCounts(counted, last, payload_bytes)
 
     def _fill(
         self, connection: Connection, window: Window, queue_id: int, after: int, last: int

@@ -7,11 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 from typing import cast
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from database import Turnstile, translate_errors
+from config.dialects import Dialect
+from database import Database, Turnstile, translate_errors
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -157,3 +158,13 @@ class SqliteStore(BatchStore):
 
 def _values(row: Row) -> tuple[int, int, int, int | None, bytes]:
     return (row.seq, row.id, int(row.user_record_type), row.queue_id, row.record)
+
+
+def free_bytes(database: Database) -> int:
+    """Return the bytes a SQLite file has free, 0 for any other database; raises StoreError."""
+    if database.dialect is not Dialect.SQLITE:
+        return 0
+    with translate_errors("look for free pages"), database.engine.connect() as connection:
+        pages: int = connection.execute(text("PRAGMA freelist_count")).scalar_one()
+        size: int = connection.execute(text("PRAGMA page_size")).scalar_one()
+    return pages * size

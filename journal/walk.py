@@ -97,6 +97,21 @@ class QueueWalk:
         body_size = self.of_body(lambda body: func.length(body.c.record))
         return func.coalesce(body_size, func.length(self.messages.c.record))
 
+    def large_record(self) -> Case[bytes]:
+        """Return the record, or that of the body referred to, of a large message; else NULL."""
+        columns = self.messages.c
+        is_large = columns.user_record_type == int(UserRecordType.ADD_LARGE_MESSAGE)
+        body = self.messages.alias("body")
+        found = select(body.c.record).where(
+            body.c.seq == columns.id,
+            body.c.user_record_type == int(UserRecordType.ADD_LARGE_MESSAGE),
+        )
+        is_reference = columns.user_record_type == int(UserRecordType.ADD_REF)
+        return case(
+            (is_large, columns.record),
+            (is_reference, found.correlate(self.messages).scalar_subquery()),
+        )
+
     def of_body(self, value: Callable[[FromClause], ColumnElement[_Value]]) -> Case[_Value]:
         """Return ``value`` of a reference's body row; NULL for a row that is no reference.
 

@@ -25,6 +25,7 @@ from typing import Protocol
 from broker.api import DestinationRefused, LimitExceeded, Principal
 from broker.core.destinations import Destination, parse
 from broker.core.queue import Queue
+from broker.core.quota import AddressUse, StoreUse
 from broker.core.security import Security
 from broker.core.topic import TopicSubscription
 from broker.quoting import quoted
@@ -47,10 +48,12 @@ class Address:
         "settings",
         "subscribers",
         "types",
+        "use",
     )
 
-    def __init__(self, settings: ResolvedAddressSettings) -> None:
+    def __init__(self, settings: ResolvedAddressSettings, use: AddressUse) -> None:
         self.settings = settings
+        self.use = use
         self.configured: frozenset[RoutingType] = frozenset()
         """The types it is configured with; none for an address that is not configured."""
         self.types: frozenset[RoutingType] = frozenset()
@@ -119,7 +122,8 @@ class AddressBook:
         security: Security,
         *,
         bind: BindQueue,
-        make_queue: Callable[[QueueBinding, ResolvedAddressSettings, int], Queue],
+        make_queue: Callable[[QueueBinding, Address, int], Queue],
+        store_use: StoreUse,
     ) -> None:
         """Begin empty; ``make_queue`` also gets the seq up to which messages are unread."""
         self.queues: dict[str, Queue] = {}
@@ -128,6 +132,7 @@ class AddressBook:
         self._security = security
         self._bind = bind
         self._make_queue = make_queue
+        self._store_use = store_use
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
 
@@ -153,6 +158,11 @@ class AddressBook:
         queue = None if known is None else known.anycast()
         return where.address, [queue or self._anycast_queue(principal, where.address)], []
 
+    def use_of(self, destination: str) -> AddressUse | None:
+        """Return what the address that a destination means holds; None if nobody knows it yet."""
+        address = self._addresses.get(parse(destination).address)
+        return None if address is None else address.use
+
     def routing_type(self, where: Destination) -> RoutingType:
         """Return what a destination is: as it says, or as its address is."""
         if where.routing_type is not None:
@@ -176,7 +186,9 @@ class AddressBook:
         address = self._addresses.get(name)
         if address is None:
             self._sweep()
-            address = self._addresses[name] = Address(self._resolver.resolve(name))
+            settings = self._resolver.resolve(name)
+            use = AddressUse(name, settings, self._store_use)
+            address = self._addresses[name] = Address(settings, use)
         return address
 
     def _create_type(
@@ -300,7 +312,7 @@ class AddressBook:
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
         address = self._address(binding.address)
-        queue = self._make_queue(binding, address.settings, unread_up_to)
+        queue = self._make_queue(binding, address, unread_up_to)
         address.add_queue(queue)
         self.queues[binding.name] = queue
         return queue

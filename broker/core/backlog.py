@@ -17,8 +17,9 @@ from journal.api import BEGINNING, MessageJournal, QueueCounts, QueuePlace
 from journal.errors import JournalClosed
 
 LOGGER = logging.getLogger("orthia.broker")
-COUNT_STEP = 20_000
-"""Messages the journal looks at for one answer: some milliseconds' work."""
+COUNT_STEP = 5_000
+"""Messages the journal looks at for one answer: some milliseconds' work. MariaDB reads a message to
+know its size, so that more could take it longer than a window may have to wait."""
 SLICE = 1_000
 """Queues that take their counts before the loop does anything else."""
 _WINDOW_MS = 50
@@ -67,7 +68,7 @@ class BacklogCount:
             self._walk(counts.next_after)
             return
         for queue in self._queues.values():
-            queue.counted(0, self._horizon, 0)  # the store has nothing of one that was not met
+            queue.counted(0, self._horizon, 0, 0)  # the store has nothing of one that was not met
             if queue.uncounted_after is not None:
                 self._again.append(queue)
             yield
@@ -79,7 +80,9 @@ class BacklogCount:
             last = counts.next_after
             is_last = last is not None and last.queue_id == queue.id
             up_to = last.seq if last is not None and is_last else self._horizon
-            queue.counted(after.seq, up_to, counts.messages.get(queue.id, 0))
+            messages = counts.messages.get(queue.id, 0)
+            payload_bytes = counts.payload_bytes.get(queue.id, 0)
+            queue.counted(after.seq, up_to, messages, payload_bytes)
 
     # --- one queue after the other, those that were read from meanwhile
 

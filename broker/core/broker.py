@@ -23,17 +23,17 @@ from broker.api import (
     TransactionWork,
     unheard,
 )
-from broker.core.addresses import AddressBook
+from broker.core.addresses import Address, AddressBook
 from broker.core.backlog import BacklogCount
 from broker.core.consumers import QueueSubscription
 from broker.core.destinations import parse
-from broker.core.memory import MemoryBudget, Refused, size_in_memory
+from broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
 from broker.core.queue import Queue, QueueCounters
+from broker.core.quota import Charges, StoreUse
 from broker.core.security import Security
 from broker.core.topic import TopicMemory, TopicSubscription
 from broker.core.undeliverable import Undeliverable
 from broker.quoting import quoted
-from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
@@ -106,12 +106,20 @@ class Broker:
         self._security = Security(settings)
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
+        self.store_use = StoreUse(settings.store_limit)
+        """What is stored, against the limits of all addresses together."""
         self.large = journal.large
+        if self.large is not None:
+            self.large.counted = self.store_use.add
         self._topic_memory = TopicMemory(settings.global_max_size, journal.large)
         self._is_relief_due = False
         self._journal_full: Refused[Queue] = Refused()
         self._addresses = AddressBook(
-            settings, self._security, bind=self._bind, make_queue=self._make_queue
+            settings,
+            self._security,
+            bind=self._bind,
+            make_queue=self._make_queue,
+            store_use=self.store_use,
         )
         self._undeliverable = Undeliverable(
             is_running=lambda: self._running,
@@ -226,6 +234,7 @@ class Broker:
             self._refuse_if_full(queues, record)
         done = on_stored
         if record.large is not None:
+            self._taken_over([record.large])
             done = self._unpinning(record.large, done)
         if topic:
             done = self._publishing(topic, record, done)
@@ -237,20 +246,36 @@ class Broker:
                 on_refused = _naming(on_stored, on_refused)
             self._send_to_one(queues[0], record, message, done, on_refused)
         else:
-            unit = Unit()
-            unit.add_message([queue.id for queue in queues], self._encoded(record))
+            charges = Charges()
 
             def refused(error: OrthiaError) -> None:
+                charges.take_back()
                 if record.large is not None:
                     self._unpin([record.large])
                 on_refused(error, on_stored)
 
-            self._append(unit, [(queues, record)], done, refused)
+            with charges.unless_refused():
+                self._charge(charges, queues, record)
+                unit = Unit()
+                unit.add_message([queue.id for queue in queues], self._encoded(record))
+                self._append(unit, [(queues, record)], done, refused)
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
         self._refuse_if_stopped()
-        self._addresses.route(principal, destination)
+        _, queues, _ = self._addresses.route(principal, destination)
+        for queue in queues:
+            queue.use.refuse_if_full(0)
+
+    def check_upload(self, destination: str, size: int, missing: int) -> None:
+        """Raise BrokerError if the store has no room for a body that is on its way.
+
+        Of ``size`` bytes, of which ``missing`` have not come.
+        """
+        self.store_use.refuse_if_full(missing)
+        use = self._addresses.use_of(destination)
+        if use is not None:
+            use.refuse_if_over(size)
 
     def upload(
         self,
@@ -303,8 +328,22 @@ class Broker:
         routed = [
             (*self._route(principal, destination), message) for destination, message in work.sends
         ]
-        unit = Unit()
         bodies = [message.large for _, message in work.sends if message.large is not None]
+        charges = Charges()
+        with charges.unless_refused():
+            self._commit(routed, work, bodies, charges, done, on_refused)
+
+    def _commit(
+        self,
+        routed: list[tuple[str, list[Queue], list[TopicSubscription], OutgoingMessage]],
+        work: TransactionWork,
+        bodies: list[LargeBody],
+        charges: Charges,
+        done: Done,
+        on_refused: OnRefused,
+    ) -> None:
+        unit = Unit()
+        self._taken_over(bodies)
         stored: list[tuple[list[Queue], MessageRecord]] = []
         published: list[tuple[list[TopicSubscription], MessageRecord, int]] = []
         for address, queues, topic, message in routed:
@@ -312,6 +351,7 @@ class Broker:
             if not self._persistent:
                 self._refuse_if_full(queues, record)
             if queues:
+                self._charge(charges, queues, record)
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 stored.append((queues, record))
             if topic:
@@ -330,6 +370,7 @@ class Broker:
         rejected: list[tuple[Queue, list[MessageReference]]] = []
 
         def refused(error: OrthiaError) -> None:
+            charges.take_back()
             self._unpin(bodies)
             # Before anything goes back: nothing of it is to be delivered to its client once more.
             on_refused(error, done)
@@ -405,6 +446,7 @@ class Broker:
         on_refused: OnRefused,
     ) -> None:
         size = size_in_memory(record)
+        queue.use.charge(size)
         in_flight = self._in_flight
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
@@ -423,6 +465,7 @@ class Broker:
         def answered(refusal: OrthiaError | None = None) -> None:
             self._landed(queue)
             if refusal is not None:
+                queue.use.release(size)
                 on_refused(refusal, done)
                 return
             location = MessageLocation(seq)
@@ -434,6 +477,7 @@ class Broker:
             seq = self._journal.append_message(queue.id, payload, answered, answered)
         except (RecordTooLarge, JournalClosed) as error:
             self._landed(queue)
+            queue.use.release(size)
             raise _refusal(error) from None
 
     def _refuse_if_full(self, queues: Iterable[Queue], record: MessageRecord) -> None:
@@ -513,6 +557,17 @@ class Broker:
 
         return unpin
 
+    def _taken_over(self, bodies: Iterable[LargeBody]) -> None:
+        """Have bodies counted with their messages from here on, and not as uploads any more."""
+        if self.large is not None:
+            for body in bodies:
+                self.large.taken_over(body.id)
+
+    def _charge(self, charges: Charges, queues: Iterable[Queue], record: MessageRecord) -> None:
+        size = size_in_store(record)
+        for queue in queues:
+            charges.charge(queue.use, size)
+
     def _unpin(self, bodies: Iterable[LargeBody]) -> None:
         if self.large is not None:
             for body in bodies:
@@ -569,7 +624,11 @@ class Broker:
             unit.add_message([to.id], self._encoded(record))
             messages.append(([to], record))
 
+        size = size_in_store(record)
+
         def not_stored(error: OrthiaError) -> None:
+            if to is not None:
+                to.use.release(size)
             LOGGER.error(
                 "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                 reference.seq,
@@ -580,6 +639,8 @@ class Broker:
             refused()
 
         self._append(unit, messages, None, not_stored)
+        if to is not None:
+            to.use.add(size)  # whatever its limits are: nothing that is stored is lost for them
 
     # --- queues
 
@@ -606,16 +667,15 @@ class Broker:
             raise NotLive(str(error)) from None
         return binding
 
-    def _make_queue(
-        self, binding: QueueBinding, settings: ResolvedAddressSettings, unread_up_to: int
-    ) -> Queue:
+    def _make_queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         return Queue(
             binding.queue_id,
             binding.name,
             binding.address,
             binding.routing_type,
             durable=binding.durable,
-            settings=settings,
+            settings=address.settings,
+            use=address.use,
             journal=self._journal,
             budget=self._budget,
             disposal=self._undeliverable,

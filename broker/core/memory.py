@@ -17,6 +17,12 @@ def size_in_memory(record: MessageRecord) -> int:
     return len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
 
 
+def size_in_store(record: MessageRecord) -> int:
+    """Return the bytes a message counts for against the limits of the store."""
+    size = size_in_memory(record)
+    return size if record.large is None else size + record.large.size
+
+
 _Refused = TypeVar("_Refused")
 
 

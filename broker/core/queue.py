@@ -23,12 +23,20 @@ from typing import Protocol
 
 from broker.api import Consumer, LimitExceeded, MessageReference
 from broker.core.consumers import QueueSubscription, Turns
-from broker.core.memory import MemoryBudget, Refused, size_in_memory
+from broker.core.memory import (
+    MESSAGE_OVERHEAD,
+    MemoryBudget,
+    Refused,
+    size_in_memory,
+    size_in_store,
+)
+from broker.core.quota import AddressUse
 from broker.quoting import quoted
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
 from journal.api import MessageJournal, StoredMessage, Window
+from journal.codec import RECORD_OVERHEAD
 from journal.errors import JournalClosed
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -95,6 +103,7 @@ class Queue:
         *,
         durable: bool,
         settings: ResolvedAddressSettings,
+        use: AddressUse,
         journal: MessageJournal,
         budget: MemoryBudget,
         disposal: Disposal,
@@ -118,6 +127,8 @@ class Queue:
         self.settings = settings
         self.max_consumers = max_consumers
         """Consumers there may be at a time; -1 for any number."""
+        self.use = use
+        """What its address holds, this queue's messages among them."""
         self.counters = QueueCounters()
         self.bytes_in_memory = 0
         self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
@@ -271,10 +282,12 @@ class Queue:
 
     def _loaded(self, message: StoredMessage) -> MessageReference:
         old = message.seq <= self._old_tail
-        if not old or message.seq <= self._counted_to:
-            self._unread -= 1
         record = message.record
         size = size_in_memory(record)
+        if not old or message.seq <= self._counted_to:
+            self._unread -= 1
+        else:
+            self.use.add(size_in_store(record))
         reference = MessageReference(message.seq, record, message.location, size, redelivered=old)
         self._keep(reference)
         return reference
@@ -287,15 +300,18 @@ class Queue:
         after = max(self._counted_to, self._read_seq)
         return after if after < self._old_tail else None
 
-    def counted(self, after: int, up_to: int, messages: int) -> None:
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
         """Take note of how many messages the store has with ``after < seq <= up_to``.
 
+        And of how many bytes, as the journal counts them, which is not as ``use`` does.
         If a window was read since that was asked for, some of them are in memory or gone by now,
         and nobody can say how many: then nothing is noted, and ``uncounted_after`` has moved.
         """
         if self.uncounted_after != after:
             return
         self._unread += messages
+        outside = RECORD_OVERHEAD + len(self.address.encode())
+        self.use.add(payload_bytes + messages * (MESSAGE_OVERHEAD - outside), messages)
         self._counted_to = min(up_to, self._old_tail)
         if not self._unread and self._counted_to == self._old_tail:
             self._read_seq = max(self._read_seq, self._tail_seq)  # there is nothing to read
@@ -347,6 +363,7 @@ class Queue:
                 if expires and expires <= self._timers.time_ms():
                     self.counters.expired += 1
                     self._let_go(reference)
+                    self.use.release(size_in_store(reference.record))
                     self._disposal.expire(self, reference)
                     continue
                 self._delivered += 1
@@ -375,6 +392,8 @@ class Queue:
         self.bytes_in_memory -= size
         self._budget.used -= size
         self._budget.unclaim(size)
+        if references:
+            self.use.release(size + _large_bytes(references), len(references))
 
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Take back that these were ``acknowledged``: their rows stay. They are delivered again."""
@@ -384,6 +403,7 @@ class Queue:
         self.bytes_in_memory += size
         self._budget.used += size
         self._budget.claim(size)
+        self.use.add(size + _large_bytes(references), len(references))
 
     def give_back(
         self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
@@ -416,12 +436,14 @@ class Queue:
             return max(delay_ms, BACK_OFF_MS)
         self.counters.dead_lettered += 1
         self._let_go(reference)
+        self.use.release(size_in_store(reference.record))
         self._budget.unclaim(reference.size)
         return None
 
     def take_back(self, reference: MessageReference) -> None:
         """Have a message again that was let go to be moved, and could not be: after a while."""
         self._keep(reference)
+        self.use.add(size_in_store(reference.record))
         self._budget.claim(reference.size)
         self._delayed += 1
         self._timers.call_later(BACK_OFF_MS, partial(self._after_delay, [reference]))
@@ -436,3 +458,8 @@ class Queue:
         """Go on reading and delivering."""
         self._refill()
         self.dispatch()
+
+
+def _large_bytes(references: Sequence[MessageReference]) -> int:
+    """Return the bytes of the large bodies of messages, which are not in memory."""
+    return sum([one.record.large.size for one in references if one.record.large is not None])

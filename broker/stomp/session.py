@@ -147,6 +147,8 @@ class StompSession:
         self._first: bytes | None = b""
         """The first bytes the client sent, until it is known that they are STOMP."""
         self._incoming: _LargeSend | None = None
+        self._incoming_since = 0.0
+        """When something of its body came last."""
         self._stream: BodyStream | None = None
         self._deferred: list[bytes] = []
         """What is to be written after the body that is being streamed."""
@@ -280,11 +282,24 @@ class StompSession:
         if paused:
             self._beats.forgive(paused, now)
             self._connect_by += paused
+            self._incoming_since += paused
         if not is_read:
             self._beats.read(now)
+            self._incoming_since = now
         if self._state is _State.CONNECTING and now > self._connect_by:
             late = f"no CONNECT frame within {self._limits.connect_timeout} ms"
             self._refuse(late, None, Refusal.NO_CONNECT)
+        elif (
+            self._incoming is not None
+            and self._state is _State.CONNECTED
+            and now > self._incoming_since + self._limits.upload_timeout / 1000
+        ):
+            idle = (
+                f"nothing came for upload-timeout {self._limits.upload_timeout} ms of the body of a"
+                f" message to {quoted(self._incoming.destination)}, of which"
+                f" {self._incoming.upload.size} bytes are there"
+            )
+            self._refuse(idle, self._incoming.frame, Refusal.SILENCE)
         elif self._state is _State.CONNECTED and self._beats.is_gone(now):
             self._refuse(self._silence, None, Refusal.SILENCE)
         elif self._state is not _State.CLOSED and self._stream is None and self._beats.is_due(now):
@@ -441,6 +456,8 @@ class StompSession:
         elif isinstance(event, BodyPiece) and self._incoming is not None:
             upload = self._incoming.upload
             upload.add(event.data)
+            self._incoming_since = self._clock()
+            self._core.check_upload(self._incoming.destination, upload.size, 0)
             if event.is_last:
                 self._state = _State.STORING
                 upload.finish()
@@ -453,6 +470,10 @@ class StompSession:
             self._transactions.reserve(frame, message)
         upload = self._core.upload(self._principal, destination, self._waited, self._uploaded)
         self._incoming = _LargeSend(frame, destination, message, upload)
+        self._incoming_since = self._clock()
+        if b"content-length" in frame.raw:
+            size = frame.number(b"content-length", 0)
+            self._core.check_upload(destination, size, size)
 
     def _uploaded(self, outcome: LargeBody | OrthiaError) -> None:
         incoming, self._incoming = self._incoming, None

@@ -433,24 +433,13 @@ class MessageIndex(RecordIndex):
         """Return the ids of the queues that have messages, from this one on, in order."""
         return sorted(one for one in self._queues if one >= queue_id)
 
-    def count(
-        self, queue_id: int, after_seq: int, up_to_seq: int, limit: int
-    ) -> tuple[int, int | None]:
-        """Count as ``stretch`` finds, and return the last seq that was counted."""
-        queue = self._queues.get(queue_id)
-        if queue is None:
-            return 0, None
-        seqs = queue.seqs
-        begin = max(queue.head, bisect_right(seqs, after_seq))
-        if queue.dead:
-            counted, last = 0, None
-            while begin < len(seqs) and counted < limit and seqs[begin] <= up_to_seq:
-                if self._place(seqs[begin]) is not None:
-                    counted, last = counted + 1, seqs[begin]
-                begin += 1
-            return counted, last
-        end = min(bisect_right(seqs, up_to_seq), begin + limit)
-        return max(0, end - begin), seqs[end - 1] if end > begin else None
+    def large_among(self, messages: Iterable[QueuedMessage]) -> Iterator[Position]:
+        """Yield where the records are, for a reference its body's, of those that are large."""
+        for message in messages if self._large else ():
+            seq = message.body or message.seq
+            position = self.find(seq) if seq in self._large else None
+            if position is not None:
+                yield position
 
     def _move(self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]) -> None:
         gone = set(old)

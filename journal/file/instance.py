@@ -156,6 +156,14 @@ class JournalFiles:
         """How many bytes fit into the file that is written."""
         return self._running().size - self._offset
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of the files that are there to be written; any thread."""
+        with self.lock:
+            running = self._current
+            room = 0 if running is None else running.size - self._offset
+            return room + sum(one.size for one in self._free)
+
     def roll(self, size: int) -> None:
         """Go on in another file, with room for ``size`` bytes."""
         current = self._running()

@@ -145,6 +145,7 @@ def open_file_journal(
         post=post,
         on_failure=on_failure,
         limits=limits,
+        reusable=lambda: sum(files.free_bytes for files in opened.instances),
     )
     keeper.start()
     keeper.wake()

@@ -8,6 +8,7 @@ import os
 from contextlib import ExitStack
 
 from journal.api import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
+from journal.codec import large_body_size
 from journal.errors import CorruptRecord
 from journal.file.disk import io_errors
 from journal.file.format import RECORD_BYTES, Scanned, parse
@@ -58,18 +59,29 @@ class FileWindows:
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages."""
         counted: dict[int, int] = {}
+        payload_bytes: dict[int, int] = {}
+        last: QueuePlace | None = None
         left = limit
-        with self._files.lock:
-            for queue_id in self._index.queues_from(after.queue_id):
-                begin = after.seq if queue_id == after.queue_id else 0
-                messages, last = self._index.count(queue_id, begin, up_to_seq, left)
-                if last is None:
-                    continue
-                counted[queue_id] = messages
-                left -= messages
-                if not left:
-                    return QueueCounts(counted, QueuePlace(queue_id, last))
-        return QueueCounts(counted, None)
+        large: list[tuple[int, Position]] = []
+        with ExitStack() as closing:
+            reading = _Reading(self._files, self._index, closing)
+            with self._files.lock:
+                for queue_id in self._index.queues_from(after.queue_id):
+                    begin = after.seq if queue_id == after.queue_id else 0
+                    found = self._index.stretch(queue_id, begin, up_to_seq, left)
+                    if not found:
+                        continue
+                    counted[queue_id] = len(found)
+                    payload_bytes[queue_id] = sum([one.size for one in found])
+                    large += [(queue_id, one) for one in self._index.large_among(found)]
+                    left -= len(found)
+                    if not left:
+                        last = QueuePlace(queue_id, found[-1].seq)
+                        break
+                reading.open({one.file_id for _, one in large})
+            for queue_id, one in large:
+                payload_bytes[queue_id] += large_body_size(reading.payload(one) or b"")
+        return QueueCounts(counted, last, payload_bytes)
 
 
 class _Reading:
@@ -87,6 +99,15 @@ class _Reading:
             descriptor = self._files.open_for_reading(file_id)
             self._closing.callback(os.close, descriptor)
             self._descriptors[file_id] = descriptor
+
+    def payload(self, position: Position) -> bytes | None:
+        """Return the payload of a record; None if it was deleted meanwhile or is corrupt."""
+        size = RECORD_BYTES + position.size
+        try:
+            found = self._read(position.seq, position.file_id, position.offset, size)
+        except CorruptRecord:
+            return None  # its window says so
+        return None if found is None else found[1]
 
     def message(self, queued: QueuedMessage, body: Position | None) -> StoredMessage | None:
         """Return a message; None if it was deleted meanwhile. Raises CorruptRecord."""

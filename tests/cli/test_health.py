@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker.core.quota import ShownUse
 from broker.exposition import Exposition, RenderingError
 from broker.health import HealthServer, Verdict
 from broker.metrics import MAX_QUEUES_SHOWN, NodeMetrics
@@ -135,6 +136,7 @@ def test_metrics_show_what_the_node_measured() -> None:
         queue_depths=lambda: {"orders": 42},
         connections=lambda: 3,
         history=lambda: HistoryTotals(Kept(2, 700), datetime(2026, 1, 1, tzinfo=UTC)),
+        store_use=lambda: ShownUse(7_000, 9_000, frozenset({"disk"})),
     )
     lines = get("/metrics", node)[2].decode().splitlines()
     for line in (
@@ -149,6 +151,10 @@ def test_metrics_show_what_the_node_measured() -> None:
         "orthia_journal_commit_retries_total 1.0",
         'orthia_queue_messages{queue="orders"} 42.0',
         "orthia_connections 3.0",
+        "orthia_store_bytes 7000.0",
+        "orthia_store_limit_bytes 9000.0",
+        'orthia_store_full{what="disk"} 1.0',
+        'orthia_store_full{what="database"} 0.0',
         "orthia_history_messages 2.0",
         "orthia_history_bytes 1100.0",
         "orthia_history_oldest_timestamp_seconds 1.7672256e+09",
@@ -165,6 +171,7 @@ def test_counts_of_messages_never_go_down() -> None:
         queue_depths=dict,
         connections=lambda: 0,
         history=lambda: None,
+        store_use=lambda: None,
         messages=lambda: counts,
     )
 
@@ -191,6 +198,7 @@ def test_a_node_without_a_lease_shows_no_remaining_time() -> None:
         queue_depths=dict,
         connections=lambda: 0,
         history=lambda: None,
+        store_use=lambda: None,
     )
     body = get("/metrics", node)[2]
     assert b"\north" in body
@@ -384,6 +392,7 @@ def test_of_very_many_queues_the_fullest_are_shown() -> None:
         queue_depths=lambda: depths,
         connections=lambda: 0,
         history=lambda: None,
+        store_use=lambda: None,
     )
     body = get("/metrics", node)[2]
     lines = body.decode().splitlines()

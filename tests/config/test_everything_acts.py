@@ -50,6 +50,12 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/users/user/@roles": ("broker/core/security.py user.roles",),
     "core/health/host": ("broker/health.py self._settings.host",),
     "core/health/port": ("broker/health.py self._settings.port",),
+    "core/max-store-bytes": (
+        "config/settings.py self.max_store_bytes",
+        "broker/core/broker.py settings.store_limit",
+    ),
+    "core/max-disk-usage": ("broker/node.py s.max_disk_usage",),
+    "core/min-disk-free": ("broker/node.py s.min_disk_free",),
     "core/bindings-directory": ("broker/stores.py s.bindings_directory",),
     "core/journal-type": ("journal/file/opening.py s.journal_type",),
     "core/store/database-store/data-source-properties/data-source-property/@key": (

@@ -159,14 +159,17 @@ def test_queues_are_counted_in_chunks(store: JournalStore) -> None:
     both, _ = journal.append_unit(unit)
     store.settle(journal)
     first = store.count(journal, BEGINNING, ALWAYS, 3)
-    assert first == QueueCounts({QUEUE: 3}, QueuePlace(QUEUE, seqs[2]))
+    assert first[:2] == ({QUEUE: 3}, QueuePlace(QUEUE, seqs[2]))
     assert first.next_after is not None
     second = store.count(journal, first.next_after, ALWAYS, 4)
-    assert second == QueueCounts({QUEUE: 3, OTHER_QUEUE: 1}, QueuePlace(OTHER_QUEUE, others[0]))
+    assert second[:2] == ({QUEUE: 3, OTHER_QUEUE: 1}, QueuePlace(OTHER_QUEUE, others[0]))
     assert second.next_after is not None
     assert list(second.messages) == [QUEUE, OTHER_QUEUE]
     third = store.count(journal, second.next_after, ALWAYS, 4)
-    assert third == QueueCounts({THIRD_QUEUE: 1}, None)
+    size = len(payload("both"))
+    assert second.payload_bytes[QUEUE] == 2 * len(payload("d")) + size
+    assert third.payload_bytes == {THIRD_QUEUE: size}
+    assert third[:2] == ({THIRD_QUEUE: 1}, None)
     assert store.count(journal, QueuePlace(QUEUE, both.seq), ALWAYS, 3).messages == {
         OTHER_QUEUE: 1,
         THIRD_QUEUE: 1,
@@ -188,7 +191,7 @@ def test_what_is_newer_is_not_counted(store: JournalStore) -> None:
 def test_a_journal_without_messages_is_counted(store: JournalStore) -> None:
     """There is nothing, and nowhere to go on."""
     journal = store.open()
-    assert store.count(journal, BEGINNING, ALWAYS, 10) == QueueCounts({}, None)
+    assert store.count(journal, BEGINNING, ALWAYS, 10) == QueueCounts({}, None, {})
 
 
 def test_windows_and_counts_are_answered_in_turn(store: JournalStore) -> None:

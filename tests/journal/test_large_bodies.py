@@ -14,6 +14,7 @@ from config.errors import OrthiaError
 from config.settings import RetentionSettings
 from database import PermanentStoreError
 from journal import Fenced, JournalLimits, Unit, encode_message
+from journal.api import BEGINNING
 from journal.codec import LargeBody, Xid
 from journal.errors import LargeBodyError
 from journal.file import bodies as bodies_on_files
@@ -44,12 +45,14 @@ from tests.journal.large_support import (
     wait_gone,
 )
 from tests.journal.support import (
+    ALWAYS,
     OTHER_QUEUE,
     QUEUE,
     FileJournalStore,
     JournalStore,
     Loop,
     SqlJournalStore,
+    payload,
     record,
 )
 from tests.support.waiting import wait_until
@@ -76,6 +79,24 @@ def test_a_body_comes_back_also_after_a_takeover(store: JournalStore) -> None:
     assert [message.record.large for message in messages] == bodies
     for body, size in zip(bodies, sizes, strict=True):
         assert read(store, successor, body) == DATA[:size]
+
+
+@EVERY_STORE
+def test_bodies_count_with_the_messages_of_their_queues(store: JournalStore) -> None:
+    """What earlier nodes left in a queue is counted in bytes, wherever the bodies are."""
+    journal = store.open()
+    small = payload("small")
+    journal.append_message(QUEUE, small, None)
+    both, alone = upload(store, journal), upload(store, journal, DATA[:5])
+    put(store, journal, both, (QUEUE, OTHER_QUEUE))
+    put(store, journal, alone)
+    head = len(encode_message(record("")._replace(large=alone)))
+    counts = store.count(journal, BEGINNING, ALWAYS, 100)
+    assert counts.messages == {QUEUE: 3, OTHER_QUEUE: 1}
+    assert counts.payload_bytes == {
+        QUEUE: len(small) + 2 * head + len(DATA) + 5,
+        OTHER_QUEUE: head + len(DATA),
+    }
 
 
 @EVERY_STORE

@@ -1,0 +1,200 @@
+"""How much the store holds, against the limits that operators set: each SEND is asked for first.
+
+A message counts from its SEND until it is acknowledged, expired or moved, in each queue that has
+it: its headers, its body wherever that is, and ``MESSAGE_OVERHEAD``. What the broker itself moves
+to a dead-letter or expiry address is counted and never refused, and whoever takes messages out is
+asked nothing. What earlier nodes left counts from when it is counted, or read, in the background.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from broker.api import BrokerError
+from broker.quoting import quoted
+from config.addresses import ResolvedAddressSettings
+from config.settings import AddressFullPolicy, PageFullPolicy
+
+UNLIMITED = 1 << 62
+"""More than any store holds."""
+
+
+class QuotaExceeded(BrokerError):  # noqa: N818 - named for what is the case
+    """An address, or the whole store, has as much as it may have."""
+
+
+class NoRoomInStore(BrokerError):  # noqa: N818 - named for what is the case
+    """The disk or the database under the store is full, or nearly."""
+
+
+class ShownUse(NamedTuple):
+    """What the store holds, for a metric."""
+
+    used: int
+    limit: int | None
+    closed_by: frozenset[str]
+    """``disk`` or ``database``, while that is full; nothing is taken then."""
+
+
+class StoreUse:
+    """What all addresses hold together, and whether the store takes more at all."""
+
+    __slots__ = ("_closed", "_max_bytes", "limit", "used")
+
+    def __init__(self, max_bytes: int) -> None:
+        """Begin empty; ``max_bytes`` below 0 is no limit."""
+        self._max_bytes = UNLIMITED if max_bytes < 0 else max_bytes
+        self._closed: dict[str, str] = {}
+        self.limit = self._max_bytes
+        """Below 0 while nothing is taken."""
+        self.used = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is taken, however little it is."""
+        return bool(self._closed)
+
+    def close(self, who: str, reason: str) -> None:
+        """Take nothing for a ``reason``, a whole sentence, until ``who`` calls ``reopen``."""
+        self._closed[who] = reason
+        self.limit = -1
+
+    def reopen(self, who: str) -> None:
+        """Take messages again, unless somebody else has closed it too."""
+        self._closed.pop(who, None)
+        if not self._closed:
+            self.limit = self._max_bytes
+
+    def close_or_reopen(self, who: str, reason: str | None) -> None:
+        """Close it for a ``reason``, or reopen it for None."""
+        if reason is None:
+            self.reopen(who)
+        else:
+            self.close(who, reason)
+
+    @property
+    def shown(self) -> "ShownUse":
+        """What an operator sees of it."""
+        limit = None if self._max_bytes == UNLIMITED else self._max_bytes
+        return ShownUse(self.used, limit, frozenset(self._closed))
+
+    def add(self, size: int) -> None:
+        """Count so many bytes more, or fewer, that were asked for elsewhere."""
+        self.used += size
+
+    def refuse_if_closed(self) -> None:
+        """Raise NoRoomInStore if nothing is taken."""
+        if self._closed:
+            raise NoRoomInStore(next(iter(self._closed.values())))
+
+    def refuse_if_full(self, size: int) -> None:
+        """Raise QuotaExceeded or NoRoomInStore if ``size`` bytes more are not taken."""
+        self.refuse_if_closed()
+        if self.used + size > self.limit:
+            raise QuotaExceeded(
+                f"all addresses together may hold max-store-bytes {self.limit} and hold"
+                f" {self.used}: {size} bytes more are refused; consume messages, or raise the limit"
+            )
+
+
+class AddressUse:
+    """What the queues of one address hold."""
+
+    __slots__ = ("_bytes_name", "_max_bytes", "_max_messages", "_messages_name", "messages",
+                 "name", "total", "used")  # fmt: skip
+
+    def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
+        self.name = name
+        self.total = total
+        self.used = 0
+        self.messages = 0
+        fails = settings.address_full_policy is AddressFullPolicy.FAIL
+        pages_fail = settings.page_full_policy is PageFullPolicy.FAIL
+        self._max_bytes, self._bytes_name = _least(
+            ("max-size-bytes", settings.max_size_bytes if fails else -1),
+            ("page-limit-bytes", settings.page_limit_bytes if pages_fail else -1),
+        )
+        self._max_messages, self._messages_name = _least(
+            ("max-size-messages", settings.max_size_messages if fails else -1),
+            ("page-limit-messages", settings.page_limit_messages if pages_fail else -1),
+        )
+
+    def charge(self, size: int) -> None:
+        """Count a message that is to be stored; raises QuotaExceeded, NoRoomInStore."""
+        total = self.total
+        used = self.used + size
+        if (
+            used > self._max_bytes
+            or self.messages >= self._max_messages
+            or total.used + size > total.limit
+        ):
+            self.refuse_if_full(size)
+        self.used = used
+        self.messages += 1
+        total.used += size
+
+    def refuse_if_full(self, size: int) -> None:
+        """Raise QuotaExceeded or NoRoomInStore if a message of ``size`` bytes is not taken."""
+        self.total.refuse_if_full(size)
+        if self.messages >= self._max_messages:
+            raise QuotaExceeded(
+                f"address {quoted(self.name)} may hold {self._messages_name} {self._max_messages}"
+                f" and holds {self.messages} messages: another is refused; consume messages, or"
+                " raise the limit"
+            )
+        self.refuse_if_over(size)
+
+    def refuse_if_over(self, size: int) -> None:
+        """Raise QuotaExceeded if the address may not hold ``size`` bytes more."""
+        if self.used + size > self._max_bytes:
+            raise QuotaExceeded(
+                f"address {quoted(self.name)} may hold {self._bytes_name} {self._max_bytes} and"
+                f" holds {self.used} bytes: a message that counts for {size} is refused; consume"
+                " messages, or raise the limit"
+            )
+
+    def add(self, size: int, messages: int = 1) -> None:
+        """Count messages that are there, whatever the limits are."""
+        self.used += size
+        self.messages += messages
+        self.total.used += size
+
+    def release(self, size: int, messages: int = 1) -> None:
+        """Count messages that are gone."""
+        self.messages -= messages
+        if not self.messages:
+            size = self.used  # whatever an older node wrote otherwise is gone with the last
+        self.used -= size
+        self.total.used -= size
+
+
+class Charges:
+    """What one transaction has counted so far, to be taken back if it is refused."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[AddressUse, int]] = []
+
+    def charge(self, use: AddressUse, size: int) -> None:
+        """Count a message; raises QuotaExceeded, NoRoomInStore."""
+        use.charge(size)
+        self._made.append((use, size))
+
+    @contextmanager
+    def unless_refused(self) -> Iterator[None]:
+        """Take everything back if what is done inside raises."""
+        try:
+            yield
+        except BaseException:
+            self.take_back()
+            raise
+
+    def take_back(self) -> None:
+        """Count all of it no more; once."""
+        made, self._made = self._made, []
+        for use, size in made:
+            use.release(size)
+
+
+def _least(*limits: tuple[str, int]) -> tuple[int, str]:
+    """Return the lowest limit that is set, and its name."""
+    return min(((value, name) for name, value in limits if value >= 0), default=(UNLIMITED, ""))

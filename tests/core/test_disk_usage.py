@@ -1,0 +1,127 @@
+"""How full a disk may be: the rule, and the watch that asks it again and again."""
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.disk_usage import Disk, DiskLimits, DiskWatch
+from tests.support.waiting import wait_until
+
+HERE = Path("/store")
+
+
+def disk(used: int, total: int = 1_000) -> Disk:
+    """Return a disk of which so many bytes are used."""
+    return Disk(HERE, total, total - used)
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "left"),
+    [
+        (DiskLimits(90, -1), 0, 900),
+        (DiskLimits(90, -1), 900, 0),
+        (DiskLimits(90, -1), 901, -1),
+        (DiskLimits(-1, 50), 950, 0),
+        (DiskLimits(-1, 50), 951, -1),
+        (DiskLimits(90, 200), 850, -50),
+        (DiskLimits(-1, -1), 1_000, 0),
+        (DiskLimits(100, -1), 1_000, 0),
+    ],
+)
+def test_the_limits_leave_so_much(limits: DiskLimits, used: int, left: int) -> None:
+    """The stricter one counts; below 0 there is a problem."""
+    assert limits.left(disk(used)) == left
+    assert (limits.problem(disk(used)) is not None) == (left < 0)
+
+
+def test_a_problem_says_what_is_the_case_and_what_to_do() -> None:
+    """The disk, how full it is, the limit and the way out."""
+    text = DiskLimits(90, -1).problem(disk(931))
+    assert text is not None
+    for part in ("/store", "93.1 % full", "69 bytes free", "max-disk-usage 90", "free disk space"):
+        assert part in text
+    text = DiskLimits(-1, 70).problem(disk(931))
+    assert text is not None
+    assert "min-disk-free 70" in text
+
+
+class Watched:
+    """A watch of disks that the test fills."""
+
+    def __init__(self, directory: Path) -> None:
+        self.used = 0
+        self.told: list[str | None] = []
+        self.looked = threading.Event()
+        self.problem: Exception | None = None
+        self.watch = DiskWatch(
+            [directory], DiskLimits(90, -1), period_ms=10, reusable=lambda: 0, told=self.told.append
+        )
+        self.watch._disks = self._disks  # type: ignore[method-assign]
+
+    def _disks(self) -> list[Disk]:
+        self.looked.set()
+        if self.problem is not None:
+            raise self.problem
+        return [disk(0, 5_000), disk(self.used)]
+
+    def look(self) -> None:
+        """Wait for a look that began from here on."""
+        for _ in range(2):
+            self.looked.clear()
+            assert self.looked.wait(30)
+
+
+def test_each_change_is_told_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first look comes before anybody is served; the fullest disk counts."""
+    watched = Watched(tmp_path)
+    watched.used = 950
+    with caplog.at_level(logging.WARNING, "orthia.broker"):
+        watched.watch.start()
+        assert watched.told[0] is not None
+        watched.look()
+        watched.used = 900
+        wait_until(lambda: watched.told[-1] is None, what="the end is told")
+        watched.problem = OSError(5, "Input/output error")
+        watched.look()
+        watched.problem = None
+        watched.used = 999
+        wait_until(lambda: watched.told[-1] is not None, what="it is told again")
+        watched.watch.stop()
+    first, end, unseen, second = (one.getMessage() for one in caplog.records)
+    assert "95.0 % full" in first
+    assert "messages are taken again" in end
+    assert "Input/output error" in unseen
+    assert "99.9 % full" in second
+
+
+def test_a_real_disk_is_looked_at(tmp_path: Path) -> None:
+    """What the store's files have free counts as room; nothing is told while there is some."""
+    told: list[str | None] = []
+    reusable = 0
+    watch = DiskWatch(
+        [tmp_path, tmp_path],
+        DiskLimits(90, -1),
+        period_ms=1_000,
+        reusable=lambda: reusable,
+        told=told.append,
+    )
+    (before,) = watch._disks()
+    reusable = before.total // 100
+    (after,) = watch._disks()
+    assert 0 < before.used_percent < 100
+    assert after.used_percent < before.used_percent
+
+
+def test_nothing_is_looked_at_without_a_limit(tmp_path: Path) -> None:
+    """Nor where the store has no files of its own."""
+    for directories, limits in (([tmp_path], DiskLimits(-1, -1)), ([], DiskLimits(90, 1))):
+        watch = DiskWatch(
+            directories, limits, period_ms=1, reusable=lambda: 0, told=lambda _: pytest.fail("told")
+        )
+        watch.start()
+        assert "disk-usage" not in [one.name for one in threading.enumerate()]
+        watch.stop()
