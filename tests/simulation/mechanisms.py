@@ -29,7 +29,8 @@ class Mechanisms:
     renewal_matches_holder_and_token: bool = True
     fence: bool = True
     fence_waits_for_batches: bool = True
-    deadline_from_before_the_request: bool = True
+    acquisition_counts_from_before_the_request: bool = True
+    renewal_counts_from_before_the_request: bool = True
     watchdog: bool = True
     idle_limit: bool = True
     blockers_are_ended: bool = True
@@ -69,14 +70,18 @@ class Unfenced(JdbcNodeManager):
         return lease.token > 0
 
 
-class LateLocker(LeaseDatabaseLocker):
-    """Counts deadlines from when the answer came."""
+class LateAcquisition(LeaseDatabaseLocker):
+    """Counts the deadline of a lease that it takes from when the answer came."""
 
     def _ask(self, request: Callable[[], Acquired | None]) -> Lease | None:
         lease = super()._ask(request)
         if lease is None:
             return None
         return replace(lease, deadline_seconds=deadline(self._clock(), self._expiration_ms))
+
+
+class LateRenewal(LeaseDatabaseLocker):
+    """Counts the deadline of a lease that it renews from when the answer came."""
 
     def renew(self, lease: Lease) -> Lease:
         """Renew, and count from now."""

@@ -41,7 +41,8 @@ from tests.simulation.mechanisms import (
     PERIOD_MS,
     TIMERS,
     Hasty,
-    LateLocker,
+    LateAcquisition,
+    LateRenewal,
     Mechanisms,
     OfOwnPeriod,
     Unfenced,
@@ -189,9 +190,11 @@ class Node:
             clock=self.clock,
             threads=self.threads,
         )
-        if not mechanisms.deadline_from_before_the_request:
-            for locker in manager._lockers.values():
-                locker.__class__ = LateLocker
+        for locker in manager._lockers.values():
+            if not mechanisms.acquisition_counts_from_before_the_request:
+                locker.__class__ = LateAcquisition
+            if not mechanisms.renewal_counts_from_before_the_request:
+                locker.__class__ = LateRenewal
         return manager
 
     def crash(self) -> None:
