@@ -3,10 +3,12 @@
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Select, select
 
 import migrations
 from database import Database
@@ -57,6 +59,26 @@ class StoreUnderTest:
         if self.clock is not None:
             self.clock.now += 1.001
         wait_until(lambda: not self.store.lock_status(lock).is_held, what="the lock expires")
+
+    @contextmanager
+    def row_locked(self, row: int) -> Iterator[None]:
+        """Keep a row of NODE_MANAGER_STORE locked by another session; on a server."""
+        assert self.database is not None
+        with self.database.engine.begin() as connection:
+            connection.execute(self._of_row(row).with_for_update()).one()
+            yield
+
+    def is_locked(self, row: int) -> bool:
+        """Return whether somebody has the row locked, shared or not; on a server."""
+        assert self.database is not None
+        free = self._of_row(row).with_for_update(skip_locked=True)
+        with self.database.engine.begin() as connection:
+            return connection.execute(free).first() is None
+
+    def _of_row(self, row: int) -> Select[tuple[int]]:
+        assert isinstance(self.store, SqlNodeManagerStore)
+        c = self.store._table.c
+        return select(c.id).where(c.id == row)
 
 
 @pytest.fixture(params=["memory", *EVERY_DBMS])

@@ -157,6 +157,10 @@ def test_a_paused_pair_and_a_held_lock_are_never_taken(
         (Decision.TAKE_STALE, State.FAILING_BACK, True),
         (Decision.TAKE_STALE, State.LIVE, True),
         (Decision.TAKE_STALE, State.PAUSED, False),
+        (Decision.TAKE_OVER, State.LIVE, True),
+        (Decision.TAKE_OVER, State.FAILING_BACK, True),
+        (Decision.TAKE_OVER, State.NOT_STARTED, True),
+        (Decision.TAKE_OVER, State.PAUSED, False),
     ],
 )
 def test_the_state_is_judged_again_under_the_lock(

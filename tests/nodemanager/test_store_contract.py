@@ -13,6 +13,8 @@ from nodemanager.store import Acquired, NodeManagerStore
 from nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS
 from tests.nodemanager.conftest import StoreUnderTest
+from tests.support.servers import SERVER_NAMES
+from tests.support.waiting import wait_until
 
 LONG_MS = 60_000
 SHORT_MS = 1_000
@@ -183,6 +185,23 @@ def test_only_the_live_node_writes_that_it_is(subject: StoreUnderTest) -> None:
     acquire(store, "b")
     assert not store.write_state_as_live(State.PAUSED, "a", token)
     assert store.status().state is State.LIVE
+
+
+@pytest.mark.parametrize("subject", SERVER_NAMES, indirect=True)
+def test_nobody_takes_the_lock_between_the_check_and_the_state(subject: StoreUnderTest) -> None:
+    """Whoever writes as the live node keeps row 1 locked until it has written.
+
+    Else a node that was stopped in between writes its state over that of its successor.
+    """
+    store = subject.store
+    token = acquire(store, "a", SHORT_MS)
+    subject.let_expire()
+    with ThreadPoolExecutor(1) as pool, subject.row_locked(0):
+        writing = pool.submit(store.write_state_as_live, State.PAUSED, "a", token)
+        wait_until(lambda: subject.is_locked(Lock.LIVE), what="the writer has the live lock's row")
+    assert writing.result(60)
+    wait_until(lambda: not subject.is_locked(Lock.LIVE), what="the writer lets go")
+    acquire(store, "b")
 
 
 def test_the_node_id_is_created_once(store: NodeManagerStore) -> None:
