@@ -45,6 +45,9 @@ LEASE_MS = 30_000
 LAPSING_LEASE_MS = 10_000
 """The lease where its end is: nothing else may end it on a busy machine, and it is waited for."""
 
+SERVER_ZONE = {"postgresql": "Asia/Kathmandu", "mysql": "+05:45"}
+"""No session is in UTC unless it asks to be; by the protocol of the server."""
+
 _START_SECONDS = 120
 _PR_SET_PDEATHSIG = 1
 _database_numbers = itertools.count(1)
@@ -353,6 +356,7 @@ class PostgresqlServer(ServerProcess):
             "unix_socket_directories": "",
             "shared_buffers": "64MB",
             "max_connections": 100,
+            "timezone": SERVER_ZONE["postgresql"],
         }
         options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         return [_postgresql_binary("postgres"), "-D", str(self.data), *options]
@@ -429,7 +433,7 @@ class MariadbServer(ServerProcess):
             *(f"--pid-file={self.directory / 'pid'}", f"--init-file={self._init_file()}"),
             *("--character-set-server=utf8mb4", "--skip-name-resolve"),
             *("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M"),
-            f"--tmpdir={self._own_tmpdir()}",
+            *(f"--tmpdir={self._own_tmpdir()}", f"--default-time-zone={SERVER_ZONE['mysql']}"),
         ]
 
     def _init_file(self) -> Path:
@@ -487,6 +491,7 @@ class MysqlServer(MariadbServer):
             *(f"--pid-file={self.directory / 'pid'}", f"--init-file={self._init_file()}"),
             *("--character-set-server=utf8mb4", "--skip-name-resolve", "--mysqlx=OFF"),
             *("--innodb-buffer-pool-size=64M", f"--tmpdir={self._own_tmpdir()}"),
+            f"--default-time-zone={SERVER_ZONE['mysql']}",
         ]
 
 
