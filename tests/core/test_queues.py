@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from broker.api import DestinationRefused, LimitExceeded, NotLive
+from broker.stomp.parser import FrameParser
 from config.settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
     Settings,
+    StompLimits,
 )
 from journal.headers import headers_map
 from journal.memory import MemoryJournal
@@ -296,6 +298,20 @@ def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:
         b"_AMQ_ORIG_QUEUE:late",
         b"colour:red",
     ]
+
+
+@pytest.mark.parametrize("name", ["a:b", "a\\b", "a\\cb", "a\\nb", ":\\:"])
+def test_a_dead_letter_names_its_origin_whatever_that_is_called(name: str) -> None:
+    """In a STOMP header a colon and a backslash are escaped: whoever reads it gets the name."""
+    core = CoreUnderTest(settings(name, max_delivery_attempts=1, dead_letter_address="DLQ"))
+    consumer = core.consume(f"/queue/{name}")
+    core.send(f"/queue/{name}", "a")
+    consumer.reject("a")
+    core.settle()
+    (dead,) = core.consume("/queue/DLQ").received
+    (frame,) = FrameParser(StompLimits()).feed(b"MESSAGE\n" + dead.record.headers + b"\n\0")
+    assert frame.get(b"_AMQ_ORIG_ADDRESS") == name
+    assert frame.get(b"_AMQ_ORIG_QUEUE") == name
 
 
 def test_a_dead_letter_that_cannot_be_moved_stays(caplog: pytest.LogCaptureFixture) -> None:

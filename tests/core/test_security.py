@@ -127,6 +127,28 @@ def test_sending_consuming_and_creating_are_each_asked_for() -> None:
     assert core.broker.depths() == {"public.box": 1}
 
 
+def test_who_may_send_may_not_therefore_hear_a_topic() -> None:
+    """To hear the messages of an address is to consume them, with a queue or without."""
+    core = CoreUnderTest(SECURED)
+    with pytest.raises(NotAuthorized, match=r"'consume' on address 'public\.news'"):
+        core.broker.subscribe(GUEST, "/topic/public.news", FakeConsumer(), prefetch=1)
+    core.broker.subscribe(GUEST, "/topic/public.box", FakeConsumer(), prefetch=1)
+
+
+def test_a_queue_is_created_for_who_may_create_it() -> None:
+    """Whoever may send, consume and create addresses but no durable queue gets none."""
+    granted = {each: frozenset({"visitors"}) for each in ("send", "consume", "createAddress")}
+    settings = replace(SECURED, security_settings=(SecuritySetting("#", granted),))
+    core = CoreUnderTest(settings)
+    refused = "'createDurableQueue' on address 'new'"
+    with pytest.raises(NotAuthorized, match=refused):
+        core.broker.send(GUEST, "/queue/new", message("a"), None)
+    with pytest.raises(NotAuthorized, match=refused):
+        core.broker.subscribe(GUEST, "/queue/new", FakeConsumer(), prefetch=1)
+    core.settle()
+    assert core.broker.depths() == {}
+
+
 def test_a_transaction_is_refused_whole_for_one_address() -> None:
     """Nothing of it is stored."""
     core = CoreUnderTest(SECURED)
