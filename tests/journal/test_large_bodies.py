@@ -261,6 +261,18 @@ def test_a_fenced_node_adds_no_piece(sql_store: SqlJournalStore) -> None:
     assert stored(sql_store) == set()
 
 
+def test_a_fenced_node_removes_no_body(sql_store: SqlJournalStore) -> None:
+    """What it takes for unneeded may be what its successor is about to refer to."""
+    journal = sql_store.open()
+    body = upload(sql_store, journal)
+    bodies = SqlBodies(sql_store.database, sql_store.settings, 1)
+    sql_store.advance_fence(2)
+    with pytest.raises(Fenced):
+        bodies.remove(body.id)
+    assert stored(sql_store) == {body.id}
+    bodies.close()
+
+
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_the_history_keeps_a_body_until_it_is_pruned(sql_store: SqlJournalStore) -> None:
     """With journal-retention a body is there as long as the history has its message."""
