@@ -108,6 +108,30 @@ def test_a_row_written_late_by_the_clock_is_stale(spark: SparkSession) -> None:
     assert [(one["fault"], one["seq"]) for one in found] == [("stale-epoch", 11)]
 
 
+def test_a_row_written_late_by_its_seq_is_stale(spark: SparkSession) -> None:
+    """Also if the clock, which was set back, says that it came before the new epoch's first."""
+    rows = [*sound(), row(SECOND_EPOCH + 10, epoch=1, written_at=NOON + timedelta(seconds=1))]
+    bindings = spark.createDataFrame(bound(), BINDINGS)
+    found = audit.faults(messages(spark, rows), bindings).collect()
+    assert [(one["fault"], one["seq"]) for one in found] == [("stale-epoch", SECOND_EPOCH + 10)]
+
+
+@pytest.mark.parametrize("record_type", [13, 14, 15, 17])
+@pytest.mark.parametrize(("end", "is_fault"), [(None, True), (18, False), (19, False)])
+def test_a_transaction_needs_its_end(
+    spark: SparkSession, record_type: int, end: int | None, *, is_fault: bool
+) -> None:
+    """Whatever it does, and however it ends: by a commit or a rollback of its own."""
+    rows = [*sound(), row(70, "other", record_type=record_type, tx_id=7, queue_id=None)]
+    rows.append(row(71, "other", record_type=18, tx_id=8, queue_id=None))
+    if end is not None:
+        rows.append(row(72, "other", record_type=end, tx_id=7, queue_id=None))
+    bindings = spark.createDataFrame(bound(), BINDINGS)
+    found = audit.faults(messages(spark, rows), bindings).collect()
+    expected = [("unfinished-transaction", 70)] if is_fault else []
+    assert [(one["fault"], one["seq"]) for one in found] == expected
+
+
 def test_epochs_tell_their_gaps(spark: SparkSession) -> None:
     """What is missing inside an epoch, and what the takeover left out."""
     shown = audit.epochs(messages(spark, sound())).collect()
