@@ -19,9 +19,12 @@ from broker.core.quota import ShownUse
 from broker.exposition import Exposition, RenderingError
 from broker.health import HealthServer, Verdict
 from broker.metrics import MAX_QUEUES_SHOWN, NodeMetrics
+from broker.node import BrokerNode, Phase
 from config.errors import OrthiaError
-from config.settings import HealthSettings
+from config.settings import DatabaseStoreSettings, HealthSettings, Settings
+from config.urls import DatabaseUrl
 from journal.history import HistoryTotals, Kept
+from nodemanager.in_vm_manager import InVmNodeManager
 from tests.support.waiting import wait_until
 
 
@@ -108,6 +111,30 @@ def test_a_serving_node_is_ready() -> None:
     node = Node()
     node.ready = Verdict(True, "serving")
     assert get("/ready", node)[0] == 200
+
+
+STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/nowhere.db"))
+
+
+class Manager(InVmNodeManager):
+    """A live node's manager whose lease may have run out."""
+
+    lease_is_valid = True
+
+    def is_lease_valid(self) -> bool:
+        """What was set."""
+        return self.lease_is_valid
+
+
+def test_a_node_whose_lease_ran_out_is_not_ready() -> None:
+    """From that moment its successor may serve, whatever this one still has to find out."""
+    node, manager = BrokerNode(Settings("a", None, STORE)), Manager(name="a")
+    node._manager = manager
+    assert not node.readiness().ok
+    node._become(Phase.LIVE)
+    assert node.readiness().ok
+    manager.lease_is_valid = False
+    assert node.readiness() == Verdict(False, "the lease is not valid")
 
 
 def test_a_node_that_lost_its_store_is_not_live() -> None:
