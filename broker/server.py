@@ -22,6 +22,7 @@ from broker.descriptors import connections_that_fit
 from broker.listening import acceptor_error
 from broker.refusals import Refusal, Refusals
 from broker.stomp.frames import Version, error_frame
+from broker.stomp.prefixes import Prefixes
 from broker.stomp.session import StompSession
 from config.clock import monotonic_seconds
 from config.settings import AcceptorSettings, StompLimits
@@ -48,6 +49,7 @@ class _Acceptor:
 
     settings: AcceptorSettings
     limits: StompLimits
+    prefixes: Prefixes | None
     connections: int = 0
 
 
@@ -116,6 +118,8 @@ class Connection(asyncio.Protocol):
             may_take=lambda: memory.used < memory.limit or memory.refuse(self),
             left=lambda: self._left,
             connection_ttl=acceptor.settings.connection_ttl,
+            silence_factor=acceptor.settings.heart_beat_to_connection_ttl_modifier,
+            prefixes=acceptor.prefixes,
             waited=self._session_waited,
             refused=self._refused,
         )
@@ -434,7 +438,7 @@ class StompServer:
         self._accepting = True
         self._most = connections_that_fit(self.limits.max_connections)
         for acceptor in acceptors:
-            opening = _Acceptor(acceptor, self._limits_of(acceptor))
+            opening = _Acceptor(acceptor, self._limits_of(acceptor), Prefixes.of(acceptor))
             try:
                 server = await loop.create_server(
                     lambda opening=opening: Connection(self, opening),  # type: ignore[misc]
@@ -451,9 +455,12 @@ class StompServer:
         self._tick()
 
     def _limits_of(self, acceptor: AcceptorSettings) -> StompLimits:
-        if acceptor.handshake_timeout is None:
-            return self.limits
-        return replace(self.limits, connect_timeout=acceptor.handshake_timeout * 1000)
+        limits = self.limits
+        if acceptor.handshake_timeout is not None:
+            limits = replace(limits, connect_timeout=acceptor.handshake_timeout * 1000)
+        if acceptor.min_large_message_size is not None:
+            limits = replace(limits, min_large_message_size=acceptor.min_large_message_size)
+        return limits
 
     def stop_reading(self) -> None:
         """Accept nobody and read from nobody any more; what was read is still answered."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from config.acceptor_parameters import judge
 from config.errors import ConfigurationError
 from config.settings import AcceptorSettings
 
@@ -13,6 +14,31 @@ DEFAULT_HOST: Final = "127.0.0.1"
 """Whoever wants to be reached from elsewhere says so: 0.0.0.0 is never a default."""
 
 DEFAULT_PORT: Final = 61_613
+
+ACTING: Final[Mapping[str, str]] = {
+    "protocols": "the protocols of the port; without STOMP it is not opened",
+    "host": "the host, for a URL without one",
+    "port": "the port, for a URL without one",
+    "connectionsAllowed": "connections through this acceptor; -1 is any number, the default",
+    "handshake-timeout": "seconds until CONNECT must be there; by default connect-timeout of"
+    " stomp-limits",
+    "connectionTtl": "milliseconds of silence after which a client without heart-beats is ended; -1"
+    " is never, the default",
+    "heartBeatToConnectionTtlModifier": "of how many of its heart-beats' intervals a client may be"
+    " silent; 2.0 by default",
+    "stompMinLargeMessageSize": "min-large-message-size of stomp-limits, for this acceptor",
+    "anycastPrefix": "beginnings of destinations, separated by commas, that make the rest the name"
+    " of a queue, as /queue/ always does",
+    "multicastPrefix": "the same for topics, as /topic/ always does",
+    "sslEnabled": "true is refused: STOMP acceptors have no TLS yet",
+    "proxyProtocolEnabled": "true is refused: what a proxy says first cannot be read",
+}
+"""The parameters that act, with what they do."""
+_OTHER_NAMES: Final = {
+    "protocol": "protocols",
+    "stomp-min-large-message-size": "stompMinLargeMessageSize",
+}
+"""Older names of the same."""
 
 _URL: Final = re.compile(
     r"(?P<scheme>[a-zA-Z]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/?\[\]]*)(:(?P<port>-?[0-9]{1,9}))?/?"
@@ -30,6 +56,10 @@ class Acceptor:
     settings: AcceptorSettings
     ignored_because: str | None
     """Why it is not opened; None if it is."""
+    harmless: tuple[str, ...] = ()
+    """Parameters that change nothing."""
+    not_applied: tuple[tuple[str, str], ...] = ()
+    """Parameters that would change something and do not act, with what happens instead."""
 
 
 def parse_acceptor(name: str | None, text: str) -> Acceptor:
@@ -42,36 +72,73 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
     if matched is None:
         raise ConfigurationError(f"is not an acceptor's URL; {_EXPECTED}")
     parameters = _parameters(matched["parameters"] or "")
-    host = matched["host"].strip("[]") or DEFAULT_HOST
-    port = int(matched["port"] or DEFAULT_PORT)
+    host = _once("host", matched["host"].strip("[]"), parameters, DEFAULT_HOST)
+    port = _once("port", matched["port"] or "", parameters, str(DEFAULT_PORT))
+    if re.fullmatch("-?[0-9]{1,9}", port) is None:
+        raise ConfigurationError(f"has port={_shown(port)}; expected a number from 1 to 65535")
     settings = AcceptorSettings(
         name or f"{host}:{port}",
         host,
-        port,
-        parameters,
-        connections_allowed=_number(parameters, "connectionsAllowed", -1, "any number"),
+        int(port),
+        connections_allowed=_limit(parameters, "connectionsAllowed", "any number"),
         handshake_timeout=_handshake_timeout(parameters),
-        connection_ttl=_number(parameters, "connectionTtl", -1, "any time of silence"),
+        connection_ttl=_limit(parameters, "connectionTtl", "any time of silence"),
+        heart_beat_to_connection_ttl_modifier=_modifier(parameters),
+        min_large_message_size=_number(parameters, "stompMinLargeMessageSize", "none of them"),
+        anycast_prefixes=_prefixes(parameters, "anycastPrefix"),
+        multicast_prefixes=_prefixes(parameters, "multicastPrefix"),
     )
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
         return Acceptor(settings, f"{matched['scheme']}:// is no network port")
     protocols = [one.strip().upper() for one in parameters.get("protocols", "STOMP").split(",")]
     if "STOMP" not in protocols:
         return Acceptor(settings, f"its protocols, {','.join(protocols)}, leave out STOMP")
+    _refuse_unreadable(parameters)
+    both = sorted({*settings.anycast_prefixes} & {*settings.multicast_prefixes})
+    if both:
+        raise ConfigurationError(
+            f"has {_shown(both[0])} as anycastPrefix and as multicastPrefix; expected it as one"
+        )
+    harmless, instead = judge(parameters, ACTING)
+    return Acceptor(settings, None, tuple(harmless), tuple(instead))
+
+
+def _refuse_unreadable(parameters: Mapping[str, str]) -> None:
     if parameters.get("sslEnabled", "false").lower() == "true":
         # Opening it without TLS would send in the clear what was meant to be hidden.
         raise ConfigurationError(
             "asks for TLS (sslEnabled=true), which STOMP acceptors do not have; expected it"
             " without, on a trusted network or behind a proxy that ends TLS"
         )
-    return Acceptor(settings, None)
+    if parameters.get("proxyProtocolEnabled", "false").lower() == "true":
+        raise ConfigurationError(
+            "asks for the PROXY protocol (proxyProtocolEnabled=true), which STOMP acceptors cannot"
+            " read: every client would be refused; expected it without, here and in the proxy"
+        )
 
 
-def _number(parameters: Mapping[str, str], name: str, default: int, unlimited: str) -> int:
-    """Return a parameter that is 1 or more, or -1 for ``unlimited``."""
+def _once(name: str, in_place: str, parameters: Mapping[str, str], default: str) -> str:
+    """Return what stands in its place in the URL or is a parameter; not both, if they differ."""
+    given = parameters.get(name, "")
+    if in_place and given and in_place != given:
+        raise ConfigurationError(
+            f"has the {name} {_shown(in_place)} and the parameter {name}={_shown(given)};"
+            " expected one of the two"
+        )
+    return in_place or given or default
+
+
+def _limit(parameters: Mapping[str, str], name: str, unlimited: str) -> int:
+    """Return a parameter that is 1 or more, or -1 for ``unlimited``, the default."""
+    given = _number(parameters, name, unlimited)
+    return -1 if given is None else given
+
+
+def _number(parameters: Mapping[str, str], name: str, unlimited: str) -> int | None:
+    """Return a parameter that is 1 or more, or -1 for ``unlimited``; None if it is not given."""
     text = parameters.get(name)
     if text is None:
-        return default
+        return None
     if re.fullmatch("-1|[1-9][0-9]{0,9}", text) is None:
         raise ConfigurationError(
             f"has {name}={_shown(text)}; expected a number from 1, or -1 for {unlimited}"
@@ -91,6 +158,19 @@ def _handshake_timeout(parameters: Mapping[str, str]) -> int | None:
     return int(text)
 
 
+def _modifier(parameters: Mapping[str, str]) -> float:
+    name = "heartBeatToConnectionTtlModifier"
+    text = parameters.get(name, "2.0")
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", text) is None or float(text) < 1:
+        # Less than 1 ends a client that beats as it promised.
+        raise ConfigurationError(f"has {name}={_shown(text)}; expected a number from 1.0, as 2.0")
+    return float(text)
+
+
+def _prefixes(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(one for one in parameters.get(name, "").split(",") if one)
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "...")
 
@@ -98,8 +178,9 @@ def _shown(text: str) -> str:
 def _parameters(text: str) -> dict[str, str]:
     """Return the parameters, without passwords: those are of key stores, which nobody opens."""
     pairs = (part.partition("=") for part in re.split("[;&]", text) if part.strip())
+    named = {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
     return {
-        unquote(name.strip()): unquote(value.strip())
-        for name, _, value in pairs
+        _OTHER_NAMES.get(name, name): value
+        for name, value in named.items()
         if "password" not in name.lower()
     }

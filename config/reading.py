@@ -183,6 +183,13 @@ class Reader:
                 self._locations[f"core/acceptors/acceptor[{name}]"] = self._at(node)
                 if acceptor.ignored_because is None:
                     opened.append(acceptor.settings)
+                    self.ignored += [
+                        (self._at(node), f"acceptor's {one}") for one in acceptor.harmless
+                    ]
+                    self.not_applied += [
+                        NotApplied(self._at(node), f"acceptor {name!r}, {parameter}", happens)
+                        for parameter, happens in acceptor.not_applied
+                    ]
                 else:
                     why = acceptor.ignored_because
                     happens = f"is not opened ({why}); its clients cannot connect"

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
-from config.acceptors import DEFAULT_HOST, DEFAULT_PORT
+from config.acceptor_parameters import CHANGES as PARAMETERS
+from config.acceptor_parameters import HARMLESS as HARMLESS_PARAMETERS
+from config.acceptors import ACTING, DEFAULT_HOST, DEFAULT_PORT
 from config.addresses import ResolvedAddressSettings
 from config.dialects import Dialect
 from config.ignored import CHANGES, HARMLESS
@@ -183,6 +185,10 @@ def _table(path: str, element: Element) -> Iterator[str]:
     rows = [*_attribute_rows(path, element), *_child_rows(path, element)]
     if element.kind is not None and element.example:
         yield f"```xml\n{element.example}\n```\n"
+    if path == "core/acceptors/acceptor":
+        yield "Parameters of the URL that act:\n"
+        yield from (f"- `{name}`: {meaning}." for name, meaning in ACTING.items())
+        yield ""
     if rows:
         yield "| Name | Meaning | Value | Default |"
         yield "|---|---|---|---|"
@@ -305,12 +311,22 @@ with which Artemis does what Orthia does.
         same = ", ".join(f"`{value}`" for value in instead.same_at) or "-"
         yield f"| `{key}` | {instead.happens} | {same} |"
     yield """
-An acceptor whose `protocols` leave out STOMP is not opened, and told of in the same list.
+An acceptor whose `protocols` leave out STOMP is not opened, and told of in the same list. So are
+these parameters of its URL, and names that nobody knows:
+
+| Parameter | What happens instead | Nothing changes at |
+|---|---|---|
+"""
+    for name, change in PARAMETERS.items():
+        same = ", ".join(f"`{value}`" for value in change.same_at) or "-"
+        yield f"| `{name}` | {change.happens} | {same} |"
+    yield """
 
 ### These change nothing here
 """
     for reason, keys in HARMLESS.items():
         yield f"- {reason}: {_names(keys)}."
+    yield f"- parameters of acceptors: {_names(HARMLESS_PARAMETERS)}."
     yield ""
 
 

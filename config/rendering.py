@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from config.addresses import ResolvedAddressSettings
 from config.reading import LOCKERS
 from config.settings import (
+    AcceptorSettings,
     AddressSettings,
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -93,10 +94,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     yield from _locker(settings.store)
     yield from _ha_policy(settings.ha_policy)
     for acceptor in settings.acceptors:
-        parameters = "".join(f";{name}={value}" for name, value in acceptor.parameters.items())
-        host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
-        url = f"tcp://{host}:{acceptor.port}{parameters.replace(';', '?', 1)}"
-        yield EffectiveSetting(f"core/acceptors/acceptor[{acceptor.name}]", url)
+        yield from _acceptor(acceptor)
     yield from _addresses(settings)
     for setting in settings.address_settings:
         yield from _address_setting(setting)
@@ -142,6 +140,23 @@ def _ha_policy(policy: HaPolicy) -> Iterator[EffectiveSetting]:
     path = f"core/ha-policy/shared-store/{role}"
     for name in _names_in(path):
         yield _field(path, policy, name)
+
+
+def _acceptor(acceptor: AcceptorSettings) -> Iterator[EffectiveSetting]:
+    path = f"core/acceptors/acceptor[{acceptor.name}]"
+    host = f"[{acceptor.host}]" if ":" in acceptor.host else acceptor.host
+    yield EffectiveSetting(path, f"tcp://{host}:{acceptor.port}")
+    for name, value, default in (
+        ("connectionsAllowed", acceptor.connections_allowed, -1),
+        ("handshake-timeout", acceptor.handshake_timeout, None),
+        ("connectionTtl", acceptor.connection_ttl, -1),
+        ("heartBeatToConnectionTtlModifier", acceptor.heart_beat_to_connection_ttl_modifier, 2.0),
+        ("stompMinLargeMessageSize", acceptor.min_large_message_size, None),
+        ("anycastPrefix", ",".join(acceptor.anycast_prefixes) or None, None),
+        ("multicastPrefix", ",".join(acceptor.multicast_prefixes) or None, None),
+    ):
+        if value != default:
+            yield EffectiveSetting(f"{path}/{name}", written(value))
 
 
 def _addresses(settings: Settings) -> Iterator[EffectiveSetting]:

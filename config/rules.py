@@ -259,6 +259,13 @@ def _persistence(settings: Settings) -> Iterator[Violation]:
 def _acceptors(settings: Settings) -> Iterator[Violation]:
     for acceptor in settings.acceptors:
         yield from _port(f"core/acceptors/acceptor[{acceptor.name}]", acceptor.port)
+        least_large, most = acceptor.min_large_message_size, settings.stomp_limits.max_body_bytes
+        if least_large is not None and least_large > most > 0:
+            yield Violation(
+                f"core/acceptors/acceptor[{acceptor.name}]",
+                f"has stompMinLargeMessageSize={least_large}, more than max-body-bytes {most}: what"
+                " lies between would be refused; expected at most that",
+            )
     for first, second in combinations(settings.acceptors, 2):
         element = f"core/acceptors/acceptor[{second.name}]"
         if first.name == second.name:

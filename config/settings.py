@@ -217,7 +217,6 @@ class AcceptorSettings:
     name: str
     host: str
     port: int
-    parameters: Mapping[str, str] = field(default_factory=dict)
     connections_allowed: int = -1
     """``connectionsAllowed``: connections to this acceptor; -1 leaves it to max-connections."""
     handshake_timeout: int | None = None
@@ -227,6 +226,15 @@ class AcceptorSettings:
 
     Artemis' default is a minute, which ends every idle client that does not beat.
     """
+    heart_beat_to_connection_ttl_modifier: float = 2.0
+    """``heartBeatToConnectionTtlModifier``: a client counts as gone when it was silent for so many
+    of its heart-beats' intervals."""
+    min_large_message_size: int | None = None
+    """``stompMinLargeMessageSize``; None leaves it to min-large-message-size."""
+    anycast_prefixes: tuple[str, ...] = ()
+    """``anycastPrefix``: beginnings of a destination that make it ANYCAST, beside ``/queue/``."""
+    multicast_prefixes: tuple[str, ...] = ()
+    """``multicastPrefix``: the same for MULTICAST, beside ``/topic/``."""
 
 
 class RoutingType(Enum):

@@ -5,8 +5,6 @@ from broker.stomp.frames import ProtocolError, is_whole_number
 
 MIN_INTERVAL_MS = 500
 """The most often the broker beats, or asks a client to."""
-SILENCE_FACTOR = 2.0
-"""A client counts as gone when it was silent for so many of its intervals: networks are late."""
 _SEND_FACTOR = 0.5
 
 
@@ -34,10 +32,22 @@ def negotiate(header: str | None) -> tuple[int, int]:
 class HeartBeats:
     """When to beat and when the client is gone; the clock is in seconds."""
 
-    def __init__(self, sends_ms: int, expects_ms: int, now: float, *, ttl_ms: int = -1) -> None:
-        """Begin; a client that promised no beats may be silent for ``ttl_ms``, -1 for ever."""
+    def __init__(
+        self,
+        sends_ms: int,
+        expects_ms: int,
+        now: float,
+        *,
+        ttl_ms: int = -1,
+        silence_factor: float = 2.0,
+    ) -> None:
+        """Begin; a client that promised no beats may be silent for ``ttl_ms``, -1 for ever.
+
+        One that did counts as gone when it was silent for ``silence_factor`` of its intervals:
+        networks are late.
+        """
         self._send_after = sends_ms / 1000 * _SEND_FACTOR
-        self._gone_after = expects_ms / 1000 * SILENCE_FACTOR or max(ttl_ms, 0) / 1000
+        self._gone_after = expects_ms / 1000 * silence_factor or max(ttl_ms, 0) / 1000
         self._last_written = now
         self._last_read = now
 

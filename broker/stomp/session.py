@@ -48,6 +48,7 @@ from broker.stomp.attempts import attempted
 from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from broker.stomp.prefixes import Prefixes
 from broker.stomp.strangers import ENOUGH, recognise
 from broker.stomp.streaming import BodyStream
 from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
@@ -112,6 +113,8 @@ class StompSession:
         may_take: Callable[[], bool] = lambda: True,
         left: Callable[[], int] = lambda: sys.maxsize,
         connection_ttl: int = -1,
+        silence_factor: float = 2.0,
+        prefixes: Prefixes | None = None,
         waited: Callable[[], None] = lambda: None,
         refused: Callable[[Refusal, str], None] = lambda *_: None,
     ) -> None:
@@ -120,8 +123,9 @@ class StompSession:
         ``write`` takes bytes for the client, returns how many it took so far and must not raise;
         ``left`` says how many of those the socket took at least; ``close`` ends the connection once
         all are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
-        whether there is memory for deliveries. ``connection_ttl`` is in milliseconds. ``waited`` is
-        called when ``is_waiting`` may be over, unless a call of the socket's owner ended it;
+        whether there is memory for deliveries. ``connection_ttl`` (milliseconds),
+        ``silence_factor`` and ``prefixes`` are those of the acceptor the client came by. ``waited``
+        is called when ``is_waiting`` may be over, unless a call of the socket's owner ended it;
         ``refused`` hears of what the client does wrong.
         """
         self._core = core
@@ -129,6 +133,8 @@ class StompSession:
         self._may_take = may_take
         self._left = left
         self._connection_ttl = connection_ttl
+        self._silence_factor = silence_factor
+        self._prefixes = prefixes
         self._limits = limits
         self._write = write
         self._close = close
@@ -399,7 +405,13 @@ class StompSession:
             ("heart-beat", f"{sends_ms},{expects_ms}"),
         ]
         ttl = self._connection_ttl
-        self._beats = HeartBeats(sends_ms, expects_ms, self._clock(), ttl_ms=ttl)
+        self._beats = HeartBeats(
+            sends_ms,
+            expects_ms,
+            self._clock(),
+            ttl_ms=ttl,
+            silence_factor=self._silence_factor,
+        )
         self._silence = (
             "no heart-beat from the client within its time"
             if expects_ms
@@ -417,6 +429,8 @@ class StompSession:
 
     def _send(self, frame: Frame) -> None:
         destination = frame.required(b"destination")
+        if self._prefixes is not None:
+            destination = self._prefixes.of_core(destination)
         message = self._message(frame)
         if b"transaction" in frame.raw:
             work = self._transactions.reserve(frame, message)
@@ -465,6 +479,8 @@ class StompSession:
     def _begin_upload(self, frame: LargeFrame) -> None:
         """Refuse the message at its head, if it is to be refused; else take its body."""
         destination = frame.required(b"destination")
+        if self._prefixes is not None:
+            destination = self._prefixes.of_core(destination)
         message = self._message(frame)
         if b"transaction" in frame.raw:
             self._transactions.reserve(frame, message)
@@ -579,8 +595,9 @@ class StompSession:
             stream=self._stream_out,
         )
         prefetch = 0 if subscription.mode is AckMode.AUTO else self._prefetch(frame)
+        meant = destination if self._prefixes is None else self._prefixes.of_core(destination)
         subscription.core = self._core.subscribe(
-            self._principal, destination, subscription, prefetch=prefetch
+            self._principal, meant, subscription, prefetch=prefetch
         )
         self._subscriptions.add(key, subscription)
         subscription.cost = _SUBSCRIPTION_COST + 4 * (len(key) + len(destination))

@@ -349,26 +349,6 @@ def test_an_acceptor_listens_on_loopback_unless_told(tmp_path: Path) -> None:
     assert (acceptor.name, acceptor.host, acceptor.port) == ("127.0.0.1:61613", "127.0.0.1", 61613)
 
 
-def test_the_password_of_a_key_store_is_not_kept(tmp_path: Path) -> None:
-    """Parameters of an acceptor are kept, passwords among them are not."""
-    core = "<acceptors><acceptor>tcp://:1?a=b;keyStorePassword=hunter2</acceptor></acceptors>"
-    (acceptor,) = config.load(_file(tmp_path / "broker.xml", core)).acceptors
-    assert acceptor.parameters == {"a": "b"}
-
-
-def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
-    """In Artemis' names; without them stomp-limits hold alone."""
-    url = "tcp://:1?connectionsAllowed=7;handshake-timeout=3;connectionTtl=60000"
-    core = f"<acceptors><acceptor>{url}</acceptor><acceptor>tcp://:2</acceptor></acceptors>"
-    limited, plain = config.load(_file(tmp_path / "broker.xml", core)).acceptors
-    assert limited.connections_allowed == 7
-    assert limited.handshake_timeout == 3
-    assert limited.connection_ttl == 60_000
-    assert plain.connections_allowed == -1
-    assert plain.handshake_timeout is None
-    assert plain.connection_ttl == -1
-
-
 def test_pool_properties_are_sorted(tmp_path: Path) -> None:
     """Those of the pool are kept, those of the connection are read, the others are listed."""
     properties = {

@@ -53,14 +53,16 @@ def test_what_is_repeated_is_shown_by_name() -> None:
     settings = replace(
         _SETTINGS,
         ha_policy=HaPolicy(role=Role.BACKUP),
-        acceptors=(AcceptorSettings("s", "::1", 61613, {"protocols": "STOMP", "a": "b"}),),
+        acceptors=(AcceptorSettings("s", "::1", 61613, anycast_prefixes=("q.", "r.")),),
         address_settings=(
             AddressSettings("#", max_delivery_attempts=10, auto_create_queues=False),
         ),
     )
     rendered = _rendered(settings)
     assert rendered["core/ha-policy/shared-store"].value == "backup"
-    assert rendered["core/acceptors/acceptor[s]"].value == "tcp://[::1]:61613?protocols=STOMP;a=b"
+    assert rendered["core/acceptors/acceptor[s]"].value == "tcp://[::1]:61613"
+    assert rendered["core/acceptors/acceptor[s]/anycastPrefix"].value == "q.,r."
+    assert "core/acceptors/acceptor[s]/connectionTtl" not in rendered
     prefix = "core/address-settings/address-setting[#]"
     assert rendered[f"{prefix}/max-delivery-attempts"].is_default
     assert rendered[f"{prefix}/auto-create-queues"].value == "false"

@@ -16,7 +16,7 @@ from config.settings import (
 )
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message
 
-EVERYTHING = ("send", "consume", "createAddress", "createDurableQueue")
+EVERYTHING = ("send", "consume", "createAddress", "createDurableQueue", "createNonDurableQueue")
 SECURED = replace(
     SETTINGS,
     security_enabled=True,

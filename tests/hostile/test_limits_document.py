@@ -8,7 +8,7 @@ import pytest
 
 from broker import descriptors, health, server
 from broker.core import client_memory, destinations, logins, memory
-from broker.stomp import heartbeats, session
+from broker.stomp import session
 from config import document, problems
 from config.settings import AcceptorSettings, Settings, StompLimits
 from journal.limits import JournalLimits
@@ -46,7 +46,8 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f"`max-connections` and {descriptors.RESERVED} more",
         f"{session.MAX_CONNECT_BYTES} bytes of headers",
         f"{destinations.MAX_NAME_LENGTH} characters",
-        f"{heartbeats.SILENCE_FACTOR:g} x what the client promised",
+        f"{AcceptorSettings('a', 'h', 1).heart_beat_to_connection_ttl_modifier:g} x what the client"
+        " promised",
         f"{server.WRITE_HIGH_BYTES} bytes and one message",
         f"{JournalLimits().max_waiting_rows} records, {JournalLimits().max_waiting_bytes} bytes",
         f"at least {client_memory.MIN_SHARE // 1024} KiB",

@@ -2,6 +2,7 @@
 
 from broker.stomp.frames import Version
 from broker.stomp.parser import Frame, FrameParser
+from broker.stomp.prefixes import Prefixes
 from broker.stomp.session import StompSession
 from config.settings import StompLimits
 from tests.core.support import CoreUnderTest
@@ -18,6 +19,7 @@ class Client:
         version: str | None = "1.2",
         *,
         limits: StompLimits | None = None,
+        prefixes: Prefixes | None = None,
         **connect: str,
     ) -> None:
         self.core = core
@@ -34,6 +36,7 @@ class Client:
             close=self._close,
             clock=lambda: self.now,
             left=lambda: self.total if self.left is None else self.left,
+            prefixes=prefixes,
         )
         self._parser = FrameParser(StompLimits())
         if version is not None:

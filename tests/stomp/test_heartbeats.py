@@ -69,3 +69,10 @@ def test_a_time_in_which_nobody_listened_is_not_silence() -> None:
     beats.read(20.0)
     beats.forgive(10.0, 20.5)
     assert beats.is_gone(22.6)
+
+
+def test_an_acceptor_says_how_many_intervals_a_client_may_be_silent() -> None:
+    """heartBeatToConnectionTtlModifier; a client without heart-beats is not asked by it."""
+    assert not HeartBeats(0, 1_000, 0.0, silence_factor=3.5).is_gone(3.4)
+    assert HeartBeats(0, 1_000, 0.0, silence_factor=3.5).is_gone(3.6)
+    assert not HeartBeats(0, 0, 0.0, silence_factor=3.5).is_gone(1e9)

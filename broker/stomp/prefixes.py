@@ -1,0 +1,30 @@
+"""``anycastPrefix`` and ``multicastPrefix`` of an acceptor: what its destinations begin with.
+
+The core knows ``/queue/NAME`` and ``/topic/NAME``; a destination that begins with one of an
+acceptor's own prefixes is made one of these. As in Artemis the prefix is no part of the address.
+"""
+
+from config.settings import AcceptorSettings
+
+
+class Prefixes:
+    """The prefixes of one acceptor; the longest that fits a destination is its own."""
+
+    def __init__(self, acceptor: AcceptorSettings) -> None:
+        known = [
+            *((prefix, "/queue/") for prefix in acceptor.anycast_prefixes),
+            *((prefix, "/topic/") for prefix in acceptor.multicast_prefixes),
+        ]
+        self._known = sorted(known, key=lambda one: -len(one[0]))
+
+    @classmethod
+    def of(cls, acceptor: AcceptorSettings) -> "Prefixes | None":
+        """Return those of an acceptor, None if it has none: its clients then pay nothing."""
+        return cls(acceptor) if acceptor.anycast_prefixes or acceptor.multicast_prefixes else None
+
+    def of_core(self, destination: str) -> str:
+        """Return the destination as the core knows it."""
+        for prefix, meant in self._known:
+            if destination.startswith(prefix):
+                return meant + destination[len(prefix) :]
+        return destination

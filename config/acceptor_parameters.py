@@ -1,0 +1,94 @@
+"""The parameters of an acceptor's URL that do nothing here: which change nothing, and the rest.
+
+What acts is in ``config.acceptors``. Artemis hands what it does not know to its protocols, which
+leave alone what they do not know; here a name that nobody knows is told of.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from config.ignored import Instead
+from config.vocabulary import nearest
+
+_FALSE: Final = ("false",)
+_TRUE: Final = ("true",)
+_NO_WEB_SOCKETS: Final = "clients connect by TCP; there are no WebSockets"
+_USERS_OF_THE_FILE: Final = "clients log in as the users of this file"
+_WINDOW: Final = (
+    "a subscription may hold prefetch-count messages and max-unacknowledged-bytes (stomp-limits)"
+    " before it acknowledges"
+)
+
+CHANGES: Final[Mapping[str, Instead]] = {
+    "autoStart": Instead("it is opened when the node becomes live", _TRUE),
+    "connectionTtlMax": Instead("a client's heart-beats are agreed on whatever they are"),
+    "connectionTtlMin": Instead("a client may ask for heart-beats of 500 ms and more"),
+    "disableStompServerHeader": Instead("CONNECTED names Orthia and its version", _FALSE),
+    "httpEnabled": Instead("clients connect by TCP, and cannot by HTTP", _FALSE),
+    "httpUpgradeEnabled": Instead("clients connect by TCP, and cannot by HTTP", _FALSE),
+    "redirect-to": Instead("clients stay on the node they connect to"),
+    "router": Instead("clients stay on the node they connect to"),
+    "securityDomain": Instead(_USERS_OF_THE_FILE),
+    "stomp-enable-message-id": Instead("messages carry no amqMessageId", _FALSE),
+    "stompConsumerCredits": Instead(_WINDOW),
+    "stompConsumerWindowSize": Instead(_WINDOW),
+    "stompEnableMessageId": Instead("messages carry no amqMessageId", _FALSE),
+    "stompMaxFramePayloadLength": Instead(_NO_WEB_SOCKETS),
+    "webSocketCompressionSupported": Instead(_NO_WEB_SOCKETS, _FALSE),
+    "webSocketEncoderType": Instead(_NO_WEB_SOCKETS),
+    "webSocketMaxFramePayloadLength": Instead(_NO_WEB_SOCKETS),
+}
+"""What would change what happens to clients, by name."""
+
+HARMLESS: Final = frozenset(
+    (
+        # Threads, buffers and the socket, which Orthia sets as it needs them.
+        "actorThresholdBytes", "backlog", "batchDelay", "connect-timeout-millis", "directDeliver",
+        "localAddress", "localPort", "nioRemotingThreads", "quietPeriod", "remotingThreads",
+        "scheme", "shutdownTimeout", "tcpNoDelay", "tcpReceiveBufferSize", "tcpSendBufferSize",
+        "useEpoll", "useGlobalWorkerPool", "useInvm", "useKQueue", "useNio",
+        "useNioGlobalWorkerPool", "writeBufferHighWaterMark", "writeBufferLowWaterMark",
+        # Names and metrics of Artemis' own, and what belongs to a cluster.
+        "activemqServerName", "clusterConnection", "rebalanceClusterClients",
+        "updateClusterClients", "updateClusterClientsOnRemove",
+        # Details of HTTP and of TLS, which is refused when it is switched on.
+        "crlPath", "enabledCipherSuites", "enabledProtocols", "forceSSLParameters",
+        "httpClientIdleScanPeriod", "httpClientIdleTime", "httpRequiresSessionId",
+        "httpResponseTime", "httpServerScanPeriod", "httpUpgradeEndpoint", "keyStoreAlias",
+        "keyStorePassword", "keyStorePath", "keyStoreProvider", "keyStoreType", "needClientAuth",
+        "servletPath", "sniHost", "sslAutoReload", "sslContext", "sslProvider", "trustAll",
+        "trustManagerFactoryPlugin", "trustStorePassword", "trustStorePath", "trustStoreProvider",
+        "trustStoreType", "useDefaultSslContext", "useServlet", "verifyHost", "wantClientAuth",
+        # Other protocols on the same port.
+        "allowLinkStealing", "amqpCredits", "amqpDuplicateDetection", "amqpIdleTimeout",
+        "amqpLowCredits", "amqpMaxFrameSize", "amqpMinLargeMessageSize",
+        "amqpTreatRejectAsUnmodifiedDeliveryFailed", "amqpUseModifiedForTransientDeliveryErrors",
+        "closeMqttConnectionOnPublishAuthorizationFailure", "defaultMaximumInFlightPublishMessages",
+        "initialRemoteMaxFrameSize", "maxFrameSize", "maxInactivityDuration",
+        "maxInactivityDurationInitalDelay", "openWireDestinationCacheSize", "pubSubPrefix",
+        "saslLoginConfigScope", "saslMechanisms", "supportAdvisory",
+        "suppressInternalManagementObjects", "useKeepAlive", "virtualTopicConsumerLruCacheMax",
+        "virtualTopicConsumerWildcards",
+    )
+)  # fmt: skip
+"""What changes nothing for STOMP clients."""
+
+
+def judge(
+    parameters: Mapping[str, str], acting: Iterable[str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the names that change nothing, and the others that do not act, with what happens."""
+    harmless: list[str] = []
+    instead: list[tuple[str, str]] = []
+    known = {*acting, *CHANGES, *HARMLESS}
+    for name, value in parameters.items():
+        change = CHANGES.get(name)
+        if change is not None and value.lower() not in change.same_at:
+            instead.append((name, change.happens))
+        elif name not in known:
+            near = nearest(name, sorted(known))
+            hint = f"; did you mean {near}?" if near else ""
+            instead.append((name, f"nobody knows this parameter, and nothing comes of it{hint}"))
+        elif name in HARMLESS or change is not None:
+            harmless.append(name)
+    return harmless, instead

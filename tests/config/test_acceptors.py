@@ -1,0 +1,119 @@
+"""The URL of an acceptor: what acts, what is refused and what is told of."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import config
+from config.acceptor_parameters import CHANGES, HARMLESS
+from config.acceptors import ACTING, parse_acceptor
+from config.settings import AcceptorSettings, Settings
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _load(directory: Path, *urls: str) -> Settings:
+    acceptors = "".join(
+        f'<acceptor name="{name}">{url}</acceptor>' for name, url in zip("ab", urls, strict=False)
+    )
+    path = directory / "broker.xml"
+    path.write_text(
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">'
+        f"<acceptors>{acceptors}</acceptors></core></configuration>"
+    )
+    return config.load(path)
+
+
+def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
+    """In Artemis' names; without them stomp-limits hold alone."""
+    url = (
+        "tcp://:1?connectionsAllowed=7;handshake-timeout=3;connectionTtl=60000;"
+        "heartBeatToConnectionTtlModifier=3.5;stompMinLargeMessageSize=2048;"
+        "anycastPrefix=queue/,jms.queue.;multicastPrefix=topic/"
+    )
+    limited, plain = _load(tmp_path, url, "tcp://127.0.0.1").acceptors
+    assert limited == AcceptorSettings(
+        "a",
+        "127.0.0.1",
+        1,
+        connections_allowed=7,
+        handshake_timeout=3,
+        connection_ttl=60_000,
+        heart_beat_to_connection_ttl_modifier=3.5,
+        min_large_message_size=2_048,
+        anycast_prefixes=("queue/", "jms.queue."),
+        multicast_prefixes=("topic/",),
+    )
+    assert plain == AcceptorSettings("b", "127.0.0.1", 61_613)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("tcp://0.0.0.0?port=7777", "0.0.0.0", 7777),  # noqa: S104 - not opened
+        ("tcp://?host=h;port=1", "h", 1),
+        ("tcp://h:1?host=h&amp;port=1", "h", 1),
+        ("stomp://h?protocol=STOMP", "h", 61_613),
+    ],
+)
+def test_host_and_port_may_be_parameters(tmp_path: Path, url: str, host: str, port: int) -> None:
+    """The port that is opened is the one that was asked for, wherever it stands."""
+    (acceptor,) = _load(tmp_path, url).acceptors
+    assert (acceptor.host, acceptor.port) == (host, port)
+
+
+def test_the_older_name_of_the_protocols_counts(tmp_path: Path) -> None:
+    """A port for AMQP alone is not opened for STOMP."""
+    assert _load(tmp_path, "tcp://h:1?protocol=AMQP").acceptors == ()
+
+
+def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
+    """By name, and apart from what changes nothing; a password is in neither list."""
+    settings = _load(
+        tmp_path,
+        "tcp://h:1?protcols=STOMP;tcpSendBufferSize=1;stompEnableMessageId=true;autoStart=true;"
+        "keyStorePassword=hunter2;stompConsumerCredits=10",
+    )
+    told = [one.partition("acceptor 'a', ")[2] for one in settings.not_applied]
+    assert told == [
+        "protcols: nobody knows this parameter, and nothing comes of it; did you mean protocols?",
+        "stompConsumerCredits: " + CHANGES["stompConsumerCredits"].happens,
+        "stompEnableMessageId: messages carry no amqMessageId",
+    ]
+    warnings = " ".join(settings.warnings)
+    assert "acceptor's autoStart (line 1), acceptor's tcpSendBufferSize (line 1)" in warnings
+    assert "hunter2" not in warnings
+    assert "hunter2" not in str(settings)
+
+
+def test_every_parameter_is_in_one_list() -> None:
+    """What acts is not told of, and what changes something is not harmless."""
+    assert not {*ACTING} & {*CHANGES}
+    assert not {*ACTING} & HARMLESS
+    assert not {*CHANGES} & HARMLESS
+
+
+def test_everything_an_acceptor_has_is_read() -> None:
+    """By the server, the sessions or whoever opens the port."""
+    read = set()
+    for file in ("broker/server.py", "broker/listening.py", "broker/stomp/prefixes.py"):
+        for node in ast.walk(ast.parse((_ROOT / file).read_text())):
+            if isinstance(node, ast.Attribute):
+                read.add(
+                    ast.unparse(node).removeprefix("acceptor.settings.").removeprefix("acceptor.")
+                )
+    assert {one.name for one in fields(AcceptorSettings)} <= read
+
+
+@pytest.mark.parametrize("name", sorted(ACTING))
+def test_the_reference_names_what_acts(name: str) -> None:
+    """Whoever reads it finds each, with what it does."""
+    assert f"- `{name}`: {ACTING[name]}.\n" in (_ROOT / "docs" / "configuration.md").read_text()
+
+
+def test_an_acceptor_that_is_not_for_stomp_is_read_as_artemis_does() -> None:
+    """What it asks for is not refused: nobody opens it."""
+    acceptor = parse_acceptor("a", "tcp://h:1?protocols=AMQP;sslEnabled=true")
+    assert acceptor.ignored_because == "its protocols, AMQP, leave out STOMP"
