@@ -48,9 +48,9 @@ class NotLive(BrokerError):  # noqa: N818 - named for what is the case
     """This node is stopping, or is live no more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Principal:
-    """Who a connection acts for."""
+    """Who a connection acts for; each has one of its own, and equals no other."""
 
     name: str
     roles: frozenset[str]

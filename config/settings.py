@@ -367,6 +367,10 @@ class StompLimits:
     subscriptions, messages not yet taken or not yet acknowledged."""
     max_queues: int = 50_000
     """Queues there may be before clients can have no more of them created."""
+    max_queues_per_user: int = 10_000
+    """Queues there may be that one user had created, by whatever connection and node."""
+    max_queues_per_connection: int = 1_000
+    """Queues that one connection may have created."""
 
 
 SERVER_STORE_BYTES = 10 * 1024**3

@@ -86,6 +86,8 @@ class QueueBinding:
     durable: bool = True
     max_consumers: int = -1
     auto_created: bool = False
+    user: str | None = None
+    """Who had it created; None for the broker, the configuration, or nobody known."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,8 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
             "durable": binding.durable,
             "max-consumers": binding.max_consumers,
             "auto-created": binding.auto_created,
+            # Older nodes leave it alone, and bindings of theirs are without it.
+            **({} if binding.user is None else {"user": binding.user}),
         }
     )
 
@@ -236,6 +240,7 @@ def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
         durable=document.flag("durable"),
         max_consumers=document.integer("max-consumers"),
         auto_created=document.flag("auto-created"),
+        user=document.text("user") if document.has("user") else None,
     )
 
 
@@ -366,6 +371,9 @@ class _Document:
             raise CorruptRecord(seq, "it is not JSON") from error
         if not isinstance(self._fields, dict):
             raise CorruptRecord(seq, "it is not a JSON object")
+
+    def has(self, name: str) -> bool:
+        return name in self._fields
 
     def text(self, name: str) -> str:
         value = self._fields.get(name)

@@ -22,7 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.api import DestinationRefused, LimitExceeded, Principal
+from broker.api import DestinationRefused, Principal
+from broker.core.creations import QueueCreations
 from broker.core.destinations import Destination, parse
 from broker.core.queue import Queue
 from broker.core.quota import AddressUse, StoreUse
@@ -109,6 +110,7 @@ class BindQueue(Protocol):
         *,
         auto_created: bool,
         max_consumers: int,
+        user: str | None,
     ) -> QueueBinding:
         """Return the binding, which is stored before any message for the queue can be."""
 
@@ -135,6 +137,7 @@ class AddressBook:
         self._store_use = store_use
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
+        self._creations = QueueCreations(settings.stomp_limits)
 
     def subscribers(self) -> list[TopicSubscription]:
         """Return the subscribers of every topic."""
@@ -252,12 +255,12 @@ class AddressBook:
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
         self._security.check(principal, "createDurableQueue", name)
-        limit = self._settings.stomp_limits.max_queues
-        if len(self.queues) >= limit:
-            raise LimitExceeded(
-                f"the broker has max-queues {limit} already: {quoted(name)} is one more"
-            )
-        return self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
+        self._creations.refuse_if_too_many(principal, name, len(self.queues))
+        address.use.refuse_if_full(0)
+        user = self._creations.user_of(principal)
+        queue = self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True, user=user)
+        self._creations.created(principal)
+        return queue
 
     def ensure_queue(self, name: str) -> Queue:
         """Return a queue for what the broker itself sends to ``name``."""
@@ -303,9 +306,15 @@ class AddressBook:
         *,
         auto_created: bool,
         max_consumers: int = -1,
+        user: str | None = None,
     ) -> Queue:
         binding = self._bind(
-            name, address, routing_type, auto_created=auto_created, max_consumers=max_consumers
+            name,
+            address,
+            routing_type,
+            auto_created=auto_created,
+            max_consumers=max_consumers,
+            user=user,
         )
         return self.open_queue(binding, unread_up_to=0)
 
@@ -315,4 +324,5 @@ class AddressBook:
         queue = self._make_queue(binding, address, unread_up_to)
         address.add_queue(queue)
         self.queues[binding.name] = queue
+        self._creations.opened(binding.user)
         return queue

@@ -652,6 +652,7 @@ class Broker:
         *,
         auto_created: bool,
         max_consumers: int,
+        user: str | None,
     ) -> QueueBinding:
         binding = QueueBinding(
             self._next_id(),
@@ -660,6 +661,7 @@ class Broker:
             routing_type,
             auto_created=auto_created,
             max_consumers=max_consumers,
+            user=user,
         )
         try:
             self._journal.add_binding(binding)

@@ -26,10 +26,12 @@ from config.settings import (
     QueueSettings,
     RoutingType,
     SecuritySetting,
+    Settings,
     StompLimits,
 )
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 
+_ALL = frozenset({"all"})
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 CONFIGURED = replace(
     SETTINGS,
@@ -257,6 +259,58 @@ def test_there_are_as_many_queues_as_may_be_and_not_one_more() -> None:
         core.send("/queue/d", "1")
     core.send("/queue/a", "2")
     assert core.broker.depths() == {"a": 2, "b": 1, "c": 1}
+
+
+def _with_users(**limits: int) -> Settings:
+    everybody = {"send": _ALL, "consume": _ALL, "createAddress": _ALL, "createDurableQueue": _ALL}
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        security_settings=(SecuritySetting("#", everybody),),
+        stomp_limits=StompLimits(**limits),
+    )
+
+
+def _connection(user: str) -> Principal:
+    return Principal(user, _ALL)
+
+
+def _create(core: CoreUnderTest, connection: Principal, name: str) -> None:
+    core.broker.send(connection, f"/queue/{name}", message("x"), None)
+    core.settle()
+
+
+def test_a_connection_creates_so_many_queues_and_no_more() -> None:
+    """It goes on with those there are; another connection, of the same user too, begins anew."""
+    core = CoreUnderTest(_with_users(max_queues_per_connection=2))
+    first = _connection("ada")
+    for name in "abab":
+        _create(core, first, name)
+    with pytest.raises(LimitExceeded, match="max-queues-per-connection 2 already: 'c' is one more"):
+        _create(core, first, "c")
+    _create(core, _connection("ada"), "c")
+    _create(core, first, "c")
+
+
+def test_a_user_creates_so_many_queues_whatever_connects_and_whoever_serves() -> None:
+    """Neither a new connection nor a takeover begins anew; another user is not concerned."""
+    core = CoreUnderTest(_with_users(max_queues_per_user=2))
+    for name in "ab":
+        _create(core, _connection("ada"), name)
+    _create(core, _connection("bob"), "c")
+    for _ in range(2):
+        with pytest.raises(LimitExceeded, match="user 'ada' has created max-queues-per-user 2"):
+            _create(core, _connection("ada"), "d")
+        core = core.takeover(_with_users(max_queues_per_user=2))
+    _create(core, _connection("bob"), "d")
+
+
+def test_what_the_broker_creates_counts_for_nobody() -> None:
+    """Its dead-letter queue, and what clients create that are asked for no login."""
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=StompLimits(max_queues_per_user=1)))
+    for name in "abc":
+        core.send(f"/queue/{name}", "1")
+    assert len(core.broker.queues()) == 3
 
 
 def test_the_name_of_a_stored_multicast_queue_cannot_be_one_of_the_other_type() -> None:

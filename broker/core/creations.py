@@ -1,0 +1,62 @@
+"""How many queues clients may have created: all together, each user, and each connection.
+
+A queue is for good: it is stored, opened by every node that takes over, and nobody needs to use it.
+Who created it is stored with it, so that a user begins anew on no connection and on no node.
+"""
+
+from collections import Counter
+from weakref import WeakKeyDictionary
+
+from broker.api import LimitExceeded, Principal
+from broker.quoting import quoted
+from config.settings import StompLimits
+
+
+class QueueCreations:
+    """Counts; on the loop's thread."""
+
+    def __init__(self, limits: StompLimits) -> None:
+        self._limits = limits
+        self._by_user: Counter[str] = Counter()
+        self._by_connection: WeakKeyDictionary[Principal, int] = WeakKeyDictionary()
+
+    def refuse_if_too_many(self, principal: Principal, name: str, queues: int) -> None:
+        """Raise LimitExceeded if a client must not have queue ``name`` created, beside ``queues``.
+
+        Without security a login is what anybody says, and only connections are counted.
+        """
+        limits, what = self._limits, f"{quoted(name)} is one more"
+        if queues >= limits.max_queues:
+            raise LimitExceeded(f"the broker has max-queues {limits.max_queues} already: {what}")
+        if self._by_connection.get(principal, 0) >= limits.max_queues_per_connection:
+            raise LimitExceeded(
+                "this connection has created max-queues-per-connection"
+                f" {limits.max_queues_per_connection} already: {what}"
+            )
+        user = self.user_of(principal)
+        if user is not None and self._by_user[user] >= limits.max_queues_per_user:
+            raise LimitExceeded(
+                f"user {quoted(user)} has created max-queues-per-user {limits.max_queues_per_user}"
+                f" already: {what}; queues nobody needs can be deleted with `orthia queue delete`"
+            )
+
+    @staticmethod
+    def user_of(principal: Principal) -> str | None:
+        """Return whom a queue is stored as created by; None if nobody knows."""
+        return None if principal.unrestricted else principal.name
+
+    def created(self, principal: Principal) -> None:
+        """Count a queue for its connection; ``opened`` counts it for its user."""
+        self._by_connection[principal] = self._by_connection.get(principal, 0) + 1
+
+    def opened(self, user: str | None) -> None:
+        """Count a queue that a user once created."""
+        if user is not None:
+            self._by_user[user] += 1
+
+    def deleted(self, user: str | None) -> None:
+        """Count a queue no more."""
+        if user is not None:
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
