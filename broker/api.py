@@ -44,6 +44,10 @@ class LimitExceeded(BrokerError):  # noqa: N818 - named for what is the case
     """A client asked the broker to hold more than it may."""
 
 
+class ConnectionLimitExceeded(LimitExceeded):
+    """The user that logged in has as many connections as it may."""
+
+
 class NotLive(BrokerError):  # noqa: N818 - named for what is the case
     """This node is stopping, or is live no more."""
 

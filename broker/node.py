@@ -479,7 +479,11 @@ class BrokerNode:
             time_ms=manager.message_time_ms,
         )
         server = self._server = StompServer(
-            broker, journal, self._settings.stomp_limits, refused=self._metrics.client_refused
+            broker,
+            journal,
+            self._settings.stomp_limits,
+            users=self._settings.resource_limit_settings,
+            refused=self._metrics.client_refused,
         )
         await server.start(
             self._settings.acceptors,

@@ -11,6 +11,7 @@ from enum import Enum
 from broker.api import (
     AcknowledgementRefused,
     AuthenticationFailed,
+    ConnectionLimitExceeded,
     DestinationRefused,
     LimitExceeded,
     NotAuthorized,
@@ -30,6 +31,10 @@ class Refusal(Enum):
 
     CONNECTIONS = "connections"
     """There are too many already."""
+    ADDRESS = "address-connections"
+    """There are too many from its address already."""
+    USER = "user-connections"
+    """There are too many of its user already."""
     NO_CONNECT = "no-connect"
     """No CONNECT frame came in time."""
     PROTOCOL = "protocol"
@@ -60,6 +65,7 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (QuotaExceeded, Refusal.QUOTA),
     (NoRoomInStore, Refusal.NO_ROOM),
     (UnitRefused, Refusal.STORE),
+    (ConnectionLimitExceeded, Refusal.USER),
     (LimitExceeded, Refusal.LIMIT),
 )
 

@@ -3,21 +3,23 @@
 Memory is bounded for every kind of client: one that does not read is not read from either, gets no
 deliveries, and is cut off in the end; while the journal is full nobody is read from; one that is
 closed and does not read its last frame is cut off. What all of them hold together is bounded too,
-by ``broker.core.client_memory``. When there is no room for another connection, one that has not
-said CONNECT yet makes room.
+by ``broker.core.client_memory``; how many there may be, and who makes room for whom, is in
+``broker.admission``.
 """
 
 import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import cast
 
+from broker.admission import Admission, MakesRoom, Refused
 from broker.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
 from broker.core.client_memory import Activity, ClientMemory
 from broker.core.logins import LoginGuard
+from broker.core.sources import source_of
 from broker.descriptors import connections_that_fit
 from broker.listening import acceptor_error
 from broker.refusals import Refusal, Refusals
@@ -25,7 +27,7 @@ from broker.stomp.frames import Version, error_frame
 from broker.stomp.prefixes import Prefixes
 from broker.stomp.session import StompSession
 from config.clock import monotonic_seconds
-from config.settings import AcceptorSettings, StompLimits
+from config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
 from journal.api import MessageJournal
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -53,30 +55,6 @@ class _Acceptor:
     connections: int = 0
 
 
-@dataclass
-class _WaitingRoom:
-    """Connections that have not said CONNECT, or have said their last, the oldest first."""
-
-    all: "dict[Connection, None]" = field(default_factory=dict)
-    by_address: "dict[str, dict[Connection, None]]" = field(default_factory=dict)
-
-    def enter(self, connection: "Connection") -> None:
-        self.all[connection] = None
-        self.by_address.setdefault(connection.address, {})[connection] = None
-
-    def leave(self, connection: "Connection") -> None:
-        if connection in self.all:
-            del self.all[connection]
-            same = self.by_address[connection.address]
-            del same[connection]
-            if not same:
-                del self.by_address[connection.address]
-
-    def first(self, address: str) -> "Connection | None":
-        """Return who is to make room for a client from ``address``: one of its own kind, if any."""
-        return next(iter(self.by_address.get(address, self.all)), None)
-
-
 class Connection(asyncio.Protocol):
     """A client's socket."""
 
@@ -85,6 +63,8 @@ class Connection(asyncio.Protocol):
         self.acceptor = acceptor
         self.address = ""
         """The client's address, without its port."""
+        self.source = ""
+        """Whose limits it counts against: see ``source_of``."""
         self.held = 0
         """Bytes the broker holds for the client, as last counted."""
         self.is_admitted = False
@@ -139,16 +119,17 @@ class Connection(asyncio.Protocol):
                     raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        self.source = source_of(self.address)
         if not self._server.accepts:
             self.abort()
             return
         refusal = self._server.admit(self)
         if refusal is not None:
-            self.turn_away(refusal)
+            self.turn_away(refusal.kind, refusal.reason)
 
-    def turn_away(self, reason: str) -> None:
+    def turn_away(self, kind: Refusal, reason: str) -> None:
         """Say why and close at once, without lingering: who is not counted may hold nothing."""
-        self._refused(Refusal.CONNECTIONS, reason)
+        self._refused(kind, reason)
         self._end_login()
         self._session.connection_lost()
         if self._transport is not None and not self._closing:
@@ -298,8 +279,9 @@ class Connection(asyncio.Protocol):
             except AuthenticationFailed:
                 server.logins.failed(self.address, login, monotonic_seconds())
                 raise
-            server.logins.succeeded(login)
-            server.has_connected(self)
+            if not principal.unrestricted:
+                server.logins.succeeded(self.address, login)
+            server.admission.log_in(self, None if principal.unrestricted else principal.name)
             return principal
 
         wait = server.logins.begin(self.address, login, monotonic_seconds())
@@ -392,18 +374,22 @@ class StompServer:
         journal: MessageJournal,
         limits: StompLimits,
         *,
+        users: Iterable[ResourceLimitSetting] = (),
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``refused`` is called with the reason of each refusal of a client, for a metric."""
+        """``users`` are the limits of single users.
+
+        ``refused`` is called with the reason of each refusal of a client, for a metric.
+        """
         self.core = core
         self.journal = journal
         self.limits = limits
         self.memory = ClientMemory(limits.max_client_bytes, limits.max_connections)
         self.logins = LoginGuard(limits.max_login_delay)
         self.refusals = Refusals(refused)
+        self.admission = Admission[Connection](limits, limits.max_connections, users)
+        self._users = tuple(users)
         self._ticked_at = 0.0
-        self._most = limits.max_connections
-        self._waiting_room = _WaitingRoom()
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
@@ -436,7 +422,8 @@ class StompServer:
         """
         loop = asyncio.get_running_loop()
         self._accepting = True
-        self._most = connections_that_fit(self.limits.max_connections)
+        most = connections_that_fit(self.limits.max_connections)
+        self.admission = Admission[Connection](self.limits, most, self._users)
         for acceptor in acceptors:
             opening = _Acceptor(acceptor, self._limits_of(acceptor), Prefixes.of(acceptor))
             try:
@@ -493,34 +480,28 @@ class StompServer:
                 connection.abort()
         await asyncio.sleep(0)
 
-    def admit(self, connection: Connection) -> str | None:
+    def admit(self, connection: Connection) -> Refused | None:
         """Note a new connection, or return why it is refused."""
         acceptor = connection.acceptor
         allowed = acceptor.settings.connections_allowed
         if 0 <= allowed <= acceptor.connections:
-            return f"acceptor {acceptor.settings.name!r} has connectionsAllowed {allowed} already"
-        full = f"the broker has max-connections {self._most} already"
-        if len(self._connections) >= self._most:
-            leaver = self._waiting_room.first(connection.address)
-            if leaver is None:
-                return full
-            self.forget(leaver)
-            leaver.turn_away(f"{full}, and this one did not connect in time")
+            name = acceptor.settings.name
+            reason = f"acceptor {name!r} has connectionsAllowed {allowed} already"
+            return Refused(Refusal.CONNECTIONS, reason)
+        found = self.admission.admit(connection)
+        if isinstance(found, Refused):
+            return found
+        if isinstance(found, MakesRoom):
+            self.forget(found.leaver)
+            found.leaver.turn_away(found.kind, found.reason)
         self._connections.add(connection)
         connection.is_admitted = True
         acceptor.connections += 1
-        self._waiting_room.enter(connection)
         return None
-
-    def has_connected(self, connection: Connection) -> None:
-        """Note that a client has logged in: it makes room for nobody any more."""
-        self._waiting_room.leave(connection)
 
     def is_leaving(self, connection: Connection) -> None:
         """Note that a client was told its last: if its place is wanted, it goes at once."""
-        if connection in self._connections:
-            self._waiting_room.leave(connection)
-            self._waiting_room.enter(connection)
+        self.admission.leaves(connection)
 
     def has_sent_when_full(self, connection: Connection, sent_bytes: int) -> None:
         """End a client that sent more while there is no memory, if it holds more than its share."""
@@ -562,7 +543,7 @@ class StompServer:
         self.memory.forget(connection)
         connection.held = 0
         connection.is_admitted = False
-        self._waiting_room.leave(connection)
+        self.admission.forget(connection)
         if connection in self._connections:
             connection.acceptor.connections -= 1
         self._connections.discard(connection)

@@ -110,6 +110,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "address_settings": reader.address_settings(),
         "security_settings": reader.security_settings(),
         "users": reader.users(),
+        "resource_limit_settings": reader.resource_limit_settings(),
         "health": reader.health(),
         "stomp_limits": reader.stomp_limits(),
     }

@@ -25,6 +25,7 @@ from config.settings import (
     LeaseDatabaseLockerSettings,
     LockerSettings,
     QueueSettings,
+    ResourceLimitSetting,
     RetentionSettings,
     Role,
     RoutingType,
@@ -240,6 +241,20 @@ class Reader:
                 password = self._values.secret(str(node.get("password")))
                 found.append(User(name, password, read_names(node.get("roles", ""))))
         return tuple(found)
+
+    def resource_limit_settings(self) -> tuple[ResourceLimitSetting, ...]:
+        """Return the limits of single users; of two for one user the last wins."""
+        path = "core/resource-limit-settings/resource-limit-setting"
+        found: dict[str, ResourceLimitSetting] = {}
+        for node in self._all("core/resource-limit-settings", "resource-limit-setting"):
+            match = str(node.get("match")).strip()
+            self._locations[f"{path}[{match}]"] = self._at(node)
+            values = self._values_of(node, path, f"{path}[{match}]")
+            former = values.pop("max_connections", None)
+            if former is not None:
+                values.setdefault("max_sessions", former)
+            found[match] = ResourceLimitSetting(match, **values)
+        return tuple(found.values())
 
     def health(self) -> HealthSettings | None:
         """Return the endpoint of probes and metrics; None if it is off."""

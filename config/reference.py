@@ -24,7 +24,7 @@ from config.loader import (
 from config.names import MAXIMUM_TABLE_NAME_LENGTH
 from config.pool import CONNECTION, KEPT
 from config.reading import LOCKERS
-from config.rendering import default_of, written
+from config.rendering import SPOKEN_DEFAULTS, default_of, written
 from config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from config.secrets import KEY_PROPERTY, KEY_VARIABLE
 from config.settings import (
@@ -34,6 +34,7 @@ from config.settings import (
     HaPolicy,
     HealthSettings,
     QueueSettings,
+    ResourceLimitSetting,
     RetentionSettings,
     Settings,
     StompLimits,
@@ -54,6 +55,7 @@ _HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
     "core/store/database-store/journal-retention": (RetentionSettings,),
     "core/health": (HealthSettings,),
     "core/stomp-limits": (StompLimits,),
+    "core/resource-limit-settings/resource-limit-setting": (ResourceLimitSetting,),
 }
 """The settings an element's children are read into: their defaults are the children's."""
 
@@ -66,6 +68,7 @@ _SPOKEN_DEFAULTS: Final[Mapping[str, str]] = {
     "core/password-codec": "Artemis' default codec",
     "core/max-store-bytes": f"{SERVER_STORE_BYTES} for a database server, else -1",
     "core/store/database-store/jdbc-connection-url": "required",
+    **SPOKEN_DEFAULTS,
 }
 """Defaults that are no value of a field."""
 
@@ -78,6 +81,7 @@ _SECTIONS: Final = (
     ("Address settings", "core/address-settings"),
     ("Security", "core/security-settings"),
     ("Users", "core/users"),
+    ("Limits of users", "core/resource-limit-settings"),
     ("Health and metrics", "core/health"),
     ("Limits of STOMP clients", "core/stomp-limits"),
 )

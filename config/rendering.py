@@ -14,6 +14,7 @@ from config.settings import (
     FileStoreSettings,
     HaPolicy,
     HealthSettings,
+    ResourceLimitSetting,
     Role,
     Settings,
     StompLimits,
@@ -22,6 +23,12 @@ from config.vocabulary import configuration, find, snake_case, value_kinds
 
 UNITS: Final = {"milliseconds": "ms", "bytes": "bytes"}
 """Kinds of values that have a unit."""
+
+SPOKEN_DEFAULTS: Final = {
+    "core/stomp-limits/max-connections-per-user": "seven eighths of max-connections",
+    "core/stomp-limits/max-connections-per-address": "seven eighths of max-connections",
+}
+"""What is in effect where nothing is set, for settings whose default depends on another."""
 
 _STORE: Final = "core/store/database-store"
 _Holder: TypeAlias = (
@@ -106,6 +113,12 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         roles_text = ",".join(sorted(user.roles)) or "(none)"
         yield EffectiveSetting(
             f"core/users/user[{user.name}]", f"password {user.password}, roles {roles_text}"
+        )
+    for limits in settings.resource_limit_settings:
+        yield EffectiveSetting(
+            f"core/resource-limit-settings/resource-limit-setting[{limits.match}]/max-sessions",
+            written(limits.max_sessions),
+            is_default=limits.max_sessions == ResourceLimitSetting(limits.match).max_sessions,
         )
     if settings.health is not None:
         yield from _all("core/health", settings.health)
@@ -207,9 +220,10 @@ def _field(path: str, holder: _Holder, name: str) -> EffectiveSetting:
     value = getattr(holder, name)
     setting = next(one for one in fields(holder) if one.name == name)
     element = name.replace("_", "-")
+    spoken = SPOKEN_DEFAULTS.get(f"{path}/{element}")
     return EffectiveSetting(
         f"{path}/{element}",
-        written(value),
+        spoken if value is None and spoken is not None else written(value),
         _unit(f"{path}/{element}"),
         is_default=value == default_of(setting),
     )

@@ -369,7 +369,7 @@ _NO_ATTEMPT: Final = ("max-delivery-attempts", 0)
 
 def _limits(settings: Settings) -> Iterator[Violation]:
     for name, value in vars(settings.stomp_limits).items():
-        if value == -1 and name == "min_large_message_size":
+        if value is None or (value == -1 and name == "min_large_message_size"):
             continue
         if value < 1:
             yield Violation(

@@ -322,6 +322,16 @@ class User:
 
 
 @dataclass(frozen=True)
+class ResourceLimitSetting:
+    """One ``resource-limit-setting``: what one user may have."""
+
+    match: str
+    """The user's name."""
+    max_sessions: int = -1
+    """Connections; a STOMP client's connection is its session. -1 for any number."""
+
+
+@dataclass(frozen=True)
 class HealthSettings:
     """Orthia's ``health`` element: the HTTP endpoint of probes and metrics, off unless present."""
 
@@ -362,6 +372,12 @@ class StompLimits:
     max_login_delay: int = 5_000
     """The longest a login waits for its answer after others from the same place failed."""
     max_connections: int = 4_096
+    max_connections_per_user: int | None = None
+    """None leaves an eighth of max-connections to others."""
+    max_connections_per_address: int | None = None
+    """Of IPv6 addresses, per /64 network. None leaves an eighth of max-connections to others."""
+    max_unauthenticated_per_address: int = 1_024
+    """Of those, the ones that have not logged in; above it the oldest makes room."""
     max_client_bytes: int = 268_435_456
     """Bytes of all clients together beside what waits in queues: frames, transactions, receipts,
     subscriptions, messages not yet taken or not yet acknowledged."""
@@ -391,6 +407,7 @@ class Settings:
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()
     users: tuple[User, ...] = ()
+    resource_limit_settings: tuple[ResourceLimitSetting, ...] = ()
     health: HealthSettings | None = None
     stomp_limits: StompLimits = field(default_factory=StompLimits)
     global_max_size: int = 67_108_864

@@ -2,17 +2,18 @@
 
 The wait comes before the passcode is looked at, so that giving up early tells a guesser nothing. It
 is bounded, so that nobody is locked out: a right passcode is taken whatever others did before. Few
-may wait at a time for each pair of address and user, so a guesser with many connections is no
-faster, and one that guesses one user's passcode keeps no other user of its address waiting in vain.
-No time, no sockets: whoever calls says what time it is, and waits.
+may wait at a time for each pair of address and user, and for each address, so a guesser with many
+connections is no faster, whether it tries one name or many. A user that has logged in from an
+address before is kept waiting and refused there for guesses at its own name only, not for those at
+others. No time, no sockets: whoever calls says what time it is, and waits.
 """
 
-import ipaddress
 import logging
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from broker.api import LimitExceeded
+from broker.core.sources import source_of
 
 LOGGER = logging.getLogger("orthia.broker")
 FREE_FAILURES = 3
@@ -23,6 +24,11 @@ FORGET_SECONDS = 300.0
 """Without a failure for so long, an address or a user begins anew."""
 MAX_WAITING = 8
 """Logins that wait for one user from one address."""
+MAX_WAITING_AT_ADDRESS = 32
+"""Logins that wait from one address, as whatever user; not for those that have logged in there."""
+MAX_KNOWN = 10_000
+"""Pairs of address and user that are remembered because the user has logged in from there; the one
+that did so longest ago is forgotten first."""
 MAX_ADDRESSES = 10_000
 """Addresses whose failures are remembered; the one that failed longest ago is forgotten first."""
 USER_PLACES = 1_024
@@ -54,7 +60,9 @@ class LoginGuard:
         self._max_delay_ms = max_delay_ms
         self._addresses: OrderedDict[str, _Record] = OrderedDict()
         self._users = [_Record() for _ in range(USER_PLACES)]
+        self._known: OrderedDict[tuple[str, str], _Record] = OrderedDict()
         self._waiting: Counter[tuple[str, int]] = Counter()
+        self._waiting_at: Counter[str] = Counter()
         self._burst = _Burst()
 
     @property
@@ -67,8 +75,9 @@ class LoginGuard:
 
         With 0 ``end`` is not called. Raises LimitExceeded when too many wait for the same already.
         """
-        source, place = _source(address), _place(login)
-        record = self._addresses.get(source)
+        source, place = source_of(address), _place(login)
+        known = self._known.get((source, login or ""))
+        record = self._addresses.get(source) if known is None else known
         by_address = self._delay_ms(record.count(now) if record else 0, self._max_delay_ms)
         # Anybody can fail as a user from anywhere: who is meant must not wait long for that.
         by_user = self._delay_ms(self._users[place].count(now), self._max_delay_ms // 5)
@@ -80,19 +89,31 @@ class LoginGuard:
                 f"logins failed from this address or as this user, and {MAX_WAITING} more wait;"
                 f" try again in {-(-delay_ms // 1000)} s"
             )
+        if known is None and self._waiting_at[source] >= MAX_WAITING_AT_ADDRESS:
+            raise LimitExceeded(
+                f"logins failed from this address, and {MAX_WAITING_AT_ADDRESS} more wait;"
+                f" try again in {-(-delay_ms // 1000)} s"
+            )
         self._waiting[source, place] += 1
+        self._waiting_at[source] += 1
         return delay_ms / 1000
 
     def end(self, address: str, login: str | None) -> None:
         """Note that a login waits no more: it is looked at now, or its client is gone."""
-        key = _source(address), _place(login)
-        self._waiting[key] -= 1
-        if not self._waiting[key]:
-            del self._waiting[key]
+        source, place = source_of(address), _place(login)
+        self._waiting[source, place] -= 1
+        if not self._waiting[source, place]:
+            del self._waiting[source, place]
+        self._waiting_at[source] -= 1
+        if not self._waiting_at[source]:
+            del self._waiting_at[source]
 
     def failed(self, address: str, login: str | None, now: float) -> None:
         """Note a wrong login or passcode, and log it unless there was one a moment ago."""
-        source = _source(address)
+        source = source_of(address)
+        known = self._known.get((source, login or ""))
+        if known is not None:
+            known.fail(now)
         record = self._addresses.pop(source, None) or _Record()
         record.fail(now)
         self._addresses[source] = record
@@ -101,12 +122,18 @@ class LoginGuard:
         self._users[_place(login)].fail(now)
         self._burst.add(address, now)
 
-    def succeeded(self, login: str | None) -> None:
-        """Note a right passcode: the user is itself again.
+    def succeeded(self, address: str, login: str | None) -> None:
+        """Note a right passcode: the user is itself again, and known at this address.
 
-        Not so the address, where a guesser with an account of its own might be.
+        What failed from there is not forgotten: a guesser with an account of its own might be at
+        the address, or behind the one of the user it guesses at.
         """
         self._users[_place(login)].failures = 0
+        key = source_of(address), login or ""
+        self._known.setdefault(key, _Record())
+        self._known.move_to_end(key)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
 
     def tick(self, now: float) -> None:
         """Log what a burst had, when it is time."""
@@ -166,14 +193,3 @@ class _Burst:
 def _place(login: str | None) -> int:
     # Python's hash of a text is keyed by a number of this process, so nobody can aim at a place.
     return hash(login or "") % USER_PLACES
-
-
-def _source(address: str) -> str:
-    """Return what addresses one client can easily have: of IPv6, the network."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 6 and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return address

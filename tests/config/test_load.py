@@ -463,3 +463,24 @@ def test_a_password_that_breaks_the_file_is_not_quoted(
     inner = f"<jdbc-password>{before}Hunter2{after}</jdbc-password>"
     path = _file(tmp_path / "broker.xml", _store(inner))
     assert "Hunter2" not in _told(path)
+
+
+def test_limits_of_single_users_are_read(tmp_path: Path) -> None:
+    """By Artemis' names, those of older versions too; ``check`` shows what is in effect."""
+    core = """<resource-limit-settings>
+      <resource-limit-setting match="ada"><max-sessions>5</max-sessions></resource-limit-setting>
+      <resource-limit-setting match="bob"><max-connections>6</max-connections>
+        <max-queues>-1</max-queues></resource-limit-setting>
+      <resource-limit-setting match="eve"/>
+    </resource-limit-settings>"""
+    settings = config.load(_file(tmp_path / "broker.xml", core))
+    assert [(one.match, one.max_sessions) for one in settings.resource_limit_settings] == [
+        ("ada", 5),
+        ("bob", 6),
+        ("eve", -1),
+    ]
+    shown = {one.path: one for one in config.render(settings)}
+    ada = "core/resource-limit-settings/resource-limit-setting[ada]/max-sessions"
+    assert shown[ada].value == "5"
+    of_user = shown["core/stomp-limits/max-connections-per-user"]
+    assert (of_user.value, of_user.is_default) == ("seven eighths of max-connections", True)

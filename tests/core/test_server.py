@@ -63,7 +63,11 @@ class ServerUnderTest:
                 call_later=self.loop.call_later,
             )
             self.server = StompServer(
-                self.broker, self.journal, options.stomp_limits, refused=self.refused.append
+                self.broker,
+                self.journal,
+                options.stomp_limits,
+                users=options.resource_limit_settings,
+                refused=self.refused.append,
             )
 
         self.call(make)

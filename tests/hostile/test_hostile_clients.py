@@ -11,7 +11,7 @@ import pytest
 from broker.core.memory import MESSAGE_OVERHEAD, SMALL_CLAIM
 from broker.stomp.session import MAX_CONNECT_BYTES
 from config.settings import StompLimits
-from tests.hostile.node import MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
+from tests.hostile.node import CONNECT, MIB, LimitedNode, Witness, live_node, logged, pour, rest_of
 from tests.support.waiting import wait_until
 
 DEFAULTS = StompLimits()
@@ -107,7 +107,7 @@ def test_transactions_of_a_connection_are_bounded(node: LimitedNode) -> None:
 
 def test_a_flood_of_silent_sockets_keeps_nobody_out(tmp_path: Path) -> None:
     """Sockets that say nothing make room for those who come; who is connected stays."""
-    with live_node(tmp_path, max_connections=100) as node:
+    with live_node(tmp_path, max_connections=100, max_connections_per_address=100) as node:
         witness = Witness(node)
         before = node.resident
         flood = [node.open() for _ in range(400)]
@@ -133,8 +133,34 @@ def test_connections_above_the_limit_are_told_so(tmp_path: Path) -> None:
         wait_until(lambda: _lets_in(node), what="room for one more")
 
 
-def _lets_in(node: LimitedNode) -> bool:
-    with node.open() as client:
+def test_one_address_takes_not_every_connection(tmp_path: Path) -> None:
+    """With all it can have, those of another are let in and served; the node is as before."""
+    with live_node(tmp_path, max_connections=400) as node:
+        witness = Witness(node)
+        before = node.resident
+        inside = []
+        for _ in range(350):
+            client = node.open("127.0.0.2")
+            client.sendall(CONNECT)
+            assert client.recv(4096).startswith(b"CONNECTED")
+            inside.append(client)
+        for _ in range(200):
+            with node.open("127.0.0.2") as outside:
+                text = read_error(outside)
+                assert "clients at 127.0.0.2 have max-connections-per-address 350" in text
+        witness.is_served()
+        newcomer = Witness(node)
+        newcomer.is_served()
+        assert node.resident - before < 32 * MIB
+        assert node.log.count("max-connections-per-address") == 1
+        assert "AMQ222010" not in node.log
+        assert node.log.count("AMQ221007") == 1
+        inside[0].close()
+        wait_until(lambda: _lets_in(node, "127.0.0.2"), what="room for one more")
+
+
+def _lets_in(node: LimitedNode, source: str = "127.0.0.1") -> bool:
+    with node.open(source) as client:
         try:
             client.sendall(b"CONNECT\naccept-version:1.2\n\n\0")
             return client.recv(100).startswith(b"CONNECTED")
@@ -144,7 +170,7 @@ def _lets_in(node: LimitedNode) -> bool:
 
 def test_connections_leave_descriptors_to_the_database(tmp_path: Path) -> None:
     """A process that may open few files takes few connections, says so, and goes on storing."""
-    with live_node(tmp_path, descriptors=200) as node:
+    with live_node(tmp_path, descriptors=200, max_connections_per_address=4_096) as node:
         assert "takes 72 connections and not max-connections 4096" in node.log
         witness = Witness(node)
         for _ in range(71):

@@ -10,6 +10,7 @@ from broker import descriptors, health, server
 from broker.core import client_memory, destinations, logins, memory
 from broker.stomp import session
 from config import document, problems
+from config.rendering import SPOKEN_DEFAULTS
 from config.settings import AcceptorSettings, Settings, StompLimits
 from journal.limits import JournalLimits
 from nodemanager import merge
@@ -26,6 +27,9 @@ _ROWS = {
 def test_every_limit_stands_there_with_its_default(limit: str) -> None:
     """By the name it has in broker.xml."""
     default = _ROWS[limit.replace("_", "-")]
+    if getattr(StompLimits(), limit) is None:
+        assert default == SPOKEN_DEFAULTS[f"core/stomp-limits/{limit.replace('_', '-')}"]
+        return
     assert re.match(r"\d+", default)
     assert int(default.split()[0]) == getattr(StompLimits(), limit)
 
@@ -56,6 +60,8 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f"holds less than {memory.SMALL_CLAIM // 1024} KiB",
         f"waits {logins.FIRST_DELAY_MS} ms",
         f"one user from one address | {logins.MAX_WAITING} |",
+        f"all users from one address | {logins.MAX_WAITING_AT_ADDRESS} |",
+        f"{logins.MAX_KNOWN} pairs of user and address",
         f"{logins.MAX_ADDRESSES} addresses, and {logins.USER_PLACES} places",
         f"{health._MAX_CONNECTIONS} connections, {health._MAX_HEAD_BYTES} bytes of a request",
         f"{document.MAXIMUM_FILE_BYTES} bytes, {document._MAXIMUM_DEPTH} levels,"

@@ -18,6 +18,7 @@ from broker.core.logins import (
     FORGET_SECONDS,
     FREE_FAILURES,
     MAX_WAITING,
+    MAX_WAITING_AT_ADDRESS,
     USER_PLACES,
     LoginGuard,
 )
@@ -83,7 +84,7 @@ def test_a_user_who_is_guessed_from_elsewhere_waits_little() -> None:
         guard.failed(f"10.0.{number // 250}.{number % 250}", "ada", 0.0)
     assert guard.begin("192.168.0.1", "ada", 0.0) == 1.0
     guard.end("192.168.0.1", "ada")
-    guard.succeeded("ada")
+    guard.succeeded("192.168.0.1", "ada")
     assert guard.begin("192.168.0.1", "ada", 0.0) == 0.0
 
 
@@ -91,7 +92,7 @@ def test_a_guessers_own_account_does_not_help_it() -> None:
     """A right login in between leaves its address as slow as it was."""
     guard = LoginGuard(5_000)
     fail(guard, "10.0.0.1", "ada", 50)
-    guard.succeeded("mallory")
+    guard.succeeded("10.0.0.1", "mallory")
     assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
 
 
@@ -106,6 +107,52 @@ def test_few_wait_at_a_time_for_a_user_and_others_are_not_kept_out() -> None:
     assert guard.begin("10.0.0.1", OTHER, 0.0) == 5.0
     guard.end("10.0.0.1", "ada")
     assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+
+
+def test_one_address_that_tries_many_names_is_as_slow() -> None:
+    """Few of its logins wait at a time, whatever names they say; other addresses are not asked."""
+    guard = LoginGuard(5_000)
+    fail(guard, "10.0.0.1", "ada", 50)
+    for number in range(MAX_WAITING_AT_ADDRESS):
+        assert guard.begin("10.0.0.1", f"name {number}", 0.0) == 5.0
+    with pytest.raises(LimitExceeded, match="logins failed from this address, and 32 more wait"):
+        guard.begin("10.0.0.1", "one more name", 0.0)
+    assert guard.begin("10.0.0.2", "name 1", 0.0) == 0.0
+    guard.end("10.0.0.1", "name 1")
+    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+
+
+def test_who_logged_in_from_an_address_does_not_wait_for_who_guesses_there() -> None:
+    """Guesses at other names behind the same proxy keep a known user neither waiting nor out."""
+    guard = LoginGuard(5_000)
+    guard.succeeded("2001:db8:0:1::7", OTHER)
+    for number in range(200):
+        guard.failed(f"2001:db8:0:1::{number:x}", "ada", 0.0)
+    for number in range(MAX_WAITING_AT_ADDRESS // MAX_WAITING):
+        for _ in range(MAX_WAITING):
+            guard.begin("2001:db8:0:1::8", f"{number}", 0.0)
+    assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 0.0
+    with pytest.raises(LimitExceeded):
+        guard.begin("2001:db8:0:1::9", "never seen", 0.0)
+
+
+def test_a_known_user_is_guessed_at_as_slowly() -> None:
+    """Where a user logs in from, its name is no way around the wait."""
+    guard = LoginGuard(5_000)
+    guard.succeeded("10.0.0.1", "ada")
+    fail(guard, "10.0.0.1", "ada", 50)
+    guard.succeeded("10.0.0.1", "ada")
+    assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
+
+
+def test_the_known_users_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pair that logged in longest ago is forgotten first."""
+    monkeypatch.setattr(logins, "MAX_KNOWN", 10)
+    guard = LoginGuard(5_000)
+    for number in range(100):
+        guard.succeeded(f"10.0.0.{number}", "ada")
+    assert len(guard._known) == 10
+    assert ("10.0.0.99", "ada") in guard._known
 
 
 def test_the_addresses_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +243,61 @@ def test_guesses_in_parallel_are_slow_and_others_are_served(
     assert not re.search("gu3ss|l0vel@ce|bu1lder", caplog.text)
 
 
+def test_one_user_takes_not_every_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told by name, counted and logged; others log in, and are served, all the same."""
+    with serving(SECURED, max_connections=40) as server, ExitStack() as stack:
+        for number in range(35):
+            source = f"127.0.0.{2 + number % 3}"
+            client = stack.enter_context(log_in(server, "ada", "l0vel@ce", source))
+            assert client.recv(4096).startswith(b"CONNECTED")
+        for _ in range(20):
+            refused = answer_to(server, "ada", "l0vel@ce", "127.0.0.9")
+            assert b"user 'ada' has max-connections-per-user 35 already" in refused
+        with log_in(server, "bob", "bu1lder", "127.0.0.2") as client:
+            assert client.recv(4096).startswith(b"CONNECTED")
+            client.sendall(b"SEND\ndestination:/queue/a\n\nx\0DISCONNECT\nreceipt:bye\n\n\0")
+            assert b"receipt-id:bye" in read_to_the_end(client)
+        assert server.refused.count("user-connections") == 20
+        assert server.depth("a") == 1
+    told = [one.getMessage() for one in caplog.records if "max-connections-per-user" in one.message]
+    assert told == [
+        "a client at 127.0.0.9 was refused: user 'ada' has max-connections-per-user 35 already"
+    ]
+
+
+def test_a_user_that_disconnects_can_come_again_at_once() -> None:
+    """Its place is free when its DISCONNECT is answered, though its socket is not closed yet."""
+    with serving(SECURED, max_connections_per_user=1) as server, ExitStack() as stack:
+        for _ in range(5):
+            client = stack.enter_context(log_in(server, "ada", "l0vel@ce", "127.0.0.2"))
+            assert client.recv(4096).startswith(b"CONNECTED")
+            client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
+            assert b"receipt-id:bye" in read_to_the_end(client)
+
+
+def test_names_tried_in_turn_from_one_address_are_as_slow() -> None:
+    """A guesser with a connection for each name waits too; a user known there logs in meanwhile."""
+    with serving(SECURED, max_login_delay=3_000) as server, ExitStack() as stack:
+        assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
+        have_failed(server, "127.0.0.2", "ada")
+        guesses = [
+            stack.enter_context(log_in(server, f"name-{number}", "gu3ss", "127.0.0.2"))
+            for number in range(100)
+        ]
+        refused: list[socket.socket] = []
+        while len(refused) < len(guesses) - MAX_WAITING_AT_ADDRESS:
+            ready = select.select([one for one in guesses if one not in refused], [], [], 30)[0]
+            assert ready
+            for one in ready:
+                assert b"logins failed from this address, and 32 more wait" in one.recv(4096)
+                refused.append(one)
+        began = time.monotonic()
+        assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
+        if time.monotonic() - began < 1.5:  # else the machine is too slow to say
+            waiting = [one for one in guesses if one not in refused]
+            assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
+
+
 def test_what_follows_a_connect_that_waits_is_done_after_it() -> None:
     """A client that sends on without waiting for CONNECTED loses nothing by the wait."""
     with serving(SECURED, max_login_delay=300) as server:
@@ -266,7 +368,12 @@ def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:
 
 def test_who_makes_room_while_waiting_keeps_its_place_taken() -> None:
     """A flood of a guesser's own connections does not free the places of those that wait."""
-    with serving(SECURED, max_login_delay=3_000, max_connections=MAX_WAITING) as server:
+    with serving(
+        SECURED,
+        max_login_delay=3_000,
+        max_connections=MAX_WAITING,
+        max_connections_per_address=MAX_WAITING,
+    ) as server:
         have_failed(server, "127.0.0.2", "ada")
         with ExitStack() as stack:
             for _ in range(MAX_WAITING):

@@ -1,0 +1,171 @@
+"""Which connections there may be: of one address, of one user, before a login, and in all.
+
+Who has not logged in, or has been told its last, makes room for newcomers; who has logged in stays.
+An address stands for what one client can easily have: of IPv6, the /64 network. Users are counted
+where a login is asked for: elsewhere a name is whatever a client says. No sockets and no time;
+called on the event loop.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from broker.api import ConnectionLimitExceeded
+from broker.quoting import quoted
+from broker.refusals import Refusal
+from config.settings import ResourceLimitSetting, StompLimits
+
+_ONE_OF_EIGHT: Final = 8
+"""One part of so many is kept for others than the user or address that has most connections."""
+
+
+class Client(Protocol):
+    """A connection, as far as its place goes."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from: see ``broker.core.sources``."""
+
+
+_Client = TypeVar("_Client", bound=Client)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A connection that gets no place."""
+
+    kind: Refusal
+    reason: str
+    """For its ERROR; names the limit."""
+
+
+@dataclass(frozen=True)
+class MakesRoom(Generic[_Client]):
+    """A connection that has to go, so that another may come."""
+
+    leaver: _Client
+    kind: Refusal
+    reason: str
+
+
+class Admission(Generic[_Client]):
+    """Counts the connections against their limits; bounded by the connections there are."""
+
+    def __init__(
+        self, limits: StompLimits, most: int, users: Iterable[ResourceLimitSetting] = ()
+    ) -> None:
+        """``most`` is how many connections fit; ``users`` are the limits of single users."""
+        share = max(1, most - -(-most // _ONE_OF_EIGHT))
+        self._most = most
+        self._of_address = _first_set(limits.max_connections_per_address, share)
+        self._of_user = _first_set(limits.max_connections_per_user, share)
+        self._unauthenticated = limits.max_unauthenticated_per_address
+        self._of_named = {one.match: one.max_sessions for one in users}
+        self._clients: dict[_Client, str | None] = {}
+        """The user of each; None for one that has none or is not counted as its user's."""
+        self._sources: Counter[str] = Counter()
+        self._users: Counter[str] = Counter()
+        self._leaving: dict[_Client, None] = {}
+        """Who makes room, the oldest first."""
+        self._leaving_by_source: dict[str, dict[_Client, None]] = {}
+
+    def admit(self, client: _Client) -> Refused | MakesRoom[_Client] | None:
+        """Give a new connection a place, or say why it gets none.
+
+        A connection whose place it takes is forgotten here, and is to be ended by the caller.
+        """
+        source = client.source
+        own = self._leaving_by_source.get(source, {})
+        kind, reason = Refusal.CONNECTIONS, ""
+        address_is_full = self._sources[source] >= self._of_address
+        if len(self._clients) >= self._most:
+            reason = f"the broker has max-connections {self._most} already"
+            if not own and not address_is_full:
+                own = self._leaving
+        elif address_is_full:
+            kind = Refusal.ADDRESS
+            reason = (
+                f"clients at {source} have max-connections-per-address {self._of_address} already"
+            )
+        elif len(own) >= self._unauthenticated:
+            kind = Refusal.ADDRESS
+            reason = (
+                f"clients at {source} have max-unauthenticated-per-address"
+                f" {self._unauthenticated} connections without a login already"
+            )
+        if not reason:
+            self._enter(client)
+            return None
+        leaver = next(iter(own), None)
+        if leaver is None:
+            return Refused(kind, reason)
+        self.forget(leaver)
+        self._enter(client)
+        return MakesRoom(leaver, kind, f"{reason}, and this one did not connect in time")
+
+    def log_in(self, client: _Client, user: str | None) -> None:
+        """Note that a client has logged in, as ``user`` where that was proved.
+
+        Raises ConnectionLimitExceeded, and then the client goes on making room.
+        """
+        if client not in self._clients:
+            return
+        if user is not None:
+            limit, name = self._of_user, "max-connections-per-user"
+            if user in self._of_named:
+                limit, name = self._of_named[user], "max-sessions"
+            if 0 <= limit <= self._users[user]:
+                raise ConnectionLimitExceeded(f"user {quoted(user)} has {name} {limit} already")
+            self._users[user] += 1
+            self._clients[client] = user
+        self._remain(client)
+
+    def leaves(self, client: _Client) -> None:
+        """Note that a client was told its last: it makes room, and is its user's no more."""
+        if client in self._clients:
+            self._log_out(client)
+            self._remain(client)
+            self._make_leave(client)
+
+    def forget(self, client: _Client) -> None:
+        """Forget a connection that is gone."""
+        if client not in self._clients:
+            return
+        self._log_out(client)
+        self._remain(client)
+        del self._clients[client]
+        _count_down(self._sources, client.source)
+
+    def _enter(self, client: _Client) -> None:
+        self._clients[client] = None
+        self._sources[client.source] += 1
+        self._make_leave(client)
+
+    def _log_out(self, client: _Client) -> None:
+        user = self._clients[client]
+        if user is not None:
+            _count_down(self._users, user)
+            self._clients[client] = None
+
+    def _make_leave(self, client: _Client) -> None:
+        self._leaving[client] = None
+        self._leaving_by_source.setdefault(client.source, {})[client] = None
+
+    def _remain(self, client: _Client) -> None:
+        if client in self._leaving:
+            del self._leaving[client]
+            same = self._leaving_by_source[client.source]
+            del same[client]
+            if not same:
+                del self._leaving_by_source[client.source]
+
+
+def _first_set(configured: int | None, otherwise: int) -> int:
+    return otherwise if configured is None else configured
+
+
+def _count_down(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
