@@ -70,8 +70,10 @@ model: setup-test ## Check the protocol's model exhaustively for two and three n
 simulate: setup-test ## Run thousands of new simulated pairs through every fault; SEED=N to look at one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --runs 1,--runs 3000)
 
-chaos: setup-test ## Strike live and backups with FAULTS=60 faults on each DBMS and check every message
-	$(BIN)/python -m tests.chaos --faults $(or $(FAULTS),60) $(if $(SEED),--seed $(SEED))
+chaos: setup-test ## Strike pairs in each of WORLDS with FAULTS=60 faults (PAIRS=1 at once), check every message
+	$(BIN)/python -m tests.chaos --at-once --faults $(or $(FAULTS),60) $(if $(SEED),--seed $(SEED)) \
+		$(if $(WORLDS),--world $(WORLDS)) $(if $(PAIRS),--pairs $(PAIRS)) \
+		$(if $(MINUTES),--minutes $(MINUTES))
 
 benchmark: setup-test ## Measure throughput, takeovers and a backlog of a million messages; 20 minutes
 	$(BIN)/python -m benchmarks.throughput

@@ -1,135 +1,154 @@
-"""Where a run takes place: three nodes, each with a network and a clock of its own, one database.
+"""Where a run takes place: three nodes, each with a network and a clock of its own, one store.
 
 What the faults need to know and do is here; which faults there are is in ``faults``.
 """
 
 import random
-import shutil
-import signal
-import subprocess
-import sys
-from dataclasses import dataclass, field
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from config.settings import DatabaseStoreSettings, Role
+from config.urls import DatabaseUrl
 from database import Database
-from nodemanager.failover_log import log_file_name
+from tests.chaos.exits import Expectations
+from tests.chaos.history import History
 from tests.chaos.network import Link, Network
-from tests.process.nodes import NodeProcess, accepts
-from tests.support.servers import ServerProcess, StoreServer, free_port, url_with_password
+from tests.chaos.nodes import (
+    ChaosNode,
+    Settings,
+    Timers,
+    build_stepped_clock,
+    common_core,
+    database_store,
+    file_store,
+    url_at,
+)
+from tests.chaos.replication import ReplicatedServer
+from tests.chaos.worlds import Disk, Site
+from tests.process.nodes import accepts
+from tests.support.servers import ServerProcess, free_port
 from tests.support.waiting import wait_until
 
 EXPIRATION_SECONDS = 3.0
-RENEW_SECONDS = 0.3
-OTHER_RENEW_SECONDS = {"alpha": 0.9, "beta": 0.3, "gamma": 0.15}
-"""What the nodes have when the seed is even: a pair is as safe if its timers differ."""
-IO_ERROR = 74
-FULL_DEVICE = Path("/dev/full")
+_NAMES = (("alpha", Role.LIVE), ("beta", Role.BACKUP), ("gamma", Role.BACKUP))
+_EQUAL_TIMERS = Timers(0.3, EXPIRATION_SECONDS)
+_MIXED_TIMERS = {
+    "alpha": Timers(0.9, EXPIRATION_SECONDS),
+    "beta": Timers(0.3, 3.4),
+    "gamma": Timers(0.15, 2.4),
+}
+_RETENTION = '<journal-retention xmlns="urn:orthia" period="1" unit="DAYS"/>'
 
 
-@dataclass
-class ChaosNode(NodeProcess):
-    """A node whose clock can be stepped, and that is expected to end only as the rules say."""
-
-    clock: Path = Path()
-    link: Link | None = None
-    """Its way to the database; None if there is no network between them."""
-    expected_codes: set[int] = field(default_factory=lambda: {IO_ERROR})
-    """Exit codes that the faults of this incarnation explain."""
-    is_paused: bool = False
-    ends: list[int] = field(default_factory=list)
-    """The exit codes of past incarnations."""
-    unexplained: list[str] = field(default_factory=list)
-    """What ended otherwise than the rules say."""
+class Process(Protocol):
+    """A database server as far as faults go."""
 
     @property
-    def failover_log(self) -> Path:
-        """Its failover log's file."""
-        return self.directory / self.name / "log" / log_file_name(self.name)
+    def port(self) -> int:
+        """Where it listens."""
 
-    def start(self) -> "ChaosNode":
-        """Start a new incarnation."""
-        self.expected_codes = {IO_ERROR}
-        self.is_paused = False
-        super().start()
-        return self
+    def kill(self) -> None:
+        """SIGKILL it."""
 
-    def reap(self) -> None:
-        """Note how an incarnation that has ended did so."""
-        if self.process is None or self.is_running:
-            return
-        code = self.process.returncode
-        self.ends.append(code)
-        if code not in self.expected_codes:
-            self.unexplained.append(
-                f"{self.name} ended with {code}, not one of {sorted(self.expected_codes)};"
-                f" its log ends:\n{self.log[-2_000:]}"
-            )
-        self.process = None
+    def start(self) -> None:
+        """Start it."""
 
-    def hit(self, number: signal.Signals, *expected: int) -> None:
-        """Send a signal, if the node runs; ``expected`` are the exit codes it may lead to."""
-        if self.is_running:
-            self.expected_codes |= set(expected)
-            self.signal(number)
-
-    def crash(self) -> None:
-        """Kill it as a power cut would, if it runs."""
-        if self.is_running:
-            self.expected_codes.add(-signal.SIGKILL)
-            self.kill()
+    def restart(self) -> None:
+        """Stop it in order and start it."""
 
     def pause(self) -> None:
-        """Freeze it."""
-        self.hit(signal.SIGSTOP)
-        self.is_paused = True
+        """SIGSTOP it."""
 
     def resume(self) -> None:
-        """Let it go on."""
-        self.hit(signal.SIGCONT)
-        self.is_paused = False
-
-    def step_clock(self, seconds: int) -> None:
-        """Set its wall clock off by ``seconds``; what measures durations is left as it is."""
-        # One write in place: the node has the file mapped, and sees all eight bytes at once.
-        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:
-            file.write((seconds * 1_000_000_000).to_bytes(8, sys.byteorder, signed=True))
-
-    def fill_disk(self) -> None:
-        """Leave no room for its failover log from its next start on."""
-        if not self.failover_log.is_symlink():
-            self.failover_log.rename(self.failover_log.with_suffix(".kept"))
-            self.failover_log.symlink_to(FULL_DEVICE)
-
-    def free_disk(self) -> None:
-        """Give it room again, from its next start on."""
-        if self.failover_log.is_symlink():
-            self.failover_log.unlink()
-            self.failover_log.with_suffix(".kept").rename(self.failover_log)
+        """SIGCONT it."""
 
 
 @dataclass
 class Ground:
     """The nodes, the database and the networks of a run."""
 
-    dbms: str
+    site: Site
     directory: Path
-    settings: DatabaseStoreSettings
+    """For what the nodes write beside the store."""
+    database_settings: DatabaseStoreSettings | None
+    """How the run itself reaches the database, past every fault; None if there is none."""
+    settings: Settings
     nodes: list[ChaosNode]
-    server: ServerProcess | None
-    """None for SQLite."""
+    links: list[Link]
+    """Of nodes and run: all ways to the database."""
+    expectations: Expectations
     random: random.Random
+    history: History | None = None
+    """Set once clients are at work."""
+    bulks: int = 0
+    """How many large transactions faults have sent."""
+    lent: ExitStack = field(default_factory=ExitStack)
+    """What is closed with the run."""
+    tails: list[tuple[float, float]] = field(default_factory=list)
+    """Since when, until when, what was committed may be lost with a primary without its standby."""
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What the world has."""
+        return self.site.has
+
+    @property
+    def renewal_seconds(self) -> float:
+        """How long every node bears a database that does not answer."""
+        return min(timers.renewal_seconds for timers in self.settings.timers.values())
+
+    @property
+    def server(self) -> Process:
+        """The database's process, of worlds that have one."""
+        assert isinstance(self.site.server, ServerProcess | ReplicatedServer)
+        return self.site.server
+
+    @property
+    def replicated(self) -> ReplicatedServer:
+        """The database and its standby, of worlds that have one."""
+        assert isinstance(self.site.server, ReplicatedServer)
+        return self.site.server
+
+    @property
+    def disk(self) -> Disk:
+        """The disk of the store, of worlds that have one of their own."""
+        assert self.site.disk is not None
+        return self.site.disk
 
     @property
     def sqlite_path(self) -> Path:
         """The database's file; only for SQLite."""
-        return Path(str(self.settings.jdbc_connection_url.sqlalchemy_url.database))
+        assert self.database_settings is not None
+        path = self.database_settings.jdbc_connection_url.sqlite_path
+        assert path is not None
+        return path
+
+    def expect(self, *codes: int) -> None:
+        """Say that a fault may end any node with one of ``codes`` from now on."""
+        for node in self.nodes:
+            node.expect(*codes)
 
     def serving(self) -> ChaosNode:
         """Return the node that serves, or any that runs, or any."""
         running = [node for node in self.nodes if node.is_running]
-        serving = [node for node in running if not node.is_paused and accepts(node.port)]
-        return [*serving, *running, *self.nodes][0]
+        awake = [node for node in running if not node.is_paused]
+        serving = [node for node in awake if accepts(node.port)]
+        return [*serving, *awake, *running, *self.nodes][0]
+
+    def wait_serving(self) -> ChaosNode:
+        """Return a node that serves, as soon as there is one; after a while any that runs."""
+        with suppress(AssertionError):  # another fault may keep all of them from it
+            wait_until(
+                lambda: any(
+                    node.is_running and not node.is_paused and accepts(node.port)
+                    for node in self.nodes
+                ),
+                2 * EXPIRATION_SECONDS,
+            )
+        return self.serving()
 
     def waiting(self) -> ChaosNode:
         """Return a node that does not serve."""
@@ -138,73 +157,84 @@ class Ground:
 
     def open_database(self) -> Database:
         """Return a way to the database that no fault of a network is on."""
-        return Database.from_settings(self.settings)
+        assert self.database_settings is not None
+        return Database.from_settings(self.database_settings)
 
     def start(self) -> None:
         """Start every node, the live one first; return once it serves and the others wait."""
         live, *backups = self.nodes
         live.start().wait_serving()
         for backup in backups:
-            backup.start().wait_log("AMQ221032")
+            backup.start()
+        for backup in backups:
+            backup.wait_log("AMQ221032")
+
+    def recovered(self) -> None:
+        """Note that all faults so far are over, with all that follows from them."""
+        self.expectations.close(time.monotonic())
 
     def end(self) -> None:
         """End every node and give back what was lent."""
         for node in self.nodes:
             node.end()
+        self.lent.close()
 
 
-def build_stepped_clock(directory: Path) -> Path:
-    """Compile the library that steps the clock of a process; raises FileNotFoundError."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise FileNotFoundError(
-            "stepping clocks needs a C compiler; install it with: make packages"
-        )
-    library = directory / "stepped_clock.so"
-    source = Path(__file__).with_name("stepped_clock.c")
-    options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
-    subprocess.run([compiler, *options, "-o", str(library), str(source)], check=True)
-    return library
+def choose_settings(seed: int, has: frozenset[str]) -> Settings:
+    """Return what nodes are configured with: each of eight seeds in a row another way."""
+    names = [name for name, _ in _NAMES]
+    timers = _MIXED_TIMERS if seed % 2 == 0 else dict.fromkeys(names, _EQUAL_TIMERS)
+    return Settings(timers, seed // 2 % 2 == 1, "sql" in has and seed // 4 % 2 == 1)
 
 
-def make_ground(
-    server: StoreServer, dbms: str, directory: Path, network: Network, seed: int
-) -> Ground:
-    """Prepare a live node and two backups on a fresh database, none started yet."""
-    settings = server.settings(server.create_database())
+def make_ground(site: Site, directory: Path, network: Network, seed: int) -> Ground:
+    """Prepare a live node and two backups on a fresh store, none started yet."""
+    settings = choose_settings(seed, site.has)
     stepped_clock = build_stepped_clock(directory)
-    nodes = []
-    process = server if isinstance(server, ServerProcess) else None
-    for name, role in (("alpha", Role.LIVE), ("beta", Role.BACKUP), ("gamma", Role.BACKUP)):
-        url, link = url_with_password(settings), None
-        if process is not None:
-            link = network.link(process.port)
-            url = url.replace(f":{process.port}/", f":{link.port}/")
+    store = None
+    if site.server is not None:
+        store = site.server.settings(site.server.create_database())
+    nodes: list[ChaosNode] = []
+    links: list[Link] = []
+    expectations = Expectations()
+    ground = Ground(
+        site, directory, store, settings, nodes, links, expectations, random.Random(seed)
+    )
+    if "standby" in site.has:
+        ground.replicated.follow(network.link(0))
+    if "link" in site.has:
+        assert store is not None
+        own = network.link(ground.server.port)
+        links.append(own)
+        here = DatabaseUrl.parse(url_at(store, own.port))
+        ground.database_settings = store = replace(store, jdbc_connection_url=here)
+    for name, role in _NAMES:
+        timers, link, port = settings.timers[name], None, 0
+        if "link" in site.has:
+            link = network.link(ground.server.port)
+            links.append(link)
+            port = link.port
+        if "files" in site.has:
+            where = file_store(site.directory, store, port, timers)
+        else:
+            assert store is not None
+            where = database_store(store, port, timers, _RETENTION * settings.keeps_history)
         clock = directory / f"{name}.clock"
-        renew_seconds = OTHER_RENEW_SECONDS[name] if seed % 2 == 0 else RENEW_SECONDS
         node = ChaosNode(
             role,
-            url,
+            "",
             directory,
             name,
-            {
-                "jdbc-lock-renew-period": int(renew_seconds * 1000),
-                "jdbc-lock-expiration": int(EXPIRATION_SECONDS * 1000),
-                "jdbc-network-timeout": 2_000,
-                "jdbc-lock-acquisition-timeout": -1,
-                "failover-on-shutdown": True,
-            },
-            free_port(),
-            environment={
-                "LD_PRELOAD": str(stepped_clock),
-                "ORTHIA_CHAOS_CLOCK": str(clock),
-            },
+            port=free_port(),
+            environment={"LD_PRELOAD": str(stepped_clock), "ORTHIA_CHAOS_CLOCK": str(clock)},
+            core=where + common_core(role, is_tight=settings.is_tight),
             clock=clock,
             link=link,
+            expectations=expectations,
         )
         node.step_clock(0)
         nodes.append(node)
-    return Ground(dbms, directory, settings, nodes, process, random.Random(seed))
+    return ground
 
 
 def wait_gone(node: ChaosNode, timeout_seconds: float = 30) -> None:

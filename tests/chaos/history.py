@@ -22,7 +22,12 @@ class Kind(StrEnum):
     COMMITTED = "committed"
     ABORT = "abort"
     RECEIVE = "receive"
+    ACK = "ack"
     ACKED = "acked"
+    PUBLISH = "publish"
+    """SEND to a topic."""
+    HEARD = "heard"
+    """A message of a topic came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,19 @@ class Operation:
     client: str
     queue: str = ""
     body: str = ""
-    """SEND, RECEIPT, RECEIVE: what names the message, ``producer/number``."""
+    """SEND, RECEIPT, RECEIVE, PUBLISH, HEARD: what names the message, ``producer/number``."""
     message_id: int = 0
-    """RECEIVE, ACKED: the broker's name for this copy of the message."""
+    """RECEIVE, ACK, ACKED: the broker's name for this copy of the message."""
     transaction: str = ""
-    """SEND, ACKED, COMMIT, COMMITTED, ABORT: the client's name for the transaction, if any."""
+    """SEND, COMMIT, COMMITTED, ABORT: the client's name for the transaction, if any.
+
+    HEARD: the subscriber's name for its connection.
+    """
     redelivered: bool = False
+    moved: str = ""
+    """RECEIVE: why the message came from another queue than it was sent to; ``queue`` is that."""
+    expires_at: float = 0.0
+    """SEND: when the message expires, in seconds of the monotonic clock; 0 is never."""
     port: int = 0
     """CONNECTED: to which node."""
     at: float = 0.0

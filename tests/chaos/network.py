@@ -18,11 +18,16 @@ class _Pipe:
         self._link = link
         self.node = node
         self.database: asyncio.StreamWriter | None = None
+        self.is_stranded = False
+        """Whether nothing passes any more, not even word that a side has closed."""
+        self._dropped = asyncio.Event()
+        self._requested_bytes = 0
+        """What the node has sent since the last answer."""
 
     async def run(self, node: asyncio.StreamReader, port: int) -> None:
         """Forward until either side closes."""
         try:
-            await self._link.passable("requests")
+            await self._passable("requests")
             database, self.database = await asyncio.open_connection("127.0.0.1", port)
             await asyncio.gather(
                 self._forward(node, self.database, "requests"),
@@ -41,17 +46,33 @@ class _Pipe:
         while data := await source.read(_CHUNK_BYTES):
             if self._link.delay_seconds:
                 await asyncio.sleep(self._link.delay_seconds)
-            await self._link.passable(direction)
+            await self._passable(direction)
             target.write(data)
             await target.drain()
-        await self._link.passable(direction)
+            if direction == "requests":
+                self._requested_bytes += len(data)
+                self._link.spring(self._requested_bytes)
+            else:
+                self._requested_bytes = 0
+        await self._passable(direction)
         target.close()
+
+    async def _passable(self, direction: str) -> None:
+        await self._link.passable(direction)
+        if self.is_stranded:
+            await self._dropped.wait()
+            raise ConnectionResetError
 
     def abort(self) -> None:
         """Reset both sides."""
+        self._dropped.set()
         for side in (self.node, self.database):
             if side is not None:
                 side.transport.abort()
+
+    def strand(self) -> None:
+        """Let nothing pass any more: both sides keep a connection on which nobody answers."""
+        self.is_stranded = True
 
     def forget_database(self) -> None:
         """Reset the database's side only: the node is not told and waits for an answer."""
@@ -73,11 +94,15 @@ class Link:
         for event in self._open.values():
             event.set()
         self.port = 0
+        self._trap: tuple[int, Callable[[], None]] | None = None
 
     async def listen(self) -> None:
         """Accept connections; on the network's thread."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        listening = socket.create_server(("127.0.0.1", 0))
+        # What the node has written and nobody read is bounded, so that a trap springs in the midst.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK_BYTES)
+        self._server = await asyncio.start_server(self._accept, sock=listening)
+        self.port = listening.getsockname()[1]
 
     def close(self) -> None:
         """Stop listening; on the network's thread."""
@@ -101,6 +126,47 @@ class Link:
     def half_open(self) -> None:
         """Reset every connection at the database only, which the node does not notice."""
         self._network.call(lambda: _each(_Pipe.forget_database, self._pipes))
+
+    def lead_to(self, database_port: int) -> None:
+        """Lead new connections to another port."""
+        self._database_port = database_port
+
+    def set_trap(self, request_bytes: int, action: Callable[[], None]) -> None:
+        """Have ``action`` called once, on the network's thread, in the midst of a large request.
+
+        It is called when the node has sent so many bytes on one connection without an answer.
+        """
+        self._trap = (request_bytes, action)
+
+    def spring(self, request_bytes: int) -> None:
+        """Spring the trap if it is set for so few bytes; on the network's thread."""
+        if self._trap is not None and request_bytes >= self._trap[0]:
+            (_, action), self._trap = self._trap, None
+            action()
+
+    @property
+    def is_trap_set(self) -> bool:
+        """Whether there is a trap that has not sprung."""
+        return self._trap is not None
+
+    def clear_trap(self) -> None:
+        """Take the trap away."""
+        self._trap = None
+
+    def strand(self) -> None:
+        """Let nothing pass on the connections there are, for good; neither side is told.
+
+        So it is when a host is lost. New connections pass.
+        """
+        self._network.call(self.strand_here)
+
+    def strand_here(self) -> None:
+        """Do the same, on the network's thread."""
+        _each(_Pipe.strand, self._pipes)
+
+    def drop_stranded(self) -> None:
+        """Reset what is stranded, as keep-alive does in the end."""
+        self._network.call(lambda: _each(_Pipe.abort, [p for p in self._pipes if p.is_stranded]))
 
     def silence(self, *directions: str) -> None:
         """Hold up all packets of ``directions``, of old connections and new, until ``heal``."""

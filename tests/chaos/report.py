@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from tests.chaos.run import Result, Struck
 
-PNG = "report.png"
 _NODES = ("alpha", "beta", "gamma")
 _INCHES_PER_MINUTE = 3.0
 _STYLE = """
@@ -33,7 +32,7 @@ def write(results: Sequence[Result], directory: Path) -> Path:
     for result in results:
         picture = io.BytesIO()
         _draw(result).savefig(picture, format="png", dpi=80)
-        (directory / result.dbms / PNG).write_bytes(picture.getvalue())
+        (directory / f"{result.dbms}-{result.seed}.png").write_bytes(picture.getvalue())
         sections.append(_section(result, picture.getvalue()))
     page = directory / "index.html"
     page.write_text(
@@ -49,10 +48,8 @@ def summary(results: Sequence[Result]) -> str:
     lines = [("", *(result.dbms for result in results))]
     lines.append(("---", *("---:" for _ in results)))
     lines.append(("faults survived", *(str(len(result.faults)) for result in results)))
-    lines += [
-        (figure, *(f"{result.figures[figure]:,}" for result in results))
-        for figure in results[0].figures
-    ]
+    figures = dict.fromkeys(figure for result in results for figure in result.figures)
+    lines += [(figure, *(_figure(result, figure) for result in results)) for figure in figures]
     taken = [[fault for fault in result.faults if fault.takeovers] for result in results]
     lines.append(("faults with a takeover", *(str(len(faults)) for faults in taken)))
     lines.append(("the clients waited then, median s", *(_median(faults) for faults in taken)))
@@ -60,6 +57,23 @@ def summary(results: Sequence[Result]) -> str:
     violated = [str(sum(result.violations.values())) for result in results]
     lines.append(("violations", *violated))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def merged(results: Sequence[Result]) -> list[Result]:
+    """Return one result for each world: the sums of its runs'."""
+    worlds: dict[str, Result] = {}
+    for result in results:
+        whole = worlds.setdefault(result.dbms, Result(result.dbms, result.seed))
+        whole.seconds = max(whole.seconds, result.seconds)
+        whole.faults += result.faults
+        whole.told += result.told
+        for sums, counts in (
+            (whole.figures, result.figures),
+            (whole.violations, result.violations),
+        ):
+            for name, count in counts.items():
+                sums[name] = sums.get(name, 0) + count
+    return list(worlds.values())
 
 
 def by_kind(results: Sequence[Result]) -> str:
@@ -84,6 +98,10 @@ def _most(faults: Iterable[Struck]) -> str:
     return f"{max((fault.outage_seconds for fault in faults), default=0.0):.1f}"
 
 
+def _figure(result: Result, figure: str) -> str:
+    return f"{result.figures[figure]:,}" if figure in result.figures else "-"
+
+
 def _section(result: Result, picture: bytes) -> str:
     violated = sum(result.violations.values())
     verdict = (
@@ -94,7 +112,8 @@ def _section(result: Result, picture: bytes) -> str:
     encoded = base64.b64encode(picture).decode()
     return (
         f"<h2>{html.escape(result.dbms)}, seed {result.seed},"
-        f" {result.seconds / 60:.0f} minutes</h2>{verdict}"
+        f" {result.seconds / 60:.0f} minutes; nodes with {html.escape(result.settings)}</h2>"
+        f"{verdict}"
         f"<div class=plot><img alt='timeline' src='data:image/png;base64,{encoded}'></div>"
         f"{_table(summary([result]))}<p>How long clients waited, by fault:</p>"
         f"{_table(by_kind([result]))}"

@@ -1,30 +1,37 @@
-"""A short run of faults on each DBMS; ``make chaos`` is the long one."""
+"""A short run of faults in each world; ``make chaos`` is the long one."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.chaos import report
-from tests.chaos.faults import kinds
+from tests.chaos.faults import FAULTS, kinds
 from tests.chaos.history import read
 from tests.chaos.run import Result, Run, choose, named
+from tests.chaos.worlds import WORLDS, Site
 from tests.conftest import EVERY_DBMS
 from tests.support.servers import ServerProcess, SqliteServer, StoreServer
 
-ON_SERVERS = ["kill the live node", "black hole for more than the lease", "kill the database"]
-ON_SQLITE = ["kill the live node", "freeze for more than the lease", "disk full", "no memory"]
+ON_SERVERS = ["kill the live node", "lose the host in a batch", "kill the database"]
+ON_SQLITE = ["kill the live node", "freeze for more than the lease", "no memory"]
+ON_FILES = ["kill the live node", "freeze in a batch, then kill"]
 SEED = 1
 
 
-def run_and_check(server: StoreServer, dbms: str, faults: list[str], directory: Path) -> None:
+def site_of(world: str, server: StoreServer | None, directory: Path) -> Site:
+    """Return a world on a server that runs."""
+    return Site(WORLDS[world], server, directory, None)
+
+
+def run_and_check(site: Site, faults: list[str], directory: Path) -> None:
     """Run the faults; nothing may be lost, and the report must tell of all of it."""
-    (directory / dbms).mkdir()
-    result = Run(server, dbms, directory / dbms, SEED)(named(faults))
+    directory.mkdir()
+    result = Run(site, directory, SEED)(named(faults))
     assert result.told == []
     assert [fault.kind for fault in result.faults] == faults
-    assert result.figures["takeovers"] >= 1
+    assert result.figures["ends of nodes"] >= 1
     assert result.figures["messages confirmed"] <= result.figures["deliveries"]
-    assert sum(1 for _ in read(directory / dbms / "history.jsonl")) > result.figures["deliveries"]
+    assert sum(1 for _ in read(directory / "history.jsonl")) > result.figures["deliveries"]
     result.write(directory / "result.json")
     assert Result.read(directory / "result.json") == result
     page = report.write([result], directory).read_text()
@@ -35,18 +42,35 @@ def run_and_check(server: StoreServer, dbms: str, faults: list[str], directory: 
 def test_nothing_is_lost_on_a_server(private_server: ServerProcess, tmp_path: Path) -> None:
     """Nodes killed, cut off and left without a database lose nothing, and never write together."""
     _, dbms, _ = private_server.url("x").split(":", 2)
-    run_and_check(private_server, dbms, ON_SERVERS, tmp_path)
+    run_and_check(site_of(dbms, private_server, tmp_path), ON_SERVERS, tmp_path / "run")
 
 
 def test_nothing_is_lost_on_sqlite(tmp_path: Path) -> None:
-    """The same on the embedded database, with frozen nodes, a full disk and no memory."""
-    run_and_check(SqliteServer(tmp_path), "sqlite", ON_SQLITE, tmp_path)
+    """The same on the embedded database, with frozen nodes and no memory."""
+    run_and_check(site_of("sqlite", SqliteServer(tmp_path), tmp_path), ON_SQLITE, tmp_path / "run")
 
 
-@pytest.mark.parametrize("dbms", EVERY_DBMS)
-def test_a_seed_chooses_the_same_faults_each_time(dbms: str) -> None:
-    """A long run has every kind of fault that can be made with its DBMS."""
-    chosen = choose(dbms, 100, seed=3)
-    assert chosen == choose(dbms, 100, seed=3)
-    assert chosen != choose(dbms, 100, seed=4)
-    assert set(chosen) == set(kinds(dbms))
+def test_nothing_is_lost_on_files(tmp_path: Path) -> None:
+    """The same on files, with a node that stands still amid a batch until it is killed."""
+    run_and_check(site_of("files", None, tmp_path), ON_FILES, tmp_path / "run")
+
+
+@pytest.mark.parametrize("world", ["files", "synchronous-standby", *EVERY_DBMS])
+def test_a_seed_chooses_the_same_faults_each_time(world: str, tmp_path: Path) -> None:
+    """A long run has every kind of fault that can be made in its world."""
+    site = site_of(world, None, tmp_path)
+    chosen = choose(site, 100, seed=3)
+    assert chosen == choose(site, 100, seed=3)
+    assert chosen != choose(site, 100, seed=4)
+    assert set(chosen) == set(kinds(site.has))
+
+
+def test_every_fault_is_possible_somewhere() -> None:
+    """Each fault can be made in a world there is."""
+    possible = {
+        fault.name
+        for world in WORLDS.values()
+        for has in (world.has, world.has | {"disk"})
+        for fault in kinds(has)
+    }
+    assert possible == set(FAULTS)

@@ -1,12 +1,13 @@
 """The checker finds each fault that a history can have, and none in a good one."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.chaos.checker import RESULT_OF, Checker, Row
+from tests.chaos.checker import DEAD, EXPIRED, RESULT_OF, Checker, Violations
 from tests.chaos.clients import body_of, name_of
+from tests.chaos.exits import GRACE_SECONDS, End, Expectations, is_of_a_stall
 from tests.chaos.history import Kind, Operation
+from tests.chaos.topic_checker import TopicChecker
+from tests.chaos.writers import Act, Change, check_changes
 
 QUEUE = "orders"
 
@@ -33,9 +34,29 @@ def receive(
     return Operation(Kind.RECEIVE, "consumer", queue, name, message_id, redelivered=redelivered)
 
 
+def moved(name: str, message_id: int, why: str = DEAD, at: float = 0.0) -> Operation:
+    """Make a MESSAGE of a dead-letter or an expiry queue."""
+    return Operation(Kind.RECEIVE, "consumer", QUEUE, name, message_id, moved=why, at=at)
+
+
+def ack(message_id: int) -> Operation:
+    """Make an ACK."""
+    return Operation(Kind.ACK, "consumer", message_id=message_id)
+
+
 def acked(message_id: int) -> Operation:
     """Make a confirmed ACK."""
     return Operation(Kind.ACKED, "consumer", message_id=message_id)
+
+
+def expiring(name: str, at: float) -> Operation:
+    """Make a SEND of a message that expires."""
+    return Operation(Kind.SEND, "producer", QUEUE, name, expires_at=at)
+
+
+def received_at(name: str, message_id: int, at: float) -> Operation:
+    """Make a MESSAGE that comes at some time."""
+    return Operation(Kind.RECEIVE, "consumer", QUEUE, name, message_id, at=at)
 
 
 def committed(transaction: str) -> Operation:
@@ -51,15 +72,25 @@ GOOD = [
     receipt("p/0"),
     committed("t1"),
     receive("p/0", 10),
+    ack(10),
     acked(10),
     send("p/1"),
     receive("p/1", 11),
     connected(2),
     receive("p/1", 11, redelivered=True),
+    ack(11),
     receive("p/1", 12),
+    ack(12),
     receive("p/2", 13),
+    ack(13),
     send("p/3", "t2"),
     Operation(Kind.ABORT, "producer", transaction="t2"),
+    send("d/0", queue=QUEUE),
+    receipt("d/0"),
+    receive("d/0", 14),
+    moved("d/0", 15),
+    ack(15),
+    acked(15),
     connected(2),
 ]
 
@@ -77,6 +108,8 @@ def test_a_good_history_has_no_violation() -> None:
     assert check(*GOOD) == {}
 
 
+UNSETTLED = ("lost", "forgotten")
+"""Rules of messages that nobody acknowledges."""
 RESULT = f"{RESULT_OF}requests/7/"
 
 
@@ -85,6 +118,12 @@ RESULT = f"{RESULT_OF}requests/7/"
     [
         ("lost", [send("p/9"), receipt("p/9")]),
         ("lost", [send("p/9", "t9"), committed("t9")]),
+        ("lost", [send("p/9"), receipt("p/9"), receive("p/9", 99)]),
+        ("forgotten", [send("p/9"), receive("p/9", 99)]),
+        ("moved", [send("p/9"), moved("p/9", 99)]),
+        ("multiplied", [moved("p/0", 99)]),
+        ("moved", [expiring("p/9", 100), moved("p/9", 99, EXPIRED, at=90)]),
+        ("moved", [expiring("p/9", 100), received_at("p/9", 99, 120)]),
         ("invented", [receive("p/77", 99)]),
         ("invented", [send("p/9", queue="other"), receive("p/9", 99)]),
         ("invented", [receive("p/3", 99)]),
@@ -117,19 +156,83 @@ RESULT = f"{RESULT_OF}requests/7/"
 )
 def test_a_violation_is_found(rule: str, operations: list[Operation]) -> None:
     """One thing wrong after a good history is one violation, of its own rule."""
-    assert check(*GOOD, *operations) == {rule: 1}
+    received = [operation for operation in operations if operation.kind is Kind.RECEIVE]
+    acks = [] if rule in UNSETTLED else [ack(operation.message_id) for operation in received]
+    assert check(*GOOD, *operations, *acks) == {rule: 1}
 
 
-def test_rows_of_two_tokens_that_interleave_are_two_writers() -> None:
-    """A row of an older token after one of a newer is found; takeovers alone are not."""
-    rows: Callable[[list[int]], list[Row]] = lambda epochs: [  # noqa: E731 - one expression
-        Row(number, number, epoch) for number, epoch in enumerate(epochs)
-    ]
-    good, bad = Checker([]), Checker([])
-    assert good.check_rows(rows([1, 1, 2, 5, 5])) == 5
-    assert bad.check_rows(rows([1, 2, 1, 2])) == 4
-    assert dict(good.violations.counts) == {}
-    assert bad.violations.counts["two writers"] == 1
+def test_changes_of_two_tokens_that_interleave_are_two_writers() -> None:
+    """A change of an older token after one of a newer is found, a DELETE as well."""
+
+    def changes(tokens: list[int], act: Act) -> list[Change]:
+        return [Change(n, "M", act, n, token) for n, token in enumerate(tokens)]
+
+    good, bad = Violations(), Violations()
+    figures = check_changes(changes([1, 1, 2, 5, 0, 5], Act.INSERT), good)
+    assert figures["rows inserted"] == 6
+    check_changes(changes([1, 2, 1, 2], Act.DELETE), bad)
+    assert dict(good.counts) == {}
+    assert dict(bad.counts) == {"two writers": 1}
+
+
+def test_an_end_is_explained_by_a_fault_of_its_node_and_time() -> None:
+    """A lease lost without a fault, elsewhere, otherwise, or long after is a violation."""
+    expectations = Expectations()
+    expectations.allow("alpha", [74], at=10)
+    assert expectations.explain(End("alpha", 74, 1_000))
+    expectations.close(20)
+    assert expectations.explain(End("alpha", 74, 20 + GRACE_SECONDS))
+    for end in (
+        End("alpha", 74, 9),
+        End("alpha", 74, 21 + GRACE_SECONDS),
+        End("alpha", 70, 15),
+        End("beta", 74, 15),
+    ):
+        assert not expectations.explain(end)
+
+
+def test_a_stall_of_the_machine_explains_a_lost_lease_and_nothing_else() -> None:
+    """It must have been long enough, and shortly before."""
+    stalls = [(10.0, 1.5), (30.0, 0.4)]
+    assert is_of_a_stall(End("alpha", 74, 12), stalls, [74])
+    assert not is_of_a_stall(End("alpha", 70, 12), stalls, [74])
+    assert not is_of_a_stall(End("alpha", 74, 31), stalls, [74])
+    assert not is_of_a_stall(End("alpha", 74, 5), stalls, [74])
+
+
+TOPIC = "/topic/prices"
+
+
+def publish(name: str) -> Operation:
+    """Make a SEND to a topic."""
+    return Operation(Kind.PUBLISH, "publisher", TOPIC, name)
+
+
+def heard(name: str, connection: str = "s.1") -> Operation:
+    """Make a MESSAGE of it."""
+    return Operation(Kind.HEARD, "subscriber", TOPIC, name, transaction=connection)
+
+
+@pytest.mark.parametrize(
+    ("found", "operations"),
+    [
+        ({}, [heard("p.1/1"), heard("p.1/2"), heard("p.2/0"), heard("p.1/0", "s.2")]),
+        ({"gap": 1}, [heard("p.1/0"), heard("p.1/2")]),
+        ({"gap": 1}, [heard("p.1/1"), heard("p.1/1")]),
+        ({"gap": 1}, [heard("p.1/1"), heard("p.1/0")]),
+        ({"invented": 1}, [heard("p.1/3")]),
+        ({"invented": 1}, [heard("p.3/0")]),
+    ],
+)
+def test_a_gap_of_a_topic_is_found(found: dict[str, int], operations: list[Operation]) -> None:
+    """A connection hears all from where it began, once and in order."""
+    violations = Violations()
+    checker = TopicChecker(violations)
+    for operation in [*(publish(name) for name in ("p.1/0", "p.1/1", "p.1/2", "p.2/0"))]:
+        checker.observe(operation)
+    for operation in operations:
+        checker.observe(operation)
+    assert dict(violations.counts) == found
 
 
 def test_a_message_keeps_its_name_only_if_it_is_whole() -> None:

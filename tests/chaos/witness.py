@@ -1,59 +1,111 @@
-"""A witness in the database: triggers that note every row of MESSAGES as it is inserted."""
+"""A witness in the database: triggers that note every row of the journal's tables as it changes."""
 
 from collections.abc import Iterator
 
 from sqlalchemy import text
 
+from config.settings import DatabaseStoreSettings
 from database import Database
-from tests.chaos.checker import Row
+from tests.chaos.writers import Act, Change
 
-_TABLE = {
-    "postgresql": "CREATE TABLE CHAOS_WITNESS (N BIGSERIAL PRIMARY KEY, SEQ BIGINT, EPOCH BIGINT)",
-    "mysql": "CREATE TABLE CHAOS_WITNESS"
-    " (N BIGINT AUTO_INCREMENT PRIMARY KEY, SEQ BIGINT, EPOCH BIGINT)",
-    "sqlite": "CREATE TABLE CHAOS_WITNESS"
-    " (N INTEGER PRIMARY KEY AUTOINCREMENT, SEQ BIGINT, EPOCH BIGINT)",
+_TABLE = (
+    "CREATE TABLE CHAOS_WITNESS (N {number} PRIMARY KEY{auto}, KIND CHAR(1), ACT CHAR(1),"
+    " SEQ BIGINT, QUEUE BIGINT, TOKEN BIGINT)"
+)
+_NUMBER = {
+    "postgresql": ("BIGSERIAL", ""),
+    "mysql": ("BIGINT AUTO_INCREMENT", ""),
+    "sqlite": ("INTEGER", " AUTOINCREMENT"),
 }
-_NOTE = "INSERT INTO CHAOS_WITNESS (SEQ, EPOCH) VALUES (NEW.SEQ, NEW.EPOCH)"
-_TRIGGER = {
-    "postgresql": [
-        "CREATE FUNCTION CHAOS_NOTE() RETURNS TRIGGER LANGUAGE plpgsql AS"
-        f" $$ BEGIN {_NOTE}; RETURN NULL; END $$",
-        "CREATE TRIGGER CHAOS_NOTES AFTER INSERT ON {table}"
-        " FOR EACH ROW EXECUTE FUNCTION CHAOS_NOTE()",
-    ],
-    "mysql": [f"CREATE TRIGGER CHAOS_NOTES AFTER INSERT ON {{table}} FOR EACH ROW {_NOTE}"],
-    "sqlite": [f"CREATE TRIGGER CHAOS_NOTES AFTER INSERT ON {{table}} BEGIN {_NOTE}; END"],
+_INTO = "INSERT INTO CHAOS_WITNESS (KIND, ACT, SEQ, QUEUE, TOKEN)"
+_TOKEN = {
+    "postgresql": "COALESCE(NULLIF(current_setting('chaos.token', true), ''), '0')::bigint",
+    "mysql": "COALESCE(@chaos_token, 0)",
+    # SQLite has no sessions that a trigger could tell apart.
+    "sqlite": "0",
 }
+"""What the session that makes a change has inserted last."""
+_REMEMBER = {
+    "postgresql": "PERFORM set_config('chaos.token', NEW.EPOCH::text, false);",
+    "mysql": "SET @chaos_token = NEW.EPOCH;",
+    "sqlite": "",
+}
+_WRAPPED = {
+    "postgresql": "CREATE FUNCTION {name}() RETURNS TRIGGER LANGUAGE plpgsql AS"
+    " $$ BEGIN {body} RETURN NULL; END $$;"
+    "CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()",
+    "mysql": "CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW BEGIN {body} END",
+    "sqlite": "CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END",
+}
+_EVENTS = {Act.INSERT: "INSERT", Act.UPDATE: "UPDATE", Act.DELETE: "DELETE"}
+_PAGE = 10_000
 
 
-def install(database: Database, messages_table: str) -> None:
-    """Have the database note each row from now on.
+def install(database: Database, settings: DatabaseStoreSettings) -> None:
+    """Have the database note each change from now on: of messages, bindings and large bodies.
 
-    The row's number is given while its transaction holds the fence's share lock, so by number all
-    rows of one token come before the first row of the next, or there were two writers.
+    A change's number is given while its transaction holds the fence's share lock, so by number all
+    of one token come before the first of the next, or there were two writers.
     """
     dialect = database.engine.dialect.name
     family = "mysql" if dialect == "mariadb" else dialect
+    number, auto = _NUMBER[family]
+    tables = {
+        "M": (settings.message_table_name, "SEQ", "QUEUE_ID"),
+        "B": (settings.bindings_table_name, "SEQ", "QUEUE_ID"),
+        "L": (settings.large_message_table_name, "ID", "NULL"),
+    }
     with database.engine.begin() as connection:
-        connection.exec_driver_sql(_TABLE[family])
-        for statement in _TRIGGER[family]:
-            connection.exec_driver_sql(statement.format(table=messages_table))
+        connection.exec_driver_sql(_TABLE.format(number=number, auto=auto))
+        for kind, (table, key, queue) in tables.items():
+            for act, event in _EVENTS.items():
+                connection.exec_driver_sql(
+                    _WRAPPED[family].format(
+                        name=f"CHAOS_{kind}_{act}",
+                        event=event,
+                        table=table,
+                        body=_body(family, kind, act, key, queue),
+                    )
+                )
 
 
-def rows(database: Database) -> Iterator[Row]:
-    """Give the rows in the order of their insertion."""
+def _body(family: str, kind: str, act: Act, key: str, queue: str) -> str:
+    row = "OLD" if act is Act.DELETE else "NEW"
+    queue = queue if queue == "NULL" else f"{row}.{queue}"
+    token = "NEW.EPOCH" if act is Act.INSERT else _TOKEN[family]
+    note = f"{_INTO} VALUES ('{kind}', '{act}', {row}.{key}, {queue}, {token});"
+    return note + (_REMEMBER[family] if act is Act.INSERT else "")
+
+
+def changes(database: Database) -> Iterator[Change]:
+    """Give the changes in their order."""
     last = 0
-    page = text("SELECT N, SEQ, EPOCH FROM CHAOS_WITNESS WHERE N > :last ORDER BY N LIMIT 10000")
+    page = text(
+        "SELECT N, KIND, ACT, SEQ, TOKEN FROM CHAOS_WITNESS WHERE N > :last ORDER BY N"
+        f" LIMIT {_PAGE}"
+    )
     with database.engine.connect() as connection:
         while found := connection.execute(page, {"last": last}).all():
-            for number, seq, epoch in found:
-                yield Row(number, seq, epoch)
+            for number, kind, act, seq, token in found:
+                yield Change(number, kind, Act(act), seq, token)
                 last = number
 
 
-def waiting(database: Database, messages_table: str) -> int:
-    """Return how many rows MESSAGES has at the moment."""
+def unkept(database: Database, settings: DatabaseStoreSettings) -> int:
+    """Return how many messages left their queue and are not in the history."""
+    history = settings.message_history_table_name
+    return _count(
+        database,
+        "CHAOS_WITNESS w WHERE w.KIND = 'M' AND w.ACT = 'D' AND w.QUEUE IS NOT NULL AND NOT EXISTS"
+        f" (SELECT 1 FROM {history} h WHERE h.SEQ = w.SEQ)",
+    )
+
+
+def left(database: Database, table: str) -> int:
+    """Return how many rows a table has at the moment."""
+    return _count(database, table)
+
+
+def _count(database: Database, source: str) -> int:
     with database.engine.connect() as connection:
-        count = connection.exec_driver_sql(f"SELECT COUNT(*) FROM {messages_table}").scalar_one()
-    return int(count)
+        return int(connection.exec_driver_sql(f"SELECT COUNT(*) FROM {source}").scalar_one())

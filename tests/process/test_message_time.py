@@ -9,7 +9,7 @@ import pytest
 
 from broker.client import BrokerAddress, Connection, ServerFrame
 from config.settings import Role
-from tests.chaos.ground import build_stepped_clock
+from tests.chaos.nodes import build_stepped_clock
 from tests.conftest import Servers
 from tests.process.nodes import cluster
 from tests.support.servers import SERVER_NAMES, url_with_password

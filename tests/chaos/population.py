@@ -1,0 +1,84 @@
+"""Which clients a run has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.chaos.clients import LARGE, Client
+from tests.chaos.consumers import (
+    DEAD,
+    EXPIRED,
+    Consumer,
+    Habits,
+    Subscriber,
+    Sweeper,
+    Transformer,
+)
+from tests.chaos.history import History
+from tests.chaos.producers import Pace, Producer, Publisher, TransactionalProducer
+
+MANY_QUEUES = 2_000
+ORDERED = ("orders", "invoices")
+"""Queues with one consumer at a time, which neither sends messages back nor lets them expire."""
+BULK_QUEUE = "bulk"
+_PER_SECOND = 15.0
+_CRASHES = 0.002
+_CRASHES_OFTEN = 0.05
+_OUTSTANDING = 400
+_BURST = 200
+
+Sender = Producer | TransactionalProducer | Publisher
+
+
+@dataclass(frozen=True)
+class Population:
+    """The clients of a run."""
+
+    senders: list[Sender]
+    receivers: list[Client]
+
+    @property
+    def everybody(self) -> list[Client]:
+        """All of them."""
+        return [*self.senders, *self.receivers]
+
+
+def populate(ports: Sequence[int], history: History, seed: int) -> Population:
+    """Make the clients of a run, none started."""
+    where = (ports, history, seed)
+    many = [f"many.{number}" for number in range(MANY_QUEUES)]
+    steady, slow = Pace(_PER_SECOND), Pace(_PER_SECOND / 2)
+    queues = ("orders", "invoices", "events", "requests")
+    senders: list[Sender] = [
+        *(Producer(f"producer-{queue}", [queue], *where, steady) for queue in queues),
+        Producer("producer-poison", ["poison"], *where, slow),
+        Producer("producer-fragile", ["fragile"], *where, slow),
+        Producer("producer-offers", ["offers"], *where, slow, lives_seconds=(0.3, 4)),
+        Producer("producer-many", many, *where, Pace(_PER_SECOND * 2, burst=10)),
+        Producer("producer-readings", ["readings"], *where, Pace(60.0, _OUTSTANDING, _BURST)),
+        Producer(LARGE, ["pictures"], *where, Pace(0.7, 2)),
+        TransactionalProducer(["debits", "credits"], *where),
+        Publisher("/topic/prices", *where, _PER_SECOND),
+    ]
+    crashing, fragile = Habits(crash_probability=_CRASHES), Habits(crash_probability=_CRASHES_OFTEN)
+    receivers: list[Client] = [
+        Consumer("consumer-orders", "orders", *where),
+        Consumer("consumer-invoices", "invoices", *where, Habits(ack="client")),
+        Consumer("consumer-events-1", "events", *where, crashing),
+        Consumer("consumer-events-2", "events", *where, crashing),
+        Consumer("consumer-debits", "debits", *where),
+        Consumer("consumer-credits", "credits", *where, crashing),
+        Transformer("requests", "results", *where),
+        Consumer("consumer-results", "results", *where),
+        Consumer("consumer-poison", "poison", *where, Habits(rejects=True)),
+        Consumer("consumer-fragile", "fragile", *where, fragile),
+        Consumer("consumer-offers", "offers", *where, Habits(prefetch=2, pause_seconds=0.2)),
+        Consumer("consumer-readings", "readings", *where, Habits(prefetch=300)),
+        Consumer("consumer-pictures", "pictures", *where, Habits(prefetch=2)),
+        Consumer("consumer-bulk", BULK_QUEUE, *where, Habits(prefetch=10)),
+        Consumer("consumer-dead", "DLQ", *where, Habits(moved=DEAD)),
+        Consumer("consumer-expired", "ExpiryQueue", *where, Habits(moved=EXPIRED)),
+        Sweeper("sweeper", many, *where),
+        Subscriber("subscriber-1", "/topic/prices", *where, 0.0),
+        Subscriber("subscriber-2", "/topic/prices", *where, _CRASHES),
+    ]
+    return Population(senders, receivers)

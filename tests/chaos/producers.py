@@ -1,0 +1,177 @@
+"""The clients of a run that send."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.client import Connection, ConnectionLost, ServerFrame
+from tests.chaos.clients import Client, body_of
+from tests.chaos.history import History, Kind
+
+TRANSACTION_MESSAGES = 3
+_TRANSACTION_PAUSE_SECONDS = 0.2
+_LATE_SECONDS = 1.0
+"""A producer that was held up catches up for so long and no longer."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a producer sends."""
+
+    per_second: float
+    outstanding: int = 20
+    """Messages sent and not yet confirmed, at most."""
+    burst: int = 1
+    """Messages sent at once."""
+
+
+class Producer(Client):
+    """Sends numbered messages with receipts to one queue or to many in turn.
+
+    After a lost connection it sends again, in order, what was not confirmed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        queues: Sequence[str],
+        ports: Sequence[int],
+        history: History,
+        seed: int,
+        pace: Pace,
+        lives_seconds: tuple[float, float] | None = None,
+    ) -> None:
+        """With ``lives_seconds`` each message expires after so long, from least to most."""
+        super().__init__(name, ports, history, seed)
+        self._queues = list(queues)
+        self._pace = pace
+        self._lives_seconds = lives_seconds
+        self._sent = 0
+        self._pending: dict[str, str] = {}
+        """The queue of each message that is not confirmed."""
+        self.confirmed = 0
+        """How many messages have their receipt."""
+
+    def is_done(self) -> bool:
+        """Tell whether it is stopped and everything sent is confirmed."""
+        return self._abandoned.is_set() or (self._stopping.is_set() and not self._pending)
+
+    def work(self, connection: Connection) -> None:
+        """Send again what is pending, then new messages."""
+        for name, queue in list(self._pending.items()):
+            self._send(connection, name, queue)
+        pause_seconds = self._pace.burst / self._pace.per_second
+        next_at = time.monotonic()
+        while not self.is_done():
+            now = time.monotonic()
+            room = self._pace.outstanding - len(self._pending)
+            if now >= next_at and room >= self._pace.burst and not self._stopping.is_set():
+                next_at = max(next_at + pause_seconds, now - _LATE_SECONDS)
+                for _ in range(self._pace.burst):
+                    self._send_next(connection)
+            for frame in connection.exchange(min(0.1, pause_seconds)):
+                self._confirm(frame)
+
+    def _send_next(self, connection: Connection) -> None:
+        name = f"{self.name}/{self._sent}"
+        queue = self._queues[self._sent % len(self._queues)]
+        self._sent += 1
+        self._pending[name] = queue
+        self._send(connection, name, queue)
+
+    def _send(self, connection: Connection, name: str, queue: str) -> None:
+        headers = {"destination": queue, "receipt": name, "persistent": "true"}
+        expires_at = 0.0
+        if self._lives_seconds is not None:
+            lives_seconds = self._random.uniform(*self._lives_seconds)
+            expires_at = time.monotonic() + lives_seconds
+            headers["expires"] = str(int((time.time() + lives_seconds) * 1000))
+        self.note(Kind.SEND, queue=queue, body=name, expires_at=expires_at)
+        connection.send("SEND", headers, body_of(name))
+
+    def _confirm(self, frame: ServerFrame) -> None:
+        name = frame.headers["receipt-id"]
+        queue = self._pending.pop(name, None)
+        if queue is not None:
+            self.confirmed += 1
+            self.note(Kind.RECEIPT, queue=queue, body=name)
+
+
+class TransactionalProducer(Client):
+    """Sends transactions of messages over two queues; commits most and aborts some.
+
+    One whose commit was not confirmed is left: it happened as a whole, or not at all.
+    """
+
+    def __init__(
+        self, queues: Sequence[str], ports: Sequence[int], history: History, seed: int
+    ) -> None:
+        super().__init__("transactional", ports, history, seed)
+        self._queues = list(queues)
+        self._transactions = 0
+        self._sent = 0
+        self.confirmed = 0
+        """How many transactions are committed."""
+
+    def work(self, connection: Connection) -> None:
+        """Do one transaction after the other."""
+        while not self._stopping.is_set():
+            self._transactions += 1
+            transaction = f"t{self._transactions}"
+            connection.send("BEGIN", {"transaction": transaction})
+            for _ in range(TRANSACTION_MESSAGES):
+                self._send(connection, transaction)
+            if self._random.random() < 0.1:
+                self.note(Kind.ABORT, transaction=transaction)
+                self._end(connection, "ABORT", transaction)
+                continue
+            self.note(Kind.COMMIT, transaction=transaction)
+            self._end(connection, "COMMIT", transaction)
+            self.confirmed += 1
+            self.note(Kind.COMMITTED, transaction=transaction)
+            self._stopping.wait(_TRANSACTION_PAUSE_SECONDS)
+
+    def _send(self, connection: Connection, transaction: str) -> None:
+        queue = self._random.choice(self._queues)
+        name = f"{self.name}/{self._sent}"
+        self._sent += 1
+        self.note(Kind.SEND, queue=queue, body=name, transaction=transaction)
+        headers = {"destination": queue, "transaction": transaction, "persistent": "true"}
+        connection.send("SEND", headers, body_of(name))
+
+    def _end(self, connection: Connection, command: str, transaction: str) -> None:
+        connection.send(command, {"transaction": transaction, "receipt": transaction})
+        while not any(frame.command == "RECEIPT" for frame in connection.exchange(0.5)):
+            if self._abandoned.is_set():
+                raise ConnectionLost("abandoned")
+
+
+class Publisher(Client):
+    """Sends to a topic. What is not confirmed when the connection is lost is not sent again.
+
+    Messages are numbered anew on each connection: within one a subscriber misses none.
+    """
+
+    def __init__(
+        self, topic: str, ports: Sequence[int], history: History, seed: int, per_second: float
+    ) -> None:
+        super().__init__(f"publisher-{topic.rpartition('/')[2]}", ports, history, seed)
+        self._topic = topic
+        self._period_seconds = 1 / per_second
+        self._connections = 0
+        self.confirmed = 0
+        """How many messages have their receipt."""
+
+    def work(self, connection: Connection) -> None:
+        """Send until stopped or lost."""
+        self._connections += 1
+        number = 0
+        while not self._stopping.is_set():
+            name = f"{self.name}.{self._connections}/{number}"
+            number += 1
+            self.note(Kind.PUBLISH, queue=self._topic, body=name)
+            headers = {"destination": self._topic, "receipt": name}
+            connection.send("SEND", headers, body_of(name))
+            next_at = time.monotonic() + self._period_seconds
+            while (left := next_at - time.monotonic()) > 0:
+                self.confirmed += len(connection.exchange(left))

@@ -1,0 +1,81 @@
+"""What a run is judged by beside what clients saw: how nodes ended, and what the store has."""
+
+from collections.abc import Iterable, Sequence
+
+from tests.chaos import witness
+from tests.chaos.checker import Violations
+from tests.chaos.exits import End, is_of_a_stall
+from tests.chaos.fault import IO_ERROR
+from tests.chaos.ground import Ground
+from tests.chaos.writers import check_changes
+from tests.support.waiting import wait_until
+
+_EMPTY_SECONDS = 120
+
+
+class Verdict:
+    """The judge of one run's nodes and store."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._has_tables = "sql" in ground.has
+
+    def install(self) -> None:
+        """Have the store note what is done with it, if it can."""
+        if self._has_tables:
+            assert self._ground.database_settings is not None
+            database = self._ground.open_database()
+            witness.install(database, self._ground.database_settings)
+            database.dispose()
+
+    def wait_empty(self) -> None:
+        """Wait until nothing is left of what was consumed; raises AssertionError."""
+        settings = self._ground.database_settings
+        if not self._has_tables or settings is None:
+            return
+        database = self._ground.open_database()
+        tables = {settings.message_table_name: "message"}
+        if not self._ground.settings.keeps_history:
+            tables[settings.large_message_table_name] = "piece of a body"
+        try:
+            for table, what in tables.items():
+                wait_until(
+                    lambda table=table: witness.left(database, table) == 0,  # type: ignore[misc]
+                    _EMPTY_SECONDS,
+                    what=f"no {what} is left in the store",
+                )
+        finally:
+            database.dispose()
+
+    def judge_ends(
+        self, ends: Iterable[End], stalls: Sequence[tuple[float, float]], violations: Violations
+    ) -> dict[str, int]:
+        """Judge every end of a node by the faults there were; return what was counted."""
+        explained, of_stalls = 0, 0
+        for end in ends:
+            if self._ground.expectations.explain(end):
+                explained += 1
+            elif is_of_a_stall(end, stalls, [IO_ERROR]):
+                of_stalls += 1
+            else:
+                violations.add(
+                    "node", f"{end.node} ended with {end.code} and no fault explains it:\n{end.log}"
+                )
+        return {"ends of nodes": explained, "ends by stalls of the machine": of_stalls}
+
+    def judge_store(self, violations: Violations) -> dict[str, int]:
+        """Judge what was done with the store; return what was counted."""
+        settings = self._ground.database_settings
+        if not self._has_tables or settings is None:
+            return {}
+        database = self._ground.open_database()
+        try:
+            figures = check_changes(witness.changes(database), violations)
+            if self._ground.settings.keeps_history:
+                missing = witness.unkept(database, settings)
+                figures["rows kept"] = witness.left(database, settings.message_history_table_name)
+                for _ in range(missing):
+                    violations.add("unkept", "a message left its queue and is not in the history")
+        finally:
+            database.dispose()
+        return figures

@@ -1,0 +1,125 @@
+"""What is watched while a run goes on: the live lock, the nodes' ends, and the machine itself."""
+
+import os
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from config.errors import OrthiaError
+from nodemanager.sql_store import SqlNodeManagerStore
+from tests.chaos.exits import End
+from tests.chaos.ground import Ground
+
+_LOCK_SECONDS = 0.1
+_NODES_SECONDS = 0.05
+_STALL_PROBE_SECONDS = 0.1
+_LEAST_STALL_SECONDS = 0.3
+_LOG_BYTES = 2_000
+
+
+class LockWatch(threading.Thread):
+    """Reads the live lock's row again and again: who holds it by the database's word."""
+
+    def __init__(self, ground: Ground, began: float) -> None:
+        super().__init__(name="lock-watch", daemon=True)
+        self._ground = ground
+        self._began = began
+        self._stopping = threading.Event()
+        self.holders: list[tuple[float, str, int]] = []
+
+    def run(self) -> None:
+        """Watch until stopped."""
+        settings = self._ground.database_settings
+        if settings is None:
+            return  # files have no such row
+        database = self._ground.open_database()
+        store = SqlNodeManagerStore(database, settings, database.engine)
+        while not self._stopping.wait(_LOCK_SECONDS):
+            try:
+                lock = store.status().live
+            except OrthiaError:
+                continue  # the database is struck
+            name = (lock.holder_id or "").split("@")[0] if lock.is_held else ""
+            if not self.holders or self.holders[-1][1:] != (name, lock.token):
+                self.holders.append((time.monotonic() - self._began, name, lock.token))
+        database.dispose()
+
+    def takeovers(self, began: float, ended: float) -> int:
+        """Return how many tokens began to be held between two times since the run's start."""
+        tokens = [(at, token) for at, name, token in self.holders if name]
+        changes = pairwise(tokens)
+        return sum(before != token and began <= at <= ended for (_, before), (at, token) in changes)
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._stopping.set()
+        self.join(60)
+
+
+class NodesWatch(threading.Thread):
+    """Notes when each incarnation of a node ends, and how."""
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(name="nodes-watch", daemon=True)
+        self._nodes = ground.nodes
+        self._stopping = threading.Event()
+        self.ends: list[End] = []
+
+    def run(self) -> None:
+        """Watch until stopped."""
+        while not self._stopping.wait(_NODES_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Look at every node once."""
+        for node in self._nodes:
+            process = node.process
+            if process is None or node.is_noted:
+                continue
+            code = process.poll()
+            if code is not None:
+                at = time.monotonic()
+                self.ends.append(End(node.name, code, at, _end_of(node.log_path)))
+                node.noted_pid = process.pid
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._stopping.set()
+        self.join(60)
+        self.look()
+
+
+class MachineWatch(threading.Thread):
+    """Notes when the machine itself stood still: a short sleep and a small sync that took long."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(name="machine-watch", daemon=True)
+        self._path = directory / "probe"
+        self._stopping = threading.Event()
+        self.stalls: list[tuple[float, float]] = []
+        """When each was over, and its seconds."""
+
+    def run(self) -> None:
+        """Watch until stopped."""
+        with self._path.open("wb") as file:
+            before = time.monotonic()
+            while not self._stopping.wait(_STALL_PROBE_SECONDS):
+                file.write(b".")
+                file.flush()
+                os.fsync(file.fileno())
+                now = time.monotonic()
+                if now - before > _LEAST_STALL_SECONDS:
+                    self.stalls.append((now, now - before))
+                before = now
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._stopping.set()
+        self.join(60)
+
+
+def _end_of(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+        return file.read().decode(errors="replace")
