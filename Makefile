@@ -88,6 +88,7 @@ wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere:
 docs: setup ## Write the documents that are generated
 	$(BIN)/python -m config.reference > docs/configuration.md
 	$(BIN)/python -m nodemanager.reference > docs/failover-log.md
+	$(BIN)/python -m broker.stomp.reference > docs/stomp-headers.md
 
 format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff format .

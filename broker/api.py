@@ -214,9 +214,21 @@ class BrokerCore(Protocol):
         """
 
     def subscribe(
-        self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
+        self,
+        principal: Principal,
+        destination: str,
+        consumer: Consumer,
+        *,
+        prefetch: int,
+        window: int | None = None,
     ) -> Subscription:
-        """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded."""
+        """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded.
+
+        ``window`` bounds their bytes, where that is less than the broker's own bound.
+        """
+
+    def may_replay(self, principal: Principal) -> bool:
+        """Return whether what Orthia's own tools write into messages is taken from a user."""
 
     def commit(
         self,

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.client import ClientError, Connection, ConnectionLost, FailoverLink, ServerFrame
+from broker.core.destinations import REPLAYS
+from broker.stomp.headers import resendable
 
-MARKERS: Final = "orthia.replay"
-"""Queues of markers are named ``orthia.replay.NAME``."""
 _PLACE: Final = "orthia-replayed-through"
 _PROBE: Final = "orthia-replay-probe"
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -71,7 +71,7 @@ class Replay:
         ``rate`` is messages a second; ``on_sent`` gets the size of each chunk that is committed.
         """
         self._link = link
-        self._queue = f"/queue/{MARKERS}.{name}"
+        self._queue = f"/queue/{REPLAYS}.{name}"
         self._messages = messages
         self._rate = rate
         self._chunk = chunk
@@ -124,7 +124,7 @@ class Replay:
             transaction = self._begin(connection)
             for message in chunk:
                 headers = {
-                    **message.headers,
+                    **resendable(message.headers),
                     "destination": message.destination,
                     "content-length": str(len(message.body)),
                     "transaction": transaction,

@@ -7,6 +7,7 @@ delivered is delivered under a valid lease.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from broker.api import (
     AcknowledgementRefused,
@@ -26,7 +27,7 @@ from broker.api import (
 from broker.core.addresses import Address, AddressBook
 from broker.core.backlog import BacklogCount
 from broker.core.consumers import QueueSubscription
-from broker.core.destinations import parse
+from broker.core.destinations import REPLAYS, parse
 from broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
 from broker.core.queue import Queue, QueueCounters
 from broker.core.quota import Charges, StoreUse
@@ -293,22 +294,35 @@ class Broker:
         except JournalClosed as error:
             raise NotLive(str(error)) from None
 
+    def may_replay(self, principal: Principal) -> bool:
+        """Return whether a user may say of messages that a replay sent them."""
+        return self._security.allows(principal, "manage", REPLAYS)
+
     def subscribe(
-        self, principal: Principal, destination: str, consumer: Consumer, *, prefetch: int
+        self,
+        principal: Principal,
+        destination: str,
+        consumer: Consumer,
+        *,
+        prefetch: int,
+        window: int | None = None,
     ) -> Subscription:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
+        limits = self._limits
+        if window is not None and window < limits.max_unacknowledged_bytes:
+            limits = replace(limits, max_unacknowledged_bytes=window)
         where = parse(destination)
         routing_type = self._addresses.routing_type(where)
         if routing_type is RoutingType.ANYCAST:
             queue = self._addresses.queue_to_consume(principal, where)
-            most = self._limits.max_unacknowledged_bytes
+            most = limits.max_unacknowledged_bytes
             return _QueueEnd(self, queue.attach(consumer, prefetch, most))
         address = self._addresses.address_to_hear(principal, where)
         subscription = TopicSubscription(
             consumer,
             prefetch,
-            limits=self._limits,
+            limits=limits,
             memory=self._topic_memory,
             may_deliver=self.may_deliver,
             closed=lambda one: address.subscribers.remove(one),

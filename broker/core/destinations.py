@@ -8,6 +8,9 @@ from broker.quoting import quoted
 from config.settings import RoutingType
 
 MAX_NAME_LENGTH = 255
+REPLAYS = "orthia.replay"
+"""What ``orthia pipeline replay`` remembers is in queues named ``orthia.replay.NAME``: whoever may
+write there decides what the next replay sends."""
 
 
 class Destination(NamedTuple):
@@ -27,6 +30,28 @@ def parse(text: str) -> Destination:
         if text.startswith(prefix):
             return Destination(_checked(text[len(prefix) :], text), routing_type)
     return Destination(_checked(text, text), None)
+
+
+def of_type(destination: str, name: str | None) -> str:
+    """Return ``destination`` as one of the routing type a client named beside it, if it did.
+
+    Raises DestinationRefused if there is no such type, or the destination is of the other.
+    """
+    if name is None:
+        return destination
+    prefixes = {routing_type.value: prefix for prefix, routing_type in _PREFIXES.items()}
+    if name not in prefixes:
+        expected = " or ".join(prefixes)
+        raise DestinationRefused(
+            f"routing type {quoted(name[:80])} is unknown; expected {expected}"
+        )
+    named = parse(destination)
+    if named.routing_type is not None and named.routing_type.value != name:
+        raise DestinationRefused(
+            f"destination {quoted(destination)} is {named.routing_type.value}, and the header"
+            f" beside it says {name}"
+        )
+    return prefixes[name] + named.address
 
 
 def _checked(name: str, text: str) -> str:

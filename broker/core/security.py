@@ -3,6 +3,7 @@
 import hmac
 
 from broker.api import AuthenticationFailed, NotAuthorized, Principal
+from broker.core.destinations import REPLAYS
 from broker.quoting import quoted
 from config.addresses import MatchIndex
 from config.settings import Settings
@@ -32,6 +33,14 @@ class Security:
             raise AuthenticationFailed("login or passcode is wrong")
         return Principal(user.name, user.roles)
 
+    def allows(self, principal: Principal, permission: str, address: str) -> bool:
+        """Return whether ``principal`` has a permission."""
+        try:
+            self.check(principal, permission, address)
+        except NotAuthorized:
+            return False
+        return True
+
     def check(self, principal: Principal, permission: str, address: str) -> None:
         """Raise NotAuthorized unless ``principal`` has Artemis' ``permission`` on ``address``."""
         if principal.unrestricted:
@@ -44,6 +53,7 @@ class Security:
                 self._remembered.clear()
             self._remembered[key] = roles
         if not roles & principal.roles:
+            permission = _needed(permission, address)
             raise NotAuthorized(
                 f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
                 f" address {quoted(address)}"
@@ -51,5 +61,10 @@ class Security:
 
     def _roles(self, permission: str, address: str) -> frozenset[str]:
         for setting in self._settings.most_specific_first(address):
-            return setting.permissions.get(permission, frozenset())
+            return setting.permissions.get(_needed(permission, address), frozenset())
         return frozenset()
+
+
+def _needed(permission: str, address: str) -> str:
+    """Return the permission that is asked for: at what tools rely on, to manage the broker."""
+    return "manage" if f"{address}.".startswith(f"{REPLAYS}.") else permission

@@ -28,6 +28,9 @@ class Version(Enum):
 
 ERROR_CONTENT_TYPE = "text/plain;charset=utf-8"
 """Of an ERROR's body. There are clients that cannot read a text without a charset, and end."""
+# Bytes as numbers, which are found several times faster than as texts.
+_NUL = 0
+_RETURN = 13
 _UNESCAPES = {b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\", b"\\r": b"\r"}
 _ESCAPE_SEQUENCE = re.compile(rb"\\.?", re.DOTALL)
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"}
@@ -83,7 +86,7 @@ def block_for(version: Version, block: bytes) -> bytes:
 
     Lines of before NUL and bare carriage returns were refused are made harmless.
     """
-    if b"\0" in block or b"\r" in block:
+    if _NUL in block or _RETURN in block:
         block = block.replace(b"\0", b" ").replace(b"\r", b"\\r")
     if version is Version.V1_2 or b"\\" not in block:
         return block

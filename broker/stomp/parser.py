@@ -19,6 +19,10 @@ from config.settings import StompLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _UNSENDABLE = re.compile(rb"[\0\r]")
+# A byte as a number is found several times faster than as a text.
+_NUL: Final = 0
+_RETURN: Final = 13
+_BACKSLASH: Final = 92
 _NEVER: Final = 2**62
 _LARGE: Final = -1
 _TO_THE_NUL: Final = -1
@@ -237,11 +241,11 @@ class FrameParser:
             head.decode()
         except UnicodeDecodeError as error:
             raise ProtocolError(f"frame header is not UTF-8: {error}") from None
-        if b"\r" in head:
+        if _RETURN in head:
             head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
-            if b"\r" in head:
+            if _RETURN in head:
                 raise _unsendable(head)
-        if b"\0" in head:
+        if _NUL in head:
             raise _unsendable(head)
         command, *lines = head.split(b"\n")
         if len(lines) > self._limits.max_headers:
@@ -258,7 +262,7 @@ class FrameParser:
                 )
             if key not in raw:
                 raw[key] = value
-        if b"\\" in head and command not in (b"CONNECT", b"STOMP"):
+        if _BACKSLASH in head and command not in (b"CONNECT", b"STOMP"):
             for key, value in raw.items():
                 unescape(key, self.version)
                 unescape(value, self.version)

@@ -42,10 +42,19 @@ from broker.api import (
     Principal,
     TransactionWork,
 )
+from broker.core.destinations import of_type
 from broker.quoting import quoted
 from broker.refusals import Refusal, refusal_of
 from broker.stomp.attempts import attempted
-from broker.stomp.frames import ProtocolError, Version, error_frame, receipt_frame, server_frame
+from broker.stomp.frames import (
+    ProtocolError,
+    Version,
+    error_frame,
+    is_whole_number,
+    receipt_frame,
+    server_frame,
+)
+from broker.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
 from broker.stomp.heartbeats import HeartBeats, negotiate
 from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
 from broker.stomp.prefixes import Prefixes
@@ -65,16 +74,12 @@ _SUBSCRIPTION_COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 _RECEIPT_COST = 512
 """What a receipt that waits for the store counts for beside its id."""
+_MOST_MESSAGES = 10_000
+"""That a subscription may have unacknowledged, whatever it asks for; bytes are bounded beside."""
+_PRIORITY = 4
+"""Of every message: it is the only one a client may give."""
 MAX_CONNECT_BYTES = 16_384
 """Bytes of the headers of a CONNECT frame: whoever sends it need not be anybody yet."""
-# Named by the server, or addressed to it: never passed on from a sender to a receiver.
-_NOT_PASSED_ON = frozenset(
-    (
-        b"destination", b"content-length", b"receipt", b"transaction", b"message-id",
-        b"subscription", b"ack", b"redelivered", b"timestamp",
-    )
-)  # fmt: skip
-
 
 Authenticate = Callable[[str | None, str | None, Callable[[Principal | BrokerError], None]], None]
 """Takes login, passcode and who is told the outcome, at once or later."""
@@ -380,7 +385,7 @@ class StompSession:
             if isinstance(outcome, BrokerError):
                 self._refuse_for(outcome, frame)
                 return
-            self._connected(outcome, sends_ms, expects_ms)
+            self._connected(outcome, sends_ms, expects_ms, frame.get(b"request-id"))
             if not at_once:
                 self._early_bytes = 0
                 self._go_on()
@@ -396,7 +401,9 @@ class StompSession:
     ) -> None:
         answered(self._core.authenticate(login, passcode))
 
-    def _connected(self, principal: Principal, sends_ms: int, expects_ms: int) -> None:
+    def _connected(
+        self, principal: Principal, sends_ms: int, expects_ms: int, request_id: str | None
+    ) -> None:
         self._principal = principal
         headers = [
             ("version", self._version.value),
@@ -404,6 +411,8 @@ class StompSession:
             ("server", SERVER),
             ("heart-beat", f"{sends_ms},{expects_ms}"),
         ]
+        if request_id is not None:
+            headers.append(("response-id", request_id))
         ttl = self._connection_ttl
         self._beats = HeartBeats(
             sends_ms,
@@ -428,10 +437,7 @@ class StompSession:
     # --- sending
 
     def _send(self, frame: Frame) -> None:
-        destination = frame.required(b"destination")
-        if self._prefixes is not None:
-            destination = self._prefixes.of_core(destination)
-        message = self._message(frame)
+        destination, message = self._addressed(frame)
         if b"transaction" in frame.raw:
             work = self._transactions.reserve(frame, message)
             if destination not in work.checked:
@@ -448,14 +454,23 @@ class StompSession:
                 self._refuse_unstored,
             )
 
-    def _message(self, frame: Frame) -> OutgoingMessage:
+    def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
+        """Return a SEND's message and where it goes."""
         raw = frame.raw
-        headers = frame.user_headers(_NOT_PASSED_ON)
-        expires_ms = frame.number(b"expires", 0) if b"expires" in raw else 0
-        priority = min(frame.number(b"priority", 4), 9) if b"priority" in raw else 4
-        return OutgoingMessage(
-            headers, frame.body, raw.get(b"persistent") != b"false", expires_ms, priority
-        )
+        destination = frame.required(b"destination")
+        if self._prefixes is not None:
+            destination = self._prefixes.of_core(destination)
+        not_passed_on, expires_ms = NOT_PASSED_ON, 0
+        if not LOOKED_AT.isdisjoint(raw):
+            refuse("SEND", raw)
+            destination = of_type(destination, frame.get(b"destination-type"))
+            expires_ms = frame.number(b"expires", 0)
+            if not TOOLS_OWN.isdisjoint(raw) and self._core.may_replay(self._principal):
+                not_passed_on -= TOOLS_OWN
+        headers = frame.user_headers(not_passed_on)
+        is_persistent = raw.get(b"persistent") != b"false"
+        message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, _PRIORITY)
+        return destination, message
 
     # --- sending what is large
 
@@ -478,10 +493,7 @@ class StompSession:
 
     def _begin_upload(self, frame: LargeFrame) -> None:
         """Refuse the message at its head, if it is to be refused; else take its body."""
-        destination = frame.required(b"destination")
-        if self._prefixes is not None:
-            destination = self._prefixes.of_core(destination)
-        message = self._message(frame)
+        destination, message = self._addressed(frame)
         if b"transaction" in frame.raw:
             self._transactions.reserve(frame, message)
         upload = self._core.upload(self._principal, destination, self._waited, self._uploaded)
@@ -572,6 +584,7 @@ class StompSession:
     # --- subscriptions
 
     def _subscribe(self, frame: Frame) -> None:
+        refuse("SUBSCRIBE", frame.raw)
         destination = frame.required(b"destination")
         subscription_id = frame.get(b"id")
         if subscription_id is None and self._version is not Version.V1_0:
@@ -594,10 +607,14 @@ class StompSession:
             fail=lambda reason: self._refuse(reason, None, Refusal.SLOW),
             stream=self._stream_out,
         )
-        prefetch = 0 if subscription.mode is AckMode.AUTO else self._prefetch(frame)
         meant = destination if self._prefixes is None else self._prefixes.of_core(destination)
+        prefetch, window = self._credit(frame, subscription.mode)
         subscription.core = self._core.subscribe(
-            self._principal, meant, subscription, prefetch=prefetch
+            self._principal,
+            of_type(meant, frame.get(b"subscription-type")),
+            subscription,
+            prefetch=prefetch,
+            window=window,
         )
         self._subscriptions.add(key, subscription)
         subscription.cost = _SUBSCRIPTION_COST + 4 * (len(key) + len(destination))
@@ -619,6 +636,7 @@ class StompSession:
             self.released_bytes -= change
 
     def _unsubscribe(self, frame: Frame) -> None:
+        refuse("UNSUBSCRIBE", frame.raw)
         subscription_id, destination = frame.get(b"id"), frame.get(b"destination")
         if subscription_id is None and (self._version is not Version.V1_0 or destination is None):
             raise ProtocolError("UNSUBSCRIBE has no id header")
@@ -639,12 +657,20 @@ class StompSession:
                 f"ack {quoted(text)} is unknown; expected one of {expected}"
             ) from None
 
-    def _prefetch(self, frame: Frame) -> int:
-        for name in (b"prefetch-count", b"activemq.prefetchSize"):
-            if name in frame.raw:
-                asked = frame.number(name, 0)
-                return max(1, min(asked, 10_000)) if asked else self._limits.prefetch_count
-        return self._limits.prefetch_count
+    def _credit(self, frame: Frame, mode: AckMode) -> tuple[int, int | None]:
+        """Return how many messages may be unacknowledged, and how many bytes of them."""
+        if mode is AckMode.AUTO:
+            return 0, None
+        window = _asked(frame, b"consumer-window-size")
+        if window:
+            return _MOST_MESSAGES, None if window < 0 else window
+        if window is None:
+            asked = frame.number(b"prefetch-count", 0) or _asked(frame, b"activemq.prefetchSize")
+            if asked is None:
+                return self._limits.prefetch_count, None
+            if asked:
+                return _MOST_MESSAGES if asked < 0 else min(asked, _MOST_MESSAGES), None
+        return 1, None
 
     # --- acknowledging
 
@@ -825,3 +851,16 @@ class StompSession:
             if core is not None:
                 oldest = subscription.oldest if failed else None
                 core.close(attempted=attempted(core, oldest, works, left) if failed else ())
+
+
+def _asked(frame: Frame, name: bytes) -> int | None:
+    """Return how much a header asks for, negative for no bound; None if it is not there."""
+    text = frame.get(name)
+    if not text:
+        return None
+    if text != "-1" and not is_whole_number(text):
+        raise ProtocolError(
+            f"header {name.decode()} is {quoted(text)}; expected a whole number, or -1 for as many"
+            " as the limits allow"
+        )
+    return int(text)

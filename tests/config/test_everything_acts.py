@@ -202,12 +202,15 @@ def test_both_roles_and_routing_types_make_a_difference() -> None:
         assert f"{type(one).__name__}.{one.name}" in _attributes_read()
 
 
+_CHECKS = ("security.check", "security.allows")
+
+
 def test_every_permission_is_asked_for_or_told_of() -> None:
     """What is in the list is checked by the core; the others are told of as ignored."""
     asked: set[str] = set()
     for file in (_ROOT / "broker" / "core").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("security.check"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CHECKS):
                 asked |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
     assert asked == PERMISSIONS_ASKED_FOR
     known = find("core/security-settings/security-setting/permission").attributes["type"]

@@ -17,7 +17,8 @@ from broker.cli.messages import broker_options, link_to
 from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
 from broker.cli.pipeline.output import Rows, collected, show
 from broker.cli.rendering import print_json
-from broker.replay import MARKERS, Replay, ReplayMessage, ReplayReport
+from broker.core.destinations import REPLAYS
+from broker.replay import Replay, ReplayMessage, ReplayReport
 from journal.records import RemovalReason
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _conditions(
 ) -> Iterator["Column"]:
     from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-    yield ~F.col("address").startswith(f"{MARKERS}.")
+    yield ~F.col("address").startswith(f"{REPLAYS}.")
     for name, values in listed.items():
         if values:
             yield F.col(name).isin(*values)

@@ -1,0 +1,337 @@
+"""Headers of clients' frames: which act, which are refused, which pass through to receivers.
+
+One table. The session refuses by it, docs/stomp-headers.md is made of it, and a test holds both
+against the lists of what has a meaning in Artemis and in Classic. A header that would change what a
+client gets, if only it were done, is refused by name: whoever moves here from one of those learns
+at the first frame what this version does not do, and not from the messages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from broker.quoting import quoted
+from broker.stomp.frames import ProtocolError
+
+
+class Rule(Enum):
+    """What becomes of a header."""
+
+    ACTS = "acts"
+    PASSES = "passes"
+    """To whoever gets the message, unchanged; the broker does not look at it."""
+    REFUSED = "refused"
+    """By an ERROR that names it, unless its value asks for what is done anyway."""
+    REMOVED = "removed"
+    """From a message: only the broker says so, and receivers may believe it."""
+    NOTHING = "nothing"
+    """It has no bearing on what the client gets."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """One header of some frames; ``CONNECT`` is STOMP too."""
+
+    name: str
+    frames: tuple[str, ...]
+    rule: Rule
+    meaning: str
+    """Of one that is refused: what it would do, as a sentence goes on after "which"."""
+    harmless: frozenset[str] = frozenset()
+    """Values of a refused one that ask for what is done anyway; of letters in either case."""
+
+
+EVERY_FRAME: Final = (
+    *("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK"),
+    *("BEGIN", "COMMIT", "ABORT", "DISCONNECT"),
+)
+"""That a connected client may send."""
+_ENDS: Final = ("BEGIN", "COMMIT", "ABORT")
+_OFF: Final = frozenset({"", "false"})
+_ZERO: Final = frozenset({"", "0"})
+_ANSWERS: Final = ("ACK", "NACK")
+_TOOLS: Final = (
+    "orthia-replayed-from",
+    "orthia-replayed-through",
+    "orthia-replay-probe",
+    "orthia-replay-mac",
+)
+REFUSED_FAMILY: Final = "activemq."
+"""Of SUBSCRIBE: Classic sets whatever property of its consumers follows."""
+
+
+def _acts(frames: tuple[str, ...], meanings: Mapping[str, str]) -> tuple[Header, ...]:
+    return tuple(Header(name, frames, Rule.ACTS, meaning) for name, meaning in meanings.items())
+
+
+def _refused(
+    frames: tuple[str, ...],
+    meaning: str,
+    *names: str,
+    harmless: frozenset[str] = frozenset(),
+) -> tuple[Header, ...]:
+    return tuple(Header(name, frames, Rule.REFUSED, meaning, harmless) for name in names)
+
+
+HEADERS: Final = (
+    *_acts(
+        ("CONNECT",),
+        {
+            "accept-version": "the versions the client speaks; the highest common one is taken",
+            "login": "the user, where security is enabled",
+            "passcode": "the user's password",
+            "heart-beat": "how often the client sends, and wants to hear, at least",
+            "request-id": "comes back as `response-id` of CONNECTED",
+        },
+    ),
+    Header("host", ("CONNECT",), Rule.NOTHING, "there is one virtual host, as in Artemis"),
+    Header(
+        "client-id",
+        ("CONNECT",),
+        Rule.NOTHING,
+        "names the owner of durable subscriptions, which are refused where they are asked for; two"
+        " connections may give the same",
+    ),
+    *_acts(EVERY_FRAME, {"receipt": "asks for a RECEIPT, which comes once all is stored"}),
+    *_acts(
+        ("SEND",),
+        {
+            "destination": "`/queue/NAME`, `/topic/NAME`, or NAME",
+            "destination-type": "ANYCAST makes NAME a queue, MULTICAST a topic, as in Artemis",
+            "transaction": "the message is sent by this transaction's COMMIT",
+            "content-length": "bytes of the body, which then may have NULs",
+            "persistent": "`false`: the message is in memory only",
+            "expires": "when the message expires, milliseconds since 1970 UTC; 0 never",
+        },
+    ),
+    *(
+        Header(name, ("SEND",), Rule.PASSES, meaning)
+        for name, meaning in {
+            "content-type": "what the body is",
+            "correlation-id": "which request the message answers",
+            "reply-to": "where an answer is to go; as it was written, for the receiver to send to",
+            "type": "what kind of message the application says it is (JMSType)",
+            "amq-msg-type": "which JMS message Classic makes of it, for its JMS receivers",
+            "transformation": "how the sender wrote a JMS map or object, for the receiver to read",
+        }.items()
+    ),
+    *_refused(
+        ("SEND",),
+        "has messages of a higher priority delivered before others; here they are delivered in the"
+        " order they came, as with 4",
+        "priority",
+        harmless=frozenset({"", "4"}),
+    ),
+    *_refused(
+        ("SEND",),
+        "has all messages of a group go to one consumer",
+        *("JMSXGroupID", "JMSXGroupSeq", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE"),
+    ),
+    *_refused(("SEND",), "has a message that was sent before dropped", "_AMQ_DUPL_ID"),
+    *_refused(
+        ("SEND",), "has a message take the place of an older one of its name", "_AMQ_LVQ_NAME"
+    ),
+    *_refused(
+        ("SEND",),
+        "has the message delivered later, or again",
+        *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_PERIOD"),
+        *("AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON", "_AMQ_SCHED_DELIVERY"),
+        harmless=_ZERO,
+    ),
+    *_refused(
+        ("SEND",), "asks for messages that are scheduled, or removes them", "AMQ_SCHEDULER_ACTION"
+    ),
+    *(
+        Header(name, ("SEND",), Rule.REMOVED, "part of every MESSAGE, from the broker")
+        for name in ("message-id", "subscription", "ack", "redelivered", "timestamp")
+    ),
+    *(
+        Header(name, ("SEND",), Rule.REMOVED, meaning)
+        for names, meaning in (
+            (
+                (
+                    *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_MESSAGE_ID"),
+                    *("_AMQ_ORIG_ROUTING_TYPE", "_AMQ_ACTUAL_EXPIRY", "original-destination"),
+                ),
+                "where a dead letter or an expired message was; tools send it back there",
+            ),
+            (("JMSXUserID", "_AMQ_VALIDATED_USER"), "who sent the message, as the broker knows it"),
+            (("JMSXDeliveryCount",), "how often the message was delivered"),
+            (("ingress-timestamp", "_AMQ_INGRESS_TIMESTAMP"), "when the broker got the message"),
+            (
+                (
+                    *("_AMQ_ROUTING_TYPE", "_AMQ_PREFIX", "_AMQ_ROUTE_TO", "_AMQ_ACK_ROUTE_TO"),
+                    *("_AMQ_SCALEDOWN_TO", "_AMQ_BRIDGE_DUP", "_AMQ_LARGE_COMPRESSED"),
+                    "_AMQ_LARGE_SIZE",
+                ),
+                "what Artemis' nodes tell one another",
+            ),
+            (
+                _TOOLS,
+                "what `orthia pipeline replay` says of its messages; taken from users who have the"
+                " permission `manage` on the address `orthia.replay`",
+            ),
+        )
+        for name in names
+    ),
+    *_acts(
+        ("SUBSCRIBE",),
+        {
+            "destination": "`/queue/NAME`, `/topic/NAME`, or NAME",
+            "subscription-type": "ANYCAST makes NAME a queue, MULTICAST a topic, as in Artemis",
+            "id": "names the subscription; required from STOMP 1.1 on",
+            "ack": "`auto`, `client` or `client-individual`",
+            "consumer-window-size": "bytes of messages that may be unacknowledged, as they count in"
+            " memory; 0 is one message at a time, -1 as many as the limits allow; wins over the two"
+            " below",
+            "activemq.prefetchSize": "messages that may be unacknowledged, as in Classic, where"
+            " Artemis reads bytes; 0 is one, -1 as many as the limits allow",
+            "prefetch-count": "the same, as in RabbitMQ, and wins over it; without either, or with"
+            " 0, `prefetch-count` of `stomp-limits`",
+        },
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "selects the messages the subscription gets",
+        *("selector", "activemq.selector"),
+        harmless=frozenset({""}),
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "keeps the messages of a topic for a subscriber that is away",
+        *("durable-subscription-name", "durable-subscriber-name"),
+        *("activemq.subscriptionName", "activemq.subcriptionName"),
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "keeps the connection's own messages from it",
+        *("no-local", "activemq.noLocal"),
+        harmless=_OFF,
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "shows the messages of a queue and leaves them there; here they would be consumed",
+        *("browser", "activemq.browser"),
+        harmless=_OFF,
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "has one consumer get all messages of a queue, and others none",
+        *("exclusive", "activemq.exclusive"),
+        harmless=_OFF,
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "gives a new subscriber of a topic messages of before",
+        "activemq.retroactive",
+        harmless=_OFF,
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "has consumers of a higher priority get messages first",
+        *("activemq.priority", "consumer-priority"),
+        harmless=_ZERO,
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "drops messages of a topic for a slow subscriber; here it is disconnected",
+        "activemq.maximumPendingMessageLimit",
+        harmless=frozenset({"", "0", "-1"}),
+    ),
+    *_refused(
+        ("SUBSCRIBE",),
+        "converts the bodies of JMS maps and objects; here every body is delivered as it was sent",
+        "transformation",
+        harmless=frozenset({"", "jms-xml"}),
+    ),
+    Header(
+        "activemq.dispatchAsync",
+        ("SUBSCRIBE",),
+        Rule.NOTHING,
+        "which thread of Classic delivers",
+    ),
+    *_acts(
+        ("UNSUBSCRIBE",),
+        {
+            "id": "which subscription",
+            "destination": "which subscription, in STOMP 1.0 where it has no id",
+        },
+    ),
+    *_refused(
+        ("UNSUBSCRIBE",),
+        "ends a durable subscription, of which there are none",
+        *("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"),
+    ),
+    *_acts(
+        _ANSWERS,
+        {
+            "id": "which message, by the `ack` header of its MESSAGE (STOMP 1.2)",
+            "message-id": "which message (STOMP 1.0, 1.1)",
+            "subscription": "of which subscription (STOMP 1.1)",
+            "transaction": "done by this transaction's COMMIT; Artemis ignores such an ACK",
+        },
+    ),
+    *_acts(_ENDS, {"transaction": "which transaction"}),
+)
+
+_REFUSED: Final[Mapping[str, Mapping[bytes, Header]]] = {
+    frame: {
+        one.name.encode(): one
+        for one in HEADERS
+        if one.rule is Rule.REFUSED and frame in one.frames
+    }
+    for frame in ("CONNECT", *EVERY_FRAME)
+}
+TOOLS_OWN: Final = frozenset(name.encode() for name in _TOOLS)
+"""Headers of a SEND that are taken from Orthia's own tools only."""
+NOT_PASSED_ON: Final = frozenset(
+    one.name.encode() for one in HEADERS if one.rule is Rule.REMOVED
+) | {b"destination", b"content-length", b"receipt", b"transaction"}
+"""Headers of a SEND that no receiver gets."""
+LOOKED_AT: Final = frozenset(_REFUSED["SEND"]) | TOOLS_OWN | {b"destination-type", b"expires"}
+"""Headers of a SEND that few messages have: without any of them there is nothing to look at."""
+
+
+def refuse(command: str, headers: Mapping[bytes, bytes]) -> None:
+    """Raise ProtocolError for the first of a frame's headers that is refused."""
+    refused = _REFUSED.get(command, {})
+    for raw, value in headers.items():
+        header = refused.get(raw)
+        if header is not None:
+            given = value.decode().strip()
+            if given.lower() not in header.harmless:
+                raise ProtocolError(_refusal(command, header, given))
+        elif command == "SUBSCRIBE" and raw.startswith(REFUSED_FAMILY.encode()):
+            name = raw.decode().strip()
+            if name not in _KNOWN_OF_FAMILY:
+                known = ", ".join(sorted(_KNOWN_OF_FAMILY))
+                raise ProtocolError(
+                    f"SUBSCRIBE has the header {quoted(name[:80])}, which is not known here;"
+                    f" of this family there are {known}"
+                )
+
+
+def _refusal(command: str, header: Header, given: str) -> str:
+    accepted = sorted(header.harmless - {""})
+    shown = f" {quoted(given[:80])}" if accepted else ""
+    instead = f"leave it out{f', or give {accepted[0]}' if accepted else ''}"
+    return (
+        f"{command} has the header {header.name}{shown}, which {header.meaning}: this version of"
+        f" Orthia does not do that, so it is refused; {instead} (`orthia docs stomp-headers`)"
+    )
+
+
+_KNOWN_OF_FAMILY: Final = frozenset(
+    one.name for one in HEADERS if one.name.startswith(REFUSED_FAMILY)
+)
+
+
+def resendable(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return a stored message's headers, less those for which it would not be taken again.
+
+    That is what an older Orthia took and did not do; and the destination's type, which was of the
+    first sending.
+    """
+    left_out = _REFUSED["SEND"].keys() | {b"destination-type"}
+    return {name: value for name, value in headers.items() if name.encode() not in left_out}

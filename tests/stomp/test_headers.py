@@ -1,0 +1,434 @@
+"""Every header that has a meaning in Artemis or Classic acts here, or is refused by its name."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.stomp import headers as table
+from broker.stomp.frames import Version
+from broker.stomp.headers import HEADERS, LOOKED_AT, NOT_PASSED_ON, Header, Rule, resendable
+from broker.stomp.parser import Frame
+from broker.stomp.reference import reference
+from config.secrets import Secret
+from config.settings import SecuritySetting, Settings, StompLimits, User
+from tests.core.support import SETTINGS, CoreUnderTest
+from tests.stomp.support import QUEUE, Client, bodies, fill
+
+_ROOT = Path(__file__).parents[2]
+_VERSIONS = [one.value for one in Version]
+
+# What the two brokers' documents and STOMP converters name, frame by frame.
+ARTEMIS = {
+    "CONNECT": "login passcode client-id request-id accept-version host heart-beat",
+    "SEND": "destination destination-type correlation-id reply-to expires priority type persistent"
+    " AMQ_SCHEDULED_DELAY AMQ_SCHEDULED_TIME JMSXGroupID content-type content-length receipt"
+    " transaction _AMQ_ROUTE_TO _AMQ_SCALEDOWN_TO _AMQ_ACK_ROUTE_TO _AMQ_BRIDGE_DUP"
+    " _AMQ_ACTUAL_EXPIRY _AMQ_ORIG_ADDRESS _AMQ_ORIG_QUEUE _AMQ_ORIG_MESSAGE_ID _AMQ_GROUP_ID"
+    " _AMQ_GROUP_SEQUENCE _AMQ_LARGE_COMPRESSED _AMQ_LARGE_SIZE _AMQ_SCHED_DELIVERY _AMQ_DUPL_ID"
+    " _AMQ_LVQ_NAME _AMQ_VALIDATED_USER _AMQ_ROUTING_TYPE _AMQ_ORIG_ROUTING_TYPE"
+    " _AMQ_INGRESS_TIMESTAMP _AMQ_PREFIX JMSXUserID ingress-timestamp message-id redelivered"
+    " timestamp subscription ack",
+    "SUBSCRIBE": "destination ack id selector durable-subscriber-name durable-subscription-name"
+    " activemq.subscriptionName activemq.prefetchSize consumer-window-size subscription-type"
+    " no-local activemq.noLocal receipt",
+    "UNSUBSCRIBE": "destination id durable-subscriber-name durable-subscription-name"
+    " activemq.subscriptionName receipt",
+    **dict.fromkeys(("ACK", "NACK"), "message-id subscription id transaction receipt"),
+    **dict.fromkeys(("BEGIN", "COMMIT", "ABORT"), "transaction receipt"),
+    "DISCONNECT": "receipt",
+}
+CLASSIC = {
+    "CONNECT": "login passcode client-id request-id accept-version host heart-beat",
+    "SEND": "destination correlation-id reply-to expires priority type persistent transformation"
+    " amq-msg-type JMSXGroupID JMSXGroupSeq AMQ_SCHEDULED_DELAY AMQ_SCHEDULED_PERIOD"
+    " AMQ_SCHEDULED_REPEAT AMQ_SCHEDULED_CRON AMQ_SCHEDULER_ACTION content-type content-length"
+    " transaction receipt message-id redelivered timestamp subscription ack JMSXUserID"
+    " JMSXDeliveryCount original-destination",
+    "SUBSCRIBE": "destination ack id selector browser transformation receipt"
+    " activemq.dispatchAsync activemq.exclusive activemq.maximumPendingMessageLimit"
+    " activemq.noLocal activemq.prefetchSize activemq.priority activemq.retroactive"
+    " activemq.subscriptionName activemq.browser activemq.selector",
+    "UNSUBSCRIBE": "destination id activemq.subscriptionName receipt",
+    **dict.fromkeys(("ACK", "NACK"), "message-id subscription id transaction receipt"),
+    **dict.fromkeys(("BEGIN", "COMMIT", "ABORT"), "transaction receipt"),
+    "DISCONNECT": "receipt",
+}
+
+
+def of(*rules: Rule) -> Iterator[tuple[str, Header]]:
+    """Give each header of these rules with each of its frames."""
+    for header in HEADERS:
+        if header.rule in rules:
+            yield from ((frame, header) for frame in header.frames)
+
+
+def send(client: Client, command: str, name: str, value: str) -> None:
+    """Send an otherwise good frame with one header more."""
+    lines = {
+        "SEND": f"destination:{QUEUE}",
+        "SUBSCRIBE": f"id:t\ndestination:{QUEUE}\nack:client",
+        "UNSUBSCRIBE": "id:s",
+    }[command]
+    client.session.receive(f"{command}\n{lines}\n{name}:{value}\n\nbody\0".encode())
+    client.core.settle()
+
+
+def subscribed(core: CoreUnderTest, version: str = "1.2") -> Client:
+    """Return a client with a subscription."""
+    client = Client(core, version)
+    client.send("SUBSCRIBE", destination="/queue/other", id="s")
+    return client
+
+
+# --- the table
+
+
+def test_the_committed_page_is_the_generated_one() -> None:
+    """docs/stomp-headers.md is what python -m broker.stomp.reference writes."""
+    assert (_ROOT / "docs" / "stomp-headers.md").read_text() == reference()
+
+
+@pytest.mark.parametrize("lists", [ARTEMIS, CLASSIC], ids=["Artemis", "Classic"])
+def test_every_header_with_a_meaning_elsewhere_is_in_the_table(lists: dict[str, str]) -> None:
+    """For the frame it has the meaning on."""
+    for frame, names in lists.items():
+        known = {one.name for one in HEADERS if frame in one.frames}
+        assert set(names.split()) <= known, frame
+
+
+def test_a_header_has_one_rule_for_each_frame() -> None:
+    """No name is twice in the table for one frame."""
+    pairs = [(frame, header.name) for header in HEADERS for frame in header.frames]
+    assert len(pairs) == len(set(pairs))
+
+
+def test_every_header_that_acts_is_read() -> None:
+    """Its name is in the code that takes frames apart, and not in the table only."""
+    read: set[str] = set()
+    for path in (_ROOT / "broker" / "stomp").glob("*.py"):
+        if path != Path(table.__file__):
+            constants = (one for one in ast.walk(ast.parse(path.read_text())))
+            read |= {
+                one.value.decode()
+                for one in constants
+                if isinstance(one, ast.Constant) and isinstance(one.value, bytes)
+            }
+    assert {header.name for _, header in of(Rule.ACTS)} <= read
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@pytest.mark.parametrize(
+    ("frame", "header"),
+    [pytest.param(*one, id=f"{one[0]} {one[1].name}") for one in of(Rule.REFUSED)],
+)
+def test_what_is_not_done_is_refused_by_name(frame: str, header: Header, version: str) -> None:
+    """The ERROR says what it would have meant, and that this version does not do it."""
+    core = CoreUnderTest()
+    client = subscribed(core, version)
+    send(client, frame, header.name, "1")
+    error = client.error()
+    assert f"{frame} has the header {header.name}" in error
+    assert header.meaning in error
+    assert "this version of Orthia does not do that" in error
+    assert Client(core).subscribe() == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "header", "value"),
+    [
+        pytest.param(frame, header, said, id=f"{frame} {header.name} {said}")
+        for frame, header in of(Rule.REFUSED)
+        for value in sorted(header.harmless)
+        for said in {value, value.capitalize(), f" {value}"}
+    ],
+)
+def test_values_that_ask_for_what_is_done_anyway_are_taken(
+    frame: str, header: Header, value: str
+) -> None:
+    """Clients write their defaults into every frame."""
+    client = subscribed(CoreUnderTest())
+    send(client, frame, header.name, value)
+    assert client.commands() == []
+    assert not client.closed
+
+
+@pytest.mark.parametrize("name", ["activemq.exclusve", "activemq.optimizedAcknowledge"])
+def test_an_unknown_property_of_classics_consumers_is_refused(name: str) -> None:
+    """Classic sets what it is called; the ERROR lists those that are known."""
+    client = subscribed(CoreUnderTest())
+    send(client, "SUBSCRIBE", name, "1")
+    assert f"the header '{name}', which is not known here; of this family" in client.error()
+
+
+def test_a_message_in_a_transaction_is_refused_at_once() -> None:
+    """And not at its COMMIT."""
+    client = Client(CoreUnderTest())
+    client.send("BEGIN", transaction="t")
+    send(client, "SEND", "transaction:t\nreceipt:r\n_AMQ_DUPL_ID", "1")
+    frame = client.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r")
+    assert b"SEND has the header _AMQ_DUPL_ID, which has a message" in frame.body
+
+
+def test_what_was_taken_once_can_be_sent_again() -> None:
+    """A replay leaves out what did nothing the first time, and would be refused now."""
+    stored = {"priority": "9", "_AMQ_DUPL_ID": "1", "destination-type": "MULTICAST", "a": "b"}
+    assert resendable(stored) == {"a": "b"}
+
+
+# --- what passes, and what does not
+
+
+@pytest.mark.parametrize("sender", _VERSIONS)
+@pytest.mark.parametrize("receiver", _VERSIONS)
+def test_what_passes_reaches_the_receiver(sender: str, receiver: str) -> None:
+    """Unchanged, and so does whatever has no meaning anywhere."""
+    core = CoreUnderTest()
+    names = [header.name for _, header in of(Rule.PASSES)] + ["customer", "priority"]
+    lines = "".join(f"{name}:4\n" for name in names)
+    Client(core, sender).session.receive(f"SEND\ndestination:{QUEUE}\n{lines}\n\0".encode())
+    core.settle()
+    (frame,) = Client(core, receiver).subscribe()
+    assert {name: frame.get(name.encode()) for name in names} == dict.fromkeys(names, "4")
+
+
+@pytest.mark.parametrize("header", [pytest.param(one, id=one.name) for _, one in of(Rule.REMOVED)])
+def test_what_only_the_broker_says_is_removed(header: Header) -> None:
+    """A tool that sends a dead letter on with all its headers goes on working."""
+    core = CoreUnderTest(secured())
+    client = Client(core, login="app", passcode="a")
+    send(client, "SEND", header.name, "forged")
+    assert client.frames() == []
+    (frame,) = Client(core, login="app", passcode="a").subscribe()
+    assert frame.body == b"body"
+    assert frame.get(header.name.encode()) != "forged"
+
+
+def test_headers_of_no_consequence_are_taken() -> None:
+    """They are said to have none."""
+    core = CoreUnderTest()
+    client = Client(core, client_id="c")
+    assert client.connected.command == "CONNECTED"
+    client.send("SUBSCRIBE", destination=QUEUE, id="s", **{"activemq.dispatchAsync": "false"})
+    assert client.frames() == []
+
+
+def test_a_send_without_special_headers_is_not_looked_at_twice() -> None:
+    """Those that most messages have are not among those that are looked for."""
+    usual = {b"destination", b"content-type", b"content-length", b"receipt", b"persistent"}
+    assert LOOKED_AT.isdisjoint(usual | {b"transaction", b"correlation-id", b"reply-to", b"type"})
+    assert {name for name in LOOKED_AT if name in NOT_PASSED_ON} == table.TOOLS_OWN
+
+
+def secured() -> Settings:
+    """Return settings with an application and an operator; only that one may manage."""
+    everything = ("send", "consume", "createAddress", "createDurableQueue")
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        users=(
+            User("app", Secret("a"), frozenset({"apps"})),
+            User("operator", Secret("o"), frozenset({"apps", "operators"})),
+        ),
+        security_settings=(
+            SecuritySetting(
+                "#",
+                dict.fromkeys(everything, frozenset({"apps"}))
+                | {"manage": frozenset({"operators"})},
+            ),
+        ),
+    )
+
+
+def test_what_a_replay_says_is_taken_from_operators() -> None:
+    """Who may manage may say that a replay sent a message, and of which it is a copy."""
+    core = CoreUnderTest(secured())
+    operator = Client(core, login="operator", passcode="o")
+    send(operator, "SEND", "orthia-replayed-from", "17")
+    (frame,) = operator.subscribe()
+    assert frame.get(b"orthia-replayed-from") == "17"
+
+
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("destination", ["/queue/orthia.replay.one", "orthia.replay.one"])
+def test_a_replays_queue_is_closed_to_others(command: str, destination: str) -> None:
+    """Whoever could send there, or take what is there, would decide what a replay sends."""
+    core = CoreUnderTest(secured())
+    client = Client(core, login="app", passcode="a")
+    client.send(command, destination=destination, id="m")
+    assert "no role with permission 'manage' on address 'orthia.replay.one'" in client.error()
+    assert "orthia.replay.one" not in core.broker.queues()
+    operator = Client(core, login="operator", passcode="o")
+    operator.send(command, destination=destination, id="m")
+    assert operator.frames() == []
+    assert "orthia.replay.one" in core.broker.queues()
+    app = Client(core, login="app", passcode="a")
+    app.send("SEND", "x", destination="/queue/orthia.replayed", receipt="r")
+    assert app.commands() == ["RECEIPT"]
+
+
+# --- what acts
+
+
+def received(client: Client) -> list[str]:
+    """Return the bodies that came."""
+    return bodies(client.frames())
+
+
+@pytest.mark.parametrize(
+    ("destination", "kind", "queue"),
+    [
+        ("orders", "ANYCAST", True),
+        ("orders", "MULTICAST", False),
+        ("/queue/orders", "ANYCAST", True),
+        ("/topic/orders", "MULTICAST", False),
+    ],
+)
+def test_a_destinations_type_says_what_a_name_is(destination: str, kind: str, queue: bool) -> None:
+    """Beside SEND's and SUBSCRIBE's destination, as in Artemis."""
+    core = CoreUnderTest()
+    consumer = Client(core)
+    consumer.send("SUBSCRIBE", destination=destination, id="s", subscription_type=kind)
+    assert ("orders" in core.broker.queues()) is queue
+    client = Client(core)
+    client.send("SEND", "x", destination=destination, destination_type=kind)
+    (frame,) = consumer.frames()
+    assert frame.get(b"destination") == destination
+    assert frame.get(b"destination-type") == kind
+
+
+@pytest.mark.parametrize(
+    ("destination", "kind", "complaint"),
+    [
+        ("/queue/orders", "MULTICAST", "'/queue/orders' is ANYCAST, and the header beside it says"),
+        ("orders", "anycast", "routing type 'anycast' is unknown; expected ANYCAST or MULTICAST"),
+    ],
+)
+def test_a_destinations_type_that_contradicts_it_is_refused(
+    destination: str, kind: str, complaint: str
+) -> None:
+    """On either frame."""
+    for command, header in (("SEND", "destination_type"), ("SUBSCRIBE", "subscription_type")):
+        client = Client(CoreUnderTest())
+        client.send(command, destination=destination, id="s", **{header: kind})
+        assert complaint in client.error()
+
+
+@pytest.mark.parametrize(
+    ("headers", "count"),
+    [
+        ({"consumer-window-size": "0"}, 1),
+        ({"consumer-window-size": "1"}, 1),
+        ({"consumer-window-size": "-1"}, 20),
+        ({"consumer-window-size": "0", "prefetch-count": "5"}, 1),
+        ({"activemq.prefetchSize": "0"}, 1),
+        ({"activemq.prefetchSize": "3"}, 3),
+        ({"activemq.prefetchSize": "-1"}, 20),
+        ({"activemq.prefetchSize": "3", "prefetch-count": "5"}, 5),
+        ({"prefetch-count": "0"}, 10),
+        ({}, 10),
+    ],
+)
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news"])
+def test_the_credit_a_subscription_asks_for_is_its_own(
+    headers: dict[str, str], count: int, destination: str
+) -> None:
+    """In messages or in bytes, which are counted as they are in memory."""
+    core = CoreUnderTest()
+    client = Client(core, limits=StompLimits(prefetch_count=10))
+    client.send("SUBSCRIBE", destination=destination, id="s", ack="client", **headers)
+    core.send(destination, *(f"{number:0400}" for number in range(20)))
+    frames = client.frames()
+    assert len(frames) == count
+    client.send("ACK", id=frames[-1].get(b"ack") or "")
+    assert received(client)[:1] == ([f"{count:0400}"] if count < 20 else [])
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news"])
+def test_a_window_is_full_when_its_bytes_are_delivered(destination: str) -> None:
+    """As they count in memory: the message that reaches the size is the last."""
+    core = CoreUnderTest()
+    measure = core.consume("/queue/measure")
+    core.send("/queue/measure", "x" * 400)
+    size = measure.received[0].size
+    client = Client(core)
+    window = {"consumer-window-size": str(3 * size)}
+    client.send("SUBSCRIBE", destination=destination, id="s", ack="client", **window)
+    core.send(destination, *("x" * 400 for _ in range(20)))
+    frames = client.frames()
+    assert len(frames) == 3
+    client.send("ACK", id=frames[0].get(b"ack") or "")
+    assert len(client.frames()) == 1
+
+
+def test_a_request_id_comes_back() -> None:
+    """As response-id of CONNECTED, as Artemis and Classic answer it."""
+    assert Client(CoreUnderTest(), request_id="r1").connected.get(b"response-id") == "r1"
+    assert Client(CoreUnderTest()).connected.get(b"response-id") is None
+
+
+# --- what ordinary clients send
+
+_NMS = {
+    "selector": "",
+    "no-local": "False",
+    "transformation": "jms-xml",
+    "activemq.dispatchAsync": "True",
+    "activemq.exclusive": "False",
+    "activemq.maximumPendingMessageLimit": "0",
+    "activemq.prefetchSize": "1000",
+    "activemq.priority": "0",
+    "activemq.retroactive": "False",
+}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        _NMS,
+        {"activemq.prefetchSize": "1"},
+        {"x-queue-name": "mine", "persistent": "true", "header-of-ours": "1"},
+    ],
+    ids=["stomp.py", "NMS", "PHP", "others"],
+)
+def test_what_clients_write_into_every_subscribe_is_taken(headers: dict[str, str]) -> None:
+    """Their defaults, and what means nothing to anybody."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    client = Client(core)
+    assert bodies(client.subscribe("client", **headers)) == ["a"]
+
+
+def test_what_clients_write_into_every_send_is_taken() -> None:
+    """Priority and persistence as they are anyway, and how the body is written."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.send(
+        "SEND",
+        "a",
+        destination=QUEUE,
+        persistent="true",
+        priority="4",
+        expires="0",
+        content_type="text/plain;charset=UTF-8",
+        amq_msg_type="text",
+        suppress_content_length="true",
+        reply_to="/queue/answers",
+        receipt="r",
+    )
+    assert client.commands() == ["RECEIPT"]
+
+
+def test_every_frame_of_a_message_is_one() -> None:
+    """Whatever became of its headers."""
+    core = CoreUnderTest()
+    fill(core, "a")
+    frames: list[Frame] = Client(core).subscribe("client")
+    assert [frame.command for frame in frames] == ["MESSAGE"]
