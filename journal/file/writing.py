@@ -5,6 +5,7 @@ drops the pages it could not write, so that a second sync would say nothing abou
 """
 
 import errno
+import importlib
 import logging
 import mmap
 import os
@@ -175,8 +176,9 @@ def opener(
         return journal_type, lambda path: MappedFile(path, datasync=datasync)
     if journal_type is JournalType.ASYNCIO:
         try:
-            from caio import linux_aio  # not on every platform
-
+            # Not on every platform. Where it cannot be loaded (no kernel support, or fs.aio-max-nr
+            # is used up) "from caio import" gives None, and this says why.
+            linux_aio = importlib.import_module("caio.linux_aio")
             context = linux_aio.Context(max_io)
         except (ImportError, OSError, SystemError) as error:
             LOGGER.warning(

@@ -1,6 +1,7 @@
 """The journal is stopped between any two calls to the file system, and opened again."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from journal.file.format import HEADER_BYTES, Kind
 from journal.file.inspect import inspect
 from journal.file.opening import Contents, read_payload
 from journal.file.recovery import scan
+from journal.file.writing import opener
 from journal.records import ID_COUNTER_SEQ, RecordType
 from tests.file_journal.steps import observed
 from tests.file_journal.support import (
@@ -132,6 +134,23 @@ def test_a_unit_is_stored_whole_or_not_at_all(
         found = tuple(stored(s))
         seen.add(found)
     assert seen == {(kept,), tuple(whole)}
+
+
+def test_asyncio_falls_back_where_the_kernel_gives_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library cannot be loaded when fs.aio-max-nr is used up: NIO serves as well."""
+    monkeypatch.setattr("caio.linux_aio", None)  # what the library leaves of it then
+    monkeypatch.setitem(sys.modules, "caio.linux_aio", None)
+    effective, open_file = opener(JournalType.ASYNCIO, datasync=True, buffer_size=4_096, max_io=8)
+    assert effective is JournalType.NIO
+    assert "the journal uses NIO" in caplog.text
+    path = tmp_path / "file"
+    path.write_bytes(bytes(10))
+    file = open_file(path)
+    file.write(0, b"something")
+    file.close()
+    assert path.read_bytes() == b"something\0"
 
 
 @pytest.mark.parametrize("kind", list(JournalType))
