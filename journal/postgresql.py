@@ -24,7 +24,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from database import translate_errors
+from database import UnknownOutcome, translate_errors
 from database.sessions import end_postgresql_session
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
@@ -77,6 +77,8 @@ class PostgresqlStore(BatchStore):
         self._session: tuple[int, datetime] | None = None
         """Process id and start of the session there was last."""
         self._rows_since_planned = 0
+        self._notices: list[str] = []
+        """The driver's own: the server's warnings, of which there are none as a rule."""
         fence = (
             f"SELECT 1 FROM {names.node_manager_store}"
             f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} FOR SHARE"
@@ -111,6 +113,8 @@ class PostgresqlStore(BatchStore):
             self._session = cursor.fetchone()
             cursor.execute(self._prepare_sql)
         self._cursor = cursor
+        self._notices = connection.notices
+        self._notices.clear()
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
@@ -171,6 +175,8 @@ class PostgresqlStore(BatchStore):
                 fenced = cursor.fetchone() is None
         if fenced:
             raise Fenced(self._token)
+        if self._notices:
+            self._doubt_commit()
 
     def _store_in_transaction(self, batch: Batch) -> None:
         with self._fenced_transaction("journal batch") as cursor:
@@ -187,10 +193,22 @@ class PostgresqlStore(BatchStore):
                 yield cursor
             with translate_errors(f"commit a {what}", during_commit=True):
                 cursor.execute("COMMIT")
+            if self._notices:
+                self._doubt_commit()
         except BaseException:
             with contextlib.suppress(psycopg2.Error):
                 cursor.execute("ROLLBACK")
             raise
+
+    def _doubt_commit(self) -> None:
+        """Do not take a commit that came with a warning for one that a standby has.
+
+        ``pg_cancel_backend`` ends a commit's waiting for its standby. The server then reports
+        success, and tells in a warning only that the standby may lack what was committed.
+        """
+        text = " ".join(" ".join(notice.split()) for notice in self._notices)
+        self._notices.clear()
+        raise UnknownOutcome(f"commit a journal batch: the database warns: {text}")
 
     def _change(self, cursor: extensions.cursor, batch: Batch) -> None:
         if batch.messages or batch.rows:
@@ -307,6 +325,7 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
             f" WHERE m.seq = ANY($1) {again};"
         )
     return f"""
+        SET client_min_messages = warning;
         SET plan_cache_mode = force_generic_plan;
         SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
         SET jit = off;

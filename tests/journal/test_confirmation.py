@@ -66,11 +66,11 @@ class Replicated(SqlJournalStore):
         )
         return [pid for (pid,) in rows]
 
-    def end_waiting(self, name: str = "orthia journal") -> None:
-        """Break the connection whose commit waits, and see another wait in its place."""
+    def end_waiting(self, name: str = "orthia journal", by: str = "pg_terminate_backend") -> None:
+        """End the session whose commit waits, or its waiting, and see another wait in its place."""
         wait_until(lambda: self.waiting(name), 60, what="a commit waits for the standby")
         (pid,) = self.waiting(name)
-        self.server._administrate("SELECT pg_terminate_backend(%s)", pid)
+        self.server._administrate(f"SELECT {by}(%s)", pid)
         wait_until(
             lambda: any(other != pid for other in self.waiting(name)),
             60,
@@ -115,6 +115,26 @@ def test_a_commit_that_no_standby_has_is_not_confirmed(replicated: Replicated, w
     work(journal, consumed, lambda: done.append(1))
     for _ in range(2):
         replicated.end_waiting()
+        replicated.loop.run_posted()
+        assert done == []
+    replicated.find_standby()
+    replicated.loop.run_until(lambda: done, "the receipt")
+    assert replicated.failures == []
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_commit_whose_waiting_was_cancelled_is_not_confirmed(
+    replicated: Replicated, work: Work
+) -> None:
+    """PostgreSQL reports success then, and says in a notice that the standby may not have it."""
+    journal = replicated.open()
+    assert isinstance(journal, Journal)
+    (consumed,) = replicated.append(journal, "consumed")
+    done: list[int] = []
+    replicated.lose_standby()
+    work(journal, consumed, lambda: done.append(1))
+    for _ in range(2):
+        replicated.end_waiting(by="pg_cancel_backend")
         replicated.loop.run_posted()
         assert done == []
     replicated.find_standby()
