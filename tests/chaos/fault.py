@@ -71,7 +71,7 @@ def fault(
 
 
 def short(ground: Ground) -> float:
-    """Return seconds that every node bears: less than the time a renewal has to be answered."""
+    """Return seconds that every node bears: less than a renewal may take."""
     return ground.random.uniform(0.2, 0.6) * ground.renewal_seconds
 
 

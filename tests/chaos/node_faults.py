@@ -10,7 +10,6 @@ from tests.chaos.bulk import send_bulk
 from tests.chaos.fault import IO_ERROR, Strike, fault, long, short
 from tests.chaos.ground import Ground, wait_gone
 from tests.chaos.nodes import ChaosNode
-from tests.process.nodes import accepts
 from tests.support.waiting import wait_until
 
 _LARGE_BYTES = 1024 * 1024
@@ -184,15 +183,14 @@ def rolling_restart(ground: Ground) -> Iterator[Strike]:
             _stop(node)
             wait_gone(node)
             wait_until(lambda node=node: node.is_noted, what="its end is noted")  # type: ignore[misc]
+        before = len(node.log)
         node.start()
-        others = [other for other in ground.nodes if other is not node and other.is_running]
         wait_until(
-            lambda node=node, others=others: any(  # type: ignore[misc]
-                accepts(one.port) for one in (node, *others)
-            ),
+            lambda node=node, before=before: "AMQ221001" in node.log[before:],  # type: ignore[misc]
             _RESTART_SECONDS,
-            what="a node serves during a rolling restart",
+            what=f"{node.name} has started",
         )
+        ground.wait_serving()
 
 
 def _stop(node: ChaosNode) -> None:

@@ -22,6 +22,7 @@ POISON_ATTEMPTS = 3
 MIN_LARGE_BYTES = 102_400
 _NETWORK_TIMEOUT_MS = 2_000
 _MIB = 1024 * 1024
+_QUEUES = 10_000
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,13 @@ class Timers:
 
     @property
     def renewal_seconds(self) -> float:
-        """How long a renewal may take before the node gives it up."""
-        return self.expiration_seconds - 2 * self.renew_seconds
+        """How long a renewal may take, or stand still, before it has failed.
+
+        The node gives it up one period before the lease ends; and the database ends a transaction
+        of a renewal that stands still for half of the lease.
+        """
+        given_up_seconds = self.expiration_seconds - 2 * self.renew_seconds
+        return min(given_up_seconds, self.expiration_seconds / 2)
 
 
 @dataclass(frozen=True)
@@ -188,12 +194,11 @@ def file_store(
 def common_core(role: Role, *, is_tight: bool) -> str:
     """Return the elements of ``core`` that are the same in every world."""
     element = "primary" if role is Role.LIVE else "backup"
-    memory = (
-        f"<global-max-size>{_MIB // 4}</global-max-size>"
-        '<stomp-limits xmlns="urn:orthia">'
-        f"<max-client-bytes>{24 * _MIB}</max-client-bytes></stomp-limits>"
-        if is_tight
-        else ""
+    memory = f"<global-max-size>{_MIB // 4}</global-max-size>" if is_tight else ""
+    clients = f"<max-client-bytes>{24 * _MIB}</max-client-bytes>" if is_tight else ""
+    memory += (
+        f'<stomp-limits xmlns="urn:orthia">{clients}'
+        f"<max-queues-per-connection>{_QUEUES}</max-queues-per-connection></stomp-limits>"
     )
     return (
         f"<ha-policy><shared-store><{element}><failover-on-shutdown>true</failover-on-shutdown>"
