@@ -26,6 +26,7 @@ from database import Database, StoreUnavailable
 from journal.api import MessageJournal
 from journal.errors import JournalError
 from journal.file import open_file_journal
+from journal.file.artemis import refuse_files_of_artemis
 from journal.file.disk import make_directory
 from journal.file.inspect import read_fence
 from journal.journal import Journal
@@ -211,6 +212,7 @@ class _FileStore:
         if self._is_known:
             for directory in (s.journal_directory, s.bindings_directory):
                 _await_directory(directory, stopped, retry_seconds)
+        refuse_files_of_artemis(s)
         if self._locks_in is not None:
             self._database = Database.from_settings(self._locks_in)
             _migrate(self._database, self._locks_in, stopped, retry_seconds)

@@ -298,8 +298,9 @@ Properties of a JDBC URL are `user`, `password` and"""
   logs, after 120 s: the time of the default lease, since what hangs for that long serves nobody.
 - An acceptor with `sslEnabled=true` is an error rather than a port without TLS.
 - `jdbc-network-timeout` must be set: 0 and -1, which mean no limit to JDBC, are errors.
-- Files of the journal are named as Artemis names them, and hold a format of Orthia's own: neither
-  broker reads the other's.
+- Files of the journal, its lock and the tables are named as Artemis names them, and hold a format
+  of Orthia's own: neither broker reads the other's. A node that meets Artemis' says so, changes
+  nothing and ends with exit code 78.
 
 ## Elements of Artemis that Orthia does not have
 

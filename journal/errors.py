@@ -3,6 +3,7 @@
 # ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
 
 from config.errors import OrthiaError
+from database import PermanentStoreError
 
 
 class JournalError(OrthiaError):
@@ -33,6 +34,10 @@ class JournalInUse(JournalError):
 
 class JournalDamaged(JournalError):
     """A file of the journal has changed after it was synced; nothing was skipped silently."""
+
+
+class ForeignJournal(PermanentStoreError):
+    """The files of a directory are another broker's; nothing was changed."""
 
 
 class LeaseExpired(JournalError):

@@ -24,6 +24,7 @@ from database import SQLITE_BEGIN, Database, PermanentStoreError, named_lock, tr
 from migrations.damage import StoreDamaged, find_damage
 from migrations.names import TableNames
 from migrations.rows import raise_tokens
+from migrations.strangers import refuse_tables_of_artemis
 
 __all__ = [
     "SchemaTooNew",
@@ -121,6 +122,7 @@ def _alone(
 def _migrate(connection: Connection, s: DatabaseStoreSettings) -> None:
     names = TableNames.from_settings(s)
     _refuse_newer(_revision(connection, names), names)
+    refuse_tables_of_artemis(connection, names)
     with _alembic:
         command.upgrade(_config(s, connection=connection), "head")
 

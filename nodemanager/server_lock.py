@@ -21,6 +21,9 @@ from nodemanager.lease import Lock, State
 
 STATE_FILE: Final = "server.lock"
 _STATE_BYTES: Final = 1_024
+_ARTEMIS_BYTES: Final = 32
+"""Its file has 19, and 3 before its first start is over."""
+_ARTEMIS_STATES: Final = (b"0", b"L", b"F", b"P", b"N")
 _PATIENCE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 
@@ -56,6 +59,11 @@ def decode(data: bytes) -> SharedState:
         raise ValueError("its checksum does not match")
     document: dict[str, Any] = json.loads(text)
     return SharedState(**(document | {"state": State(document["state"])}))
+
+
+def _is_of_artemis(data: bytes) -> bool:
+    """Return whether this is Artemis' file: a letter of state, two bytes to lock, and a UUID."""
+    return len(data) <= _ARTEMIS_BYTES and data[:1] in _ARTEMIS_STATES and data[1:3] == b"00"
 
 
 class ServerLock:
@@ -194,6 +202,12 @@ class ServerLock:
     def _read(self) -> SharedState:
         with _unavailable(self._path):
             data = os.pread(self._state, _STATE_BYTES, 0)
+        if _is_of_artemis(data):
+            raise PermanentStoreError(
+                f"{self._path} is Apache ActiveMQ Artemis' own: it says which node of a pair of"
+                " Artemis is live. Leave it as it is, with the directory it is in, and give Orthia"
+                " a directory of its own (journal-directory, or directory of shared-file-locker)"
+            )
         try:
             return decode(data)
         except (ValueError, KeyError, TypeError) as error:

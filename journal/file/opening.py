@@ -13,6 +13,7 @@ from config.settings import FileStoreSettings, JournalType
 from journal.codec import PreparedTransaction, decode_binding
 from journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
 from journal.file import disk, recovery
+from journal.file.artemis import refuse_files_of_artemis
 from journal.file.bodies import LargeReferences
 from journal.file.disk import io_errors
 from journal.file.encoding import added_at, counter_record, end_record
@@ -148,6 +149,7 @@ def open_files(
     disk.make_directory(
         s.bindings_directory, create=s.create_bindings_dir, element="create-bindings-dir"
     )
+    refuse_files_of_artemis(s)
     with contextlib.ExitStack() as undo:
         directory_lock = DirectoryLock(s.journal_directory)
         undo.callback(directory_lock.close)
@@ -251,7 +253,11 @@ def _large_references(contents: Contents, bound: list[Binding]) -> Iterator[Larg
 
 
 def refuse_files_without_fence(s: FileStoreSettings) -> None:
-    """Raise JournalDamaged if there are files of a journal; for a fence that was never written."""
+    """Raise JournalDamaged if there are files of a journal; for a fence that was never written.
+
+    Raises ForeignJournal if they are Artemis'.
+    """
+    refuse_files_of_artemis(s)
     for kind in Kind:
         directory = directory_of(s, kind)
         if any(directory.glob(f"{kind.prefix}-*.{kind.extension}")):

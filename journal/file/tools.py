@@ -8,6 +8,7 @@ from typing import Final
 
 from config.settings import FileStoreSettings
 from journal.errors import CorruptRecord, JournalDamaged, JournalInUse
+from journal.file.artemis import refuse_files_of_artemis
 from journal.file.disk import io_errors, sync_directory
 from journal.file.fence import DirectoryLock, Fence, FenceState
 from journal.file.format import Kind
@@ -67,8 +68,10 @@ def compact(s: FileStoreSettings, *, salvage: bool = False) -> list[Compacted]:
 def recover(s: FileStoreSettings) -> Recovered:
     """Keep what can be read of a damaged journal, and say what could not.
 
-    Files that are not whole are copied into the attic first. Raises JournalInUse, JournalIOError.
+    Files that are not whole are copied into the attic first. Raises JournalInUse, JournalIOError,
+    ForeignJournal.
     """
+    refuse_files_of_artemis(s)
     recovered = Recovered()
     with contextlib.closing(DirectoryLock(s.journal_directory)) as lock:
         if not lock.try_hold():

@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from database import PermanentStoreError, UtcTimestamp, db_now
+from database import UtcTimestamp, db_now
 from migrations.names import TableNames
 from migrations.rows import put_back
+from migrations.strangers import refuse_a_stranger
 
 revision = "0001"
 down_revision = None
@@ -127,10 +128,5 @@ def _create(table: sa.Table) -> None:
 
 def _refuse_a_stranger(table: sa.Table) -> None:
     """Refuse a table of this name that another program made, Artemis for example."""
-    there = {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)}
-    wanted = {column.name for column in table.columns}
-    if not wanted <= there:  # a later revision may have added some
-        raise PermanentStoreError(
-            f"a table {table.name} exists that is not Orthia's: its columns are"
-            f" {', '.join(sorted(there))}; use another database or configure another table name"
-        )
+    there = [column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)]
+    refuse_a_stranger(table.name, there, [column.name for column in table.columns])

@@ -4,8 +4,9 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from database import PermanentStoreError, UtcTimestamp, db_now
+from database import UtcTimestamp, db_now
 from migrations.names import TableNames
+from migrations.strangers import refuse_a_stranger
 
 revision = "0002"
 down_revision = "0001"
@@ -39,12 +40,8 @@ def upgrade() -> None:
     there: set[str | None] = set()
     if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
         inspector = sa.inspect(op.get_bind())
-        found = {column["name"] for column in inspector.get_columns(table.name)}
-        if not {column.name for column in table.columns} <= found:
-            raise PermanentStoreError(
-                f"a table {table.name} exists that is not Orthia's: its columns are"
-                f" {', '.join(sorted(found))}; use another database or configure another table name"
-            )
+        found = [column["name"] for column in inspector.get_columns(table.name)]
+        refuse_a_stranger(table.name, found, [column.name for column in table.columns])
         there = {one["name"] for one in inspector.get_indexes(table.name)}
     else:
         op.execute(sa.schema.CreateTable(table))

@@ -4,8 +4,9 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from database import Dialect, PermanentStoreError, UtcTimestamp, db_now
+from database import Dialect, UtcTimestamp, db_now
 from migrations.names import TableNames
+from migrations.strangers import refuse_a_stranger
 
 revision = "0003"
 down_revision = "0002"
@@ -30,12 +31,8 @@ def upgrade() -> None:
         mysql_default_charset="utf8mb4",
     )
     if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
-        found = {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)}
-        if not {column.name for column in table.columns} <= found:
-            raise PermanentStoreError(
-                f"a table {table.name} exists that is not Orthia's: its columns are"
-                f" {', '.join(sorted(found))}; use another database or configure another table name"
-            )
+        found = [column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)]
+        refuse_a_stranger(table.name, found, [column.name for column in table.columns])
     else:
         op.execute(sa.schema.CreateTable(table))
     if names.dialect is Dialect.POSTGRESQL:

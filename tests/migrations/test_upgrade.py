@@ -248,6 +248,33 @@ def test_a_table_of_another_program_is_refused(
     assert sa.inspect(database.engine).get_columns(name)[0]["name"] == "somebody"
 
 
+_OF_ARTEMIS = {
+    "bindings": "id recordType compactCount txId userRecordType variableSize record txDataSize"
+    " txData txCheckNoRecords seq",
+    "large_messages": "id filename extension data",
+    "node_manager_store": "ID HOLDER_ID HOLDER_EXPIRATION_TIME NODE_ID STATE",
+}
+"""The columns of its tables by what ours of that name are called in ``TableNames``."""
+
+
+@pytest.mark.parametrize("table", _OF_ARTEMIS)
+def test_a_table_of_artemis_is_said_to_be(
+    database: Database, store_settings: DatabaseStoreSettings, table: str
+) -> None:
+    """With what to do, which is not to drop it; it is as it was, and no other table was made."""
+    name = getattr(TableNames.from_settings(store_settings), table)
+    columns = [sa.Column(one, sa.Integer) for one in _OF_ARTEMIS[table].split()]
+    sa.Table(name, sa.MetaData(), *columns).metadata.create_all(database.engine)
+    before = sa.inspect(database.engine).get_table_names()
+    with pytest.raises(PermanentStoreError) as refused:
+        migrations.upgrade(database, store_settings)
+    text = str(refused.value)
+    assert f"the table {name} is Apache ActiveMQ Artemis'" in text
+    assert "leave the tables as they are" in text
+    assert "drop" not in text
+    assert sa.inspect(database.engine).get_table_names() == before
+
+
 def test_a_newer_schema_is_refused(
     database: Database, migrated_store: DatabaseStoreSettings
 ) -> None:
