@@ -230,6 +230,11 @@ class BrokerCore(Protocol):
     def may_replay(self, principal: Principal) -> bool:
         """Return whether what Orthia's own tools write into messages is taken from a user."""
 
+    def delete_queue(
+        self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
+    ) -> None:
+        """Delete a queue, ``force`` also with messages and consumers; ``done`` gets how many."""
+
     def commit(
         self,
         principal: Principal,

@@ -16,6 +16,7 @@ from broker.api import (
     LimitExceeded,
     NotAuthorized,
 )
+from broker.core.deletion import QueueInUse
 from broker.core.quota import NoRoomInStore, QuotaExceeded
 from config.errors import OrthiaError
 from journal.errors import UnitRefused
@@ -41,6 +42,8 @@ class Refusal(Enum):
     """What it sent is not STOMP, or not allowed."""
     AUTHENTICATION = "authentication"
     AUTHORIZATION = "authorization"
+    IN_USE = "in-use"
+    """It asked to delete a queue that has messages or consumers."""
     DESTINATION = "destination"
     ACKNOWLEDGEMENT = "acknowledgement"
     LIMIT = "limit"
@@ -63,6 +66,7 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (DestinationRefused, Refusal.DESTINATION),
     (AcknowledgementRefused, Refusal.ACKNOWLEDGEMENT),
     (QuotaExceeded, Refusal.QUOTA),
+    (QueueInUse, Refusal.IN_USE),
     (NoRoomInStore, Refusal.NO_ROOM),
     (UnitRefused, Refusal.STORE),
     (ConnectionLimitExceeded, Refusal.USER),

@@ -44,7 +44,17 @@ _ROLES: Final = {
     "slave": Role.BACKUP,
 }
 PERMISSIONS_ASKED_FOR: Final = frozenset(
-    {"send", "consume", "manage", "createAddress", "createDurableQueue", "createNonDurableQueue"}
+    {
+        "send",
+        "consume",
+        "createAddress",
+        "createDurableQueue",
+        "createNonDurableQueue",
+        "deleteAddress",
+        "deleteDurableQueue",
+        "deleteNonDurableQueue",
+        "manage",
+    }
 )
 """What the others allow, no client can do here: nothing is lost if they are not looked at."""
 LOCKERS: Final[Mapping[str, type[LockerSettings]]] = {

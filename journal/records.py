@@ -47,6 +47,8 @@ class RemovalReason(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     EXPIRED = "expired"
     DEAD_LETTERED = "dead-lettered"
+    DELETED = "deleted"
+    """With its queue, by an operator."""
 
 
 ID_COUNTER_SEQ = 0

@@ -63,8 +63,8 @@ HISTORY: Final = StructType(
 )
 """What journal-retention keeps: as MESSAGES, but each row is a message of one queue, body included
 (``kind`` is ``message``). ``removed_at`` says when it left its queue, ``reason`` why:
-``acknowledged``, ``expired`` or ``dead-lettered``. ``id`` is the same for all queues' shares of a
-message."""
+``acknowledged``, ``expired``, ``dead-lettered`` or ``deleted``. ``id`` is the same for all queues'
+shares of a message."""
 
 BINDINGS: Final = StructType(
     [

@@ -58,6 +58,10 @@ _PERMISSIONS: Final = (
     "createAddress",
     "createNonDurableQueue",
     "createDurableQueue",
+    "deleteAddress",
+    "deleteNonDurableQueue",
+    "deleteDurableQueue",
+    "manage",
     "consume",
     "send",
 )

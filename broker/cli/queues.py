@@ -1,9 +1,10 @@
-"""``queue list``: what waits in the store, with or without a node that runs."""
+"""``queue list`` and ``history``: what the store has, with or without a node that runs."""
 
 import click
 
 from broker.cli.group import CommandGroup, example
 from broker.cli.opening import opened
+from broker.cli.queue_deletion import delete
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import StoreOptions, store_options
 from config.settings import RetentionSettings
@@ -13,7 +14,10 @@ from journal.inspect import QueueTotals, list_queues
 
 @click.group(cls=CommandGroup, epilog=example("orthia queue list --config broker.xml"))
 def queue() -> None:
-    """Look at queues."""
+    """Look at queues, and delete them."""
+
+
+queue.add_command(delete)
 
 
 @queue.command("list", epilog=example("orthia queue list --url sqlite:///instance/orthia.db"))

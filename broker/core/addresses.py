@@ -24,7 +24,7 @@ from typing import Protocol
 
 from broker.api import DestinationRefused, Principal
 from broker.core.creations import QueueCreations
-from broker.core.destinations import Destination, parse
+from broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
 from broker.core.queue import Queue
 from broker.core.quota import AddressUse, StoreUse
 from broker.core.security import Security
@@ -91,6 +91,15 @@ class Address:
         else:
             self.multicast_queues.append(queue)
 
+    def remove_queue(self, queue: Queue) -> None:
+        """Route nothing to a queue any more."""
+        if queue.routing_type is RoutingType.ANYCAST:
+            self.anycast_queues.remove(queue)
+        else:
+            self.multicast_queues.remove(queue)
+        left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
+        self.types = self.configured | frozenset(left)
+
     def anycast(self) -> Queue | None:
         """Return the queue whose turn it is."""
         queues = self.anycast_queues
@@ -137,6 +146,7 @@ class AddressBook:
         self._store_use = store_use
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
+        self._configured_queues: set[str] = set()
         self._creations = QueueCreations(settings.stomp_limits)
 
     def subscribers(self) -> list[TopicSubscription]:
@@ -232,6 +242,7 @@ class AddressBook:
         named = self.queues.get(where.address)
         self._security.check(principal, "consume", named.address if named else where.address)
         if named is not None:
+            _refuse_if_leaving(named)
             return named
         address = self._address(where.address)
         return address.anycast() or self._anycast_queue(principal, where.address)
@@ -243,6 +254,12 @@ class AddressBook:
             raise DestinationRefused(
                 f"queue {quoted(name)} belongs to address {quoted(named.address)}: send to that"
             )
+        if name == MANAGEMENT_ADDRESS:
+            raise DestinationRefused(
+                f"address {quoted(name)} takes management requests, and holds no messages"
+            )
+        if named is not None:
+            _refuse_if_leaving(named)
         address = self._address(name)
         self._create_type(principal, name, address, RoutingType.ANYCAST)
         if named is not None:
@@ -266,16 +283,49 @@ class AddressBook:
         """Return a queue for what the broker itself sends to ``name``."""
         queue = self.queues.get(name)
         if queue is not None:
+            _refuse_if_leaving(queue)
             return queue
         address = self._addresses.get(name)
         existing = address.anycast() if address is not None else None
         return existing or self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
+
+    def queue_to_delete(self, principal: Principal, name: str) -> Queue:
+        """Return the queue that somebody may delete; raises DestinationRefused, NotAuthorized."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise DestinationRefused(f"there is no queue {quoted(name)}")
+        if queue.durable:
+            self._security.check(principal, "deleteDurableQueue", queue.address)
+        else:
+            self._security.check(principal, "deleteNonDurableQueue", queue.address)
+        _refuse_if_leaving(queue)
+        if name in self._configured_queues:
+            raise DestinationRefused(
+                f"queue {quoted(name)} is configured, and would be created again at the next start:"
+                " remove it from broker.xml of every node, and restart them first"
+            )
+        address = self._address(queue.address)
+        same = (one for one in (*address.anycast_queues, *address.multicast_queues))
+        is_last = sum(one.routing_type is queue.routing_type for one in same) == 1
+        if is_last and queue.routing_type not in address.configured:
+            self._security.check(principal, "deleteAddress", queue.address)
+        return queue
+
+    def withdraw(self, queue: Queue) -> None:
+        """Route nothing to a queue any more; its name is not free yet."""
+        self._address(queue.address).remove_queue(queue)
+
+    def forget(self, queue: Queue) -> None:
+        """Have a queue's name free again: it is stored no more."""
+        del self.queues[queue.name]
+        self._creations.deleted(queue.user)
 
     def create_configured(self) -> None:
         """Create what ``addresses`` names and the journal does not have yet."""
         for configured in self._settings.addresses:
             self._address(configured.name).configure(configured.routing_types)
             for queue in configured.queues:
+                self._configured_queues.add(queue.name)
                 stored = self.queues.get(queue.name)
                 if stored is None:
                     self._create_queue(
@@ -324,5 +374,11 @@ class AddressBook:
         queue = self._make_queue(binding, address, unread_up_to)
         address.add_queue(queue)
         self.queues[binding.name] = queue
+        queue.user = binding.user
         self._creations.opened(binding.user)
         return queue
+
+
+def _refuse_if_leaving(queue: Queue) -> None:
+    if queue.is_leaving:
+        raise DestinationRefused(f"queue {quoted(queue.name)} is being deleted; try again")

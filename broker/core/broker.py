@@ -27,7 +27,8 @@ from broker.api import (
 from broker.core.addresses import Address, AddressBook
 from broker.core.backlog import BacklogCount
 from broker.core.consumers import QueueSubscription
-from broker.core.destinations import REPLAYS, parse
+from broker.core.deletion import Deletions
+from broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
 from broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
 from broker.core.queue import Queue, QueueCounters
 from broker.core.quota import Charges, StoreUse
@@ -122,6 +123,7 @@ class Broker:
             make_queue=self._make_queue,
             store_use=self.store_use,
         )
+        self._deletions = Deletions(journal, self._addresses, self)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._running,
             ensure_queue=self._addresses.ensure_queue,
@@ -418,6 +420,23 @@ class Broker:
                 rejected.append((end.inner.queue, end.inner.take_aside(references)))
             else:
                 end.reject(references)
+
+    def delete_queue(
+        self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
+    ) -> None:
+        """Delete a queue; ``done`` gets the number of its messages, once they are gone with it.
+
+        Raises BrokerError if it stays: without ``force`` one that has messages or consumers does.
+        """
+        self._refuse_if_stopped()
+        self._security.check(principal, "manage", MANAGEMENT_ADDRESS)
+        self._deletions.delete(
+            principal,
+            name,
+            force=force,
+            is_expected=lambda queue: queue.id in self._in_flight,
+            done=done,
+        )
 
     def _route(
         self, principal: Principal, destination: str

@@ -123,6 +123,10 @@ class QueueSubscription:
         self._turns.join(self)
         self.queue.resume()
 
+    def fail(self, reason: str) -> None:
+        """End the connection of the consumer."""
+        self._consumer.fail(reason)
+
     def give_back_all(self, *, attempted: Sequence[MessageReference]) -> None:
         """End the subscription and return what is not acknowledged; see ``Queue.give_back``."""
         self.is_closed = True

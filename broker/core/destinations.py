@@ -11,6 +11,8 @@ MAX_NAME_LENGTH = 255
 REPLAYS = "orthia.replay"
 """What ``orthia pipeline replay`` remembers is in queues named ``orthia.replay.NAME``: whoever may
 write there decides what the next replay sends."""
+MANAGEMENT_ADDRESS = "activemq.management"
+"""Takes requests and no messages; Artemis' default of ``management-address``."""
 
 
 class Destination(NamedTuple):

@@ -129,6 +129,10 @@ class Queue:
         """Consumers there may be at a time; -1 for any number."""
         self.use = use
         """What its address holds, this queue's messages among them."""
+        self.user: str | None = None
+        """Who had it created; None if that was no client, or nobody known."""
+        self.is_leaving = False
+        """Whether it is being deleted: nobody may use it any more."""
         self.counters = QueueCounters()
         self.bytes_in_memory = 0
         self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
@@ -141,7 +145,7 @@ class Queue:
         self._ready: deque[MessageReference] = deque()
         self._returned: list[tuple[int, MessageReference]] = []
         self._delivered = 0
-        self._delayed = 0
+        self._delayed: set[MessageReference] = set()
         self._subscriptions: set[QueueSubscription] = set()
         self._turns = Turns()
         self._read_seq = 0
@@ -164,7 +168,7 @@ class Queue:
     @property
     def in_memory(self) -> int:
         """How many messages are in memory, delivered ones included."""
-        return len(self._ready) + len(self._returned) + self._delivered + self._delayed
+        return len(self._ready) + len(self._returned) + self._delivered + len(self._delayed)
 
     @property
     def depth(self) -> int:
@@ -266,6 +270,8 @@ class Queue:
 
     def _window_read(self, window: Window | OrthiaError) -> None:
         self._reading = False
+        if self.is_leaving:
+            return
         if isinstance(window, OrthiaError):
             LOGGER.error("queue %s cannot be read on: %s; it is tried again", self.name, window)
             self._timers.call_later(RETRY_MS, self.resume)
@@ -298,7 +304,7 @@ class Queue:
     def uncounted_after(self) -> int | None:
         """The seq behind which messages of earlier epochs are not counted; None if all are."""
         after = max(self._counted_to, self._read_seq)
-        return after if after < self._old_tail else None
+        return after if after < self._old_tail and not self.is_leaving else None
 
     def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
         """Take note of how many messages the store has with ``after < seq <= up_to``.
@@ -410,7 +416,7 @@ class Queue:
     ) -> None:
         """Take delivered messages back in their place; the ``attempted`` were delivered in vain."""
         self._delivered -= len(references)
-        in_vain = set(attempted)
+        in_vain = set(() if self.is_leaving else attempted)
         later: dict[int, list[MessageReference]] = {}
         for reference in references:
             reference.redelivered = True
@@ -423,7 +429,7 @@ class Queue:
             else:
                 heapq.heappush(self._returned, (reference.seq, reference))
         for delay_ms, delayed in later.items():
-            self._delayed += len(delayed)
+            self._delayed.update(delayed)
             self._timers.call_later(delay_ms, partial(self._after_delay, delayed))
 
     def _after_attempt(self, reference: MessageReference) -> int | None:
@@ -445,14 +451,43 @@ class Queue:
         self._keep(reference)
         self.use.add(size_in_store(reference.record))
         self._budget.claim(reference.size)
-        self._delayed += 1
+        self._delayed.add(reference)
         self._timers.call_later(BACK_OFF_MS, partial(self._after_delay, [reference]))
 
     def _after_delay(self, references: list[MessageReference]) -> None:
-        self._delayed -= len(references)
-        for reference in references:
+        back = [one for one in references if one in self._delayed]  # or it was forgotten
+        self._delayed.difference_update(back)
+        for reference in back:
             heapq.heappush(self._returned, (reference.seq, reference))
         self.dispatch()
+
+    # --- being deleted
+
+    def leave(self, reason: str) -> None:
+        """End every consumer for a ``reason``, and deliver nothing any more."""
+        self.is_leaving = True
+        for subscription in list(self._subscriptions):
+            subscription.fail(reason)
+
+    def forget_memory(self) -> int:
+        """Forget what is in memory; return how many messages were nowhere else."""
+        claimed = [*(one for _, one in self._returned), *self._delayed]
+        references = [*self._ready, *claimed]
+        self._ready.clear()
+        self._returned.clear()
+        self._delayed.clear()
+        self._budget.used -= self.bytes_in_memory
+        self.bytes_in_memory = self._unread = 0
+        self._budget.unclaim(sum([one.size for one in claimed]))
+        lost = [one for one in references if one.location is None]
+        for one in lost:
+            self.use.release(size_in_store(one.record))
+        return len(lost)
+
+    def release_deleted(self, message: StoredMessage) -> None:
+        """Have a message count no more that was read to be deleted."""
+        if message.seq > self._old_tail or message.seq <= self._counted_to:
+            self.use.release(size_in_store(message.record))
 
     def resume(self) -> None:
         """Go on reading and delivering."""

@@ -115,9 +115,10 @@ def server_frame(
     return b"\n".join(lines) + b"\n\n" + body + b"\0"
 
 
-def receipt_frame(receipt: str, version: Version) -> bytes:
-    """Return the RECEIPT that answers ``receipt``."""
-    return b"RECEIPT\nreceipt-id:%b\n\n\0" % escape(receipt.encode(), version)
+def receipt_frame(receipt: str, version: Version, deleted_messages: int | None = None) -> bytes:
+    """Return the RECEIPT that answers ``receipt``; of a queue deleted it says what went with it."""
+    more = b"" if deleted_messages is None else b"deleted-messages:%d\n" % deleted_messages
+    return b"RECEIPT\nreceipt-id:%b\n%b\n\0" % (escape(receipt.encode(), version), more)
 
 
 def error_frame(

@@ -56,6 +56,7 @@ from broker.stomp.frames import (
 )
 from broker.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
 from broker.stomp.heartbeats import HeartBeats, negotiate
+from broker.stomp.management import DESTINATIONS, read_request
 from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
 from broker.stomp.prefixes import Prefixes
 from broker.stomp.strangers import ENOUGH, recognise
@@ -437,6 +438,9 @@ class StompSession:
     # --- sending
 
     def _send(self, frame: Frame) -> None:
+        if frame.raw.get(b"destination") in DESTINATIONS:
+            self._manage(frame)
+            return
         destination, message = self._addressed(frame)
         if b"transaction" in frame.raw:
             work = self._transactions.reserve(frame, message)
@@ -453,6 +457,18 @@ class StompSession:
                 self._receipt_later(frame),
                 self._refuse_unstored,
             )
+
+    def _manage(self, frame: Frame) -> None:
+        request = read_request(frame)
+        receipt = self._receipt_later(frame)
+
+        def deleted(messages: int) -> None:
+            if isinstance(receipt, partial):
+                receipt(deleted_messages=messages)
+            else:
+                self._stored()
+
+        self._core.delete_queue(self._principal, request.name, deleted, force=request.force)
 
     def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
         """Return a SEND's message and where it goes."""
@@ -759,10 +775,10 @@ class StompSession:
 
         return partial(self._receipted, receipt)
 
-    def _receipted(self, receipt: str) -> None:
+    def _receipted(self, receipt: str, *, deleted_messages: int | None = None) -> None:
         self._receipt_bytes -= len(receipt) + _RECEIPT_COST
         if self._state is not _State.CLOSED:
-            self._write_receipt(receipt)
+            self._write_receipt(receipt, deleted_messages)
         self._stored()
 
     def _refuse_unstored(self, error: OrthiaError, stored: Callable[[], None] | None) -> None:
@@ -775,8 +791,8 @@ class StompSession:
         if self._state is _State.DISCONNECTING and not self._outstanding and self._stream is None:
             self._finish_disconnect()
 
-    def _write_receipt(self, receipt: str) -> None:
-        frame = receipt_frame(receipt, self._version)
+    def _write_receipt(self, receipt: str, deleted_messages: int | None = None) -> None:
+        frame = receipt_frame(receipt, self._version, deleted_messages)
         if self._stream is None:
             self._write(frame)
         else:

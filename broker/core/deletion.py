@@ -1,0 +1,188 @@
+"""Deleting a queue of a running node, with what is in it.
+
+| step     | what is done                                                                 |
+|----------|------------------------------------------------------------------------------|
+| asked    | who may not is refused, and what would lose something unless that is wanted  |
+| leaving  | no message is routed to it any more, and no consumer; those there are ended  |
+| settling | what was on its way when that began is stored, and is in the queue           |
+| emptying | its messages are deleted from the store, a window at a time                  |
+| unbound  | its binding is deleted: the name is free                                     |
+
+The binding goes last: a node that dies in between leaves a queue with fewer messages, which can be
+deleted again. A message it shares with other queues stays theirs. With retention the history has
+what was in it, as ``deleted``.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from broker.api import BrokerError, Principal
+from broker.core.addresses import AddressBook
+from broker.core.queue import WINDOW_MESSAGES, Queue, Timers
+from broker.quoting import quoted
+from config.errors import OrthiaError
+from journal.api import MessageJournal, Window
+from journal.errors import JournalClosed
+from journal.records import RemovalReason
+from journal.unit import MessageLocation, Unit
+from journal.xa import XaTransactions
+
+LOGGER = logging.getLogger("orthia.broker")
+_WINDOW_BYTES = 4 * 1024 * 1024
+_RETRY_MS = 1_000
+
+Deleted = Callable[[int], None]
+"""Gets the number of messages that went with the queue."""
+
+
+class QueueInUse(BrokerError):  # noqa: N818 - named for what is the case
+    """A queue has messages or consumers, and what it has is not to be lost."""
+
+
+class Deletions:
+    """Deletes queues; on the loop's thread."""
+
+    def __init__(self, journal: MessageJournal, addresses: AddressBook, timers: Timers) -> None:
+        self._journal = journal
+        self._addresses = addresses
+        self._timers = timers
+
+    def delete(
+        self,
+        principal: Principal,
+        name: str,
+        *,
+        force: bool,
+        is_expected: Callable[[Queue], bool],
+        done: Deleted,
+    ) -> None:
+        """Begin to delete a queue; raises BrokerError if it stays, else ``done`` follows the end.
+
+        Unless it is to be done by ``force``, a queue stays that has a consumer or a message, or to
+        which one is on its way, which ``is_expected`` says.
+        """
+        queue = self._addresses.queue_to_delete(principal, name)
+        self._refuse_if_in_doubt(queue)
+        if not force:
+            _refuse_if_used(queue, is_expected=is_expected(queue))
+        self._addresses.withdraw(queue)
+        queue.leave(f"queue {quoted(name)} is deleted")
+        _Deletion(queue, principal.name, self._journal, self._addresses, self._timers, done).begin()
+
+    def _refuse_if_in_doubt(self, queue: Queue) -> None:
+        """Keep a queue that a transaction in doubt needs: it may be committed yet."""
+        for prepared in XaTransactions(self._journal).in_doubt:
+            if prepared.deletes or any(queue.id in ids for ids, _ in prepared.messages):
+                raise QueueInUse(
+                    f"transaction {prepared.xid} is in doubt, and may need queue"
+                    f" {quoted(queue.name)}: resolve it with `orthia data transactions` first"
+                )
+
+
+def _refuse_if_used(queue: Queue, *, is_expected: bool) -> None:
+    holds = []
+    if queue.consumers:
+        holds.append(f"{queue.consumers} consumers")
+    if queue.depth:
+        holds.append(f"{queue.depth} messages")
+    elif queue.uncounted_after is not None:
+        holds.append("perhaps messages, which this node has not counted yet")
+    elif is_expected:
+        holds.append("a message on its way")
+    if holds:
+        raise QueueInUse(
+            f"queue {quoted(queue.name)} has {' and '.join(holds)}: it is deleted by force only,"
+            " and then its messages are gone"
+        )
+
+
+class _Deletion:
+    """One queue that nobody uses any more, on its way out."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        user: str,
+        journal: MessageJournal,
+        addresses: AddressBook,
+        timers: Timers,
+        done: Deleted,
+    ) -> None:
+        self._queue = queue
+        self._user = user
+        self._journal = journal
+        self._addresses = addresses
+        self._timers = timers
+        self._done = done
+        self._after_seq = 0
+        self._count = 0
+
+    def begin(self) -> None:
+        """Wait for what is on its way: it is stored before this is."""
+        self._append(Unit(self._settled))
+
+    def _settled(self) -> None:
+        self._count = self._queue.forget_memory()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        try:
+            self._journal.read_window(
+                self._queue.id,
+                self._after_seq,
+                self._journal.last_committed_seq,
+                WINDOW_MESSAGES,
+                _WINDOW_BYTES,
+                self._empty,
+            )
+        except JournalClosed:
+            return  # this node is ending: the next has the rest
+
+    def _empty(self, window: Window | OrthiaError) -> None:
+        if isinstance(window, OrthiaError):
+            LOGGER.error(
+                "queue %s is being deleted, and cannot be read; it is tried again: %s",
+                self._queue.name,
+                window,
+            )
+            self._timers.call_later(_RETRY_MS, self._read_on)
+            return
+        locations = list(_locations(window))
+        if not locations and window.exhausted:
+            self._unbind()
+            return
+        unit = Unit(self._read_on)
+        for location in locations:
+            unit.delete(location, RemovalReason.DELETED)
+        for message in window.messages:
+            self._queue.release_deleted(message)
+        self._count += len(locations)
+        self._after_seq = window.next_after_seq
+        self._append(unit)
+
+    def _unbind(self) -> None:
+        unit = Unit(self._unbound)
+        unit.delete_binding(self._queue.id)
+        self._append(unit)
+
+    def _unbound(self) -> None:
+        self._addresses.forget(self._queue)
+        LOGGER.warning(
+            "queue %s was deleted by user %s, with %d messages",
+            quoted(self._queue.name),
+            quoted(self._user),
+            self._count,
+        )
+        self._done(self._count)
+
+    def _append(self, unit: Unit) -> None:
+        try:
+            self._journal.append_unit(unit)
+        except JournalClosed:
+            return  # this node is ending: the queue stays, with what is left in it
+
+
+def _locations(window: Window) -> Iterator[MessageLocation]:
+    yield from (message.location for message in window.messages)
+    # What cannot be read goes too: with its queue nobody could ever look for it.
+    yield from (MessageLocation(corrupt.seq) for corrupt in window.corrupt)

@@ -1,0 +1,279 @@
+"""Deleting a queue of a running node: all of it goes, and nothing that is anybody else's."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.api import BrokerError, DestinationRefused, NotAuthorized, Principal, TransactionWork
+from broker.core import queue as queue_module
+from broker.core.deletion import QueueInUse
+from config.settings import (
+    AddressConfiguration,
+    QueueSettings,
+    RoutingType,
+    SecuritySetting,
+    Settings,
+    StompLimits,
+)
+from journal.api import BEGINNING, QueueCounts
+from journal.codec import QueueBinding, Xid
+from journal.memory import MemoryJournal
+from journal.unit import Unit
+from journal.xa import XaTransactions
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+
+NEWS = replace(
+    SETTINGS,
+    addresses=(AddressConfiguration("news", frozenset({RoutingType.MULTICAST})),),
+)
+
+
+def delete(
+    core: CoreUnderTest, name: str, *, force: bool = False, who: Principal = ANYONE
+) -> int | None:
+    """Delete a queue and return how many messages went; None if it has not ended."""
+    ended: list[int] = []
+    core.broker.delete_queue(who, name, ended.append, force=force)
+    core.settle()
+    return ended[0] if ended else None
+
+
+def names(core: CoreUnderTest) -> list[str]:
+    """Return the queues there are."""
+    return list(core.broker.queues())
+
+
+def bound(core: CoreUnderTest) -> list[str]:
+    """Return the queues that the next node will open."""
+    opened = MemoryJournal(core.journal.store, token=core.journal.store.fence_token)
+    return [one.name for one in opened.bindings if isinstance(one, QueueBinding)]
+
+
+def test_an_empty_queue_is_deleted_for_good() -> None:
+    """Its name is free: whoever uses it next gets another queue."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "a")
+    core.consume("/queue/orders", auto=True).end.close()
+    core.settle()
+    first = core.broker.queues()["orders"].id
+    assert delete(core, "orders") == 0
+    assert (names(core), bound(core)) == ([], [])
+    core.send("/queue/orders", "b")
+    assert core.broker.queues()["orders"].id != first
+    assert core.consume("/queue/orders").texts == ["b"]
+
+
+@pytest.mark.parametrize("used", ["messages", "consumers", "in flight", "uncounted"])
+def test_a_queue_that_is_used_stays_unless_it_is_forced(used: str) -> None:
+    """The refusal says what it has; nothing was done."""
+    core = CoreUnderTest(auto_commit=used != "in flight")
+    if used == "consumers":
+        core.consume("/queue/orders")
+    else:
+        core.send("/queue/orders", "a")
+    if used == "uncounted":
+        core = core.takeover()
+    with pytest.raises(QueueInUse, match="by force only") as refused:
+        delete(core, "orders")
+    expected = {
+        "messages": "1 messages",
+        "consumers": "1 consumers",
+        "in flight": "a message on its way",
+        "uncounted": "not counted yet",
+    }
+    assert expected[used] in str(refused.value)
+    core.journal.commit()
+    core.settle()
+    core.send("/queue/orders", "b")
+    core.journal.commit()
+    core.settle()
+    assert core.broker.queues()["orders"].depth
+
+
+@pytest.mark.parametrize("backlog", ["in memory", "in the table", "of an earlier node"])
+def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, wherever they are; nothing counts for them any more, and others stay."""
+    monkeypatch.setattr("broker.core.deletion.WINDOW_MESSAGES", 3)
+    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 4)
+    limit = 1_500 if backlog == "in the table" else SETTINGS.global_max_size
+    core = CoreUnderTest(replace(SETTINGS, global_max_size=limit))
+    core.send("/queue/orders", *"abcdefgh")
+    core.send("/queue/others", "x")
+    if backlog == "of an earlier node":
+        core = core.takeover()
+        core.broker.count_backlogs()
+        core.settle()
+    else:
+        core.send("/queue/orders", "i", persistent=False)
+    assert delete(core, "orders", force=True) == (8 if backlog == "of an earlier node" else 9)
+    assert names(core) == ["others"]
+    assert core.broker.depths() == {"others": 1}
+    assert core.stored_texts() == ["x"]
+    assert core.broker.store_use.used == 601
+    core.consume("/queue/others", auto=True)
+    core.settle()
+    assert (core.broker.store_use.used, core.broker.bytes_in_memory) == (0, 0)
+
+
+def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
+    """Also what waits for its next delivery, or is a transaction's: no dead letters are made."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", *"abc")
+    consumer = core.consume("/queue/orders")
+    consumer.end.set_aside(consumer.take("b"))
+    assert delete(core, "orders", force=True) == 3
+    assert consumer.failures == ["queue 'orders' is deleted"]
+    assert (names(core), core.stored_texts()) == ([], [])
+    assert core.broker.bytes_in_memory == 0
+    work = TransactionWork(acknowledgements={consumer.end: consumer.take("b")})
+    with pytest.raises(BrokerError):
+        core.broker.commit(ANYONE, work, lambda: None)
+
+
+def test_a_delayed_message_is_forgotten() -> None:
+    """When its time comes the queue is gone."""
+    core = CoreUnderTest(settings(redelivery_delay=1_000))
+    core.send("/queue/orders", "a")
+    core.send("/queue/orders", "b", persistent=False)
+    consumer = core.consume("/queue/orders")
+    consumer.reject("a", "b")
+    consumer.end.close()
+    core.settle()
+    assert delete(core, "orders", force=True) == 2
+    core.pass_time(10.0)
+    assert (core.broker.bytes_in_memory, core.broker.store_use.used) == (0, 0)
+
+
+def test_what_is_on_its_way_goes_with_the_queue() -> None:
+    """A message that was accepted before is stored first, and then deleted, not left over."""
+    core = CoreUnderTest(auto_commit=False)
+    core.send("/queue/orders", "a")
+    core.journal.commit()
+    core.settle()
+    core.send("/queue/orders", "b")
+    ended: list[int] = []
+    core.broker.delete_queue(ANYONE, "orders", ended.append, force=True)
+    with pytest.raises(DestinationRefused, match="is being deleted"):
+        core.send("/queue/orders", "c")
+    with pytest.raises(DestinationRefused, match="is being deleted"):
+        core.consume("/queue/orders")
+    with pytest.raises(DestinationRefused, match="is being deleted"):
+        delete(core, "orders")
+    while not ended:
+        core.journal.commit()
+        core.settle()
+    assert ended == [2]
+    assert not core.journal.store.messages
+
+
+def test_a_node_that_dies_in_between_leaves_a_queue_to_delete_again() -> None:
+    """Whatever was done by then: its binding is the last that goes."""
+    for commits in range(5):
+        core = CoreUnderTest(auto_commit=False)
+        core.send("/queue/orders", *"abc")
+        core.journal.commit()
+        core.settle()
+        core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=True)
+        for _ in range(commits):
+            core.journal.commit()
+            core.settle()
+        successor = core.takeover()
+        assert len(successor.stored_texts()) in (0, 3)
+        if names(successor):
+            assert delete(successor, "orders", force=True) is not None
+        assert (names(successor), bound(successor)) == ([], [])
+        counts: list[object] = []
+        successor.journal.count(BEGINNING, 2**62, 10, counts.append)
+        successor.settle()
+        assert counts == [QueueCounts({}, None, {})]
+
+
+def test_a_message_of_several_queues_stays_in_the_others() -> None:
+    """And the address goes on routing to those."""
+    queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in ("one", "two"))
+    news = AddressConfiguration("news", frozenset({RoutingType.MULTICAST}), queues)
+    core = CoreUnderTest(replace(SETTINGS, addresses=(news,)))
+    core.send("/topic/news", "a")
+    with pytest.raises(DestinationRefused, match="is configured"):
+        delete(core, "one", force=True)
+    core = core.takeover(NEWS)
+    assert delete(core, "one", force=True) == 1
+    core.send("/topic/news", "b")
+    assert core.consume("two").texts == ["a", "b"]
+
+
+def test_a_queue_that_is_not_there_is_refused() -> None:
+    """By its name."""
+    with pytest.raises(DestinationRefused, match="no queue 'orders'"):
+        delete(CoreUnderTest(), "orders")
+
+
+def test_a_queue_that_a_transaction_in_doubt_needs_stays() -> None:
+    """It may be committed yet."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "a")
+    queue_id = core.broker.queues()["orders"].id
+    unit = Unit()
+    unit.add_message([queue_id], next(iter(core.journal.store.messages.values()))[0].record)
+    XaTransactions(core.journal).prepare(Xid(1, b"g", b"b"), unit)
+    core.settle()
+    core = core.takeover()
+    with pytest.raises(QueueInUse, match="in doubt"):
+        delete(core, "orders", force=True)
+
+
+def _secured(*permissions: str) -> Settings:
+    granted = {one: frozenset({"ops"}) for one in permissions}
+    everybody = {
+        one: frozenset({"ops"})
+        for one in ("send", "consume", "createAddress", "createDurableQueue")
+    }
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        security_settings=(SecuritySetting("#", everybody | granted),),
+    )
+
+
+@pytest.mark.parametrize("missing", ["manage", "deleteDurableQueue", "deleteAddress"])
+def test_each_permission_is_asked_for(missing: str) -> None:
+    """Whoever lacks one deletes nothing; the refusal names it."""
+    needed = {"manage", "deleteDurableQueue", "deleteAddress"}
+    who = Principal("ada", frozenset({"ops"}))
+
+    def with_a_queue(options: Settings) -> CoreUnderTest:
+        core = CoreUnderTest(options)
+        core.broker.send(who, "/queue/orders", message("a"), None)
+        core.settle()
+        return core
+
+    core = with_a_queue(_secured(*needed - {missing}))
+    with pytest.raises(NotAuthorized, match=missing):
+        delete(core, "orders", force=True, who=who)
+    assert names(core) == ["orders"]
+    assert delete(with_a_queue(_secured(*needed)), "orders", force=True, who=who) == 1
+
+
+def test_a_deleted_queue_counts_for_its_user_no_more() -> None:
+    """Who had as many as may be can have another."""
+    needed = ("manage", "deleteDurableQueue", "deleteAddress")
+    core = CoreUnderTest(
+        replace(_secured(*needed), stomp_limits=StompLimits(max_queues_per_user=1))
+    )
+    who = Principal("ada", frozenset({"ops"}))
+
+    def send(name: str) -> None:
+        core.broker.send(who, f"/queue/{name}", message("a"), None)
+
+    send("a")
+    with pytest.raises(BrokerError):
+        send("b")
+    delete(core, "a", force=True, who=who)
+    send("b")
+
+
+def test_nobody_makes_a_queue_of_the_management_address() -> None:
+    """What is asked for there would wait in it for ever."""
+    core = CoreUnderTest()
+    with pytest.raises(DestinationRefused, match="takes management requests"):
+        core.send("activemq.management", "a")
