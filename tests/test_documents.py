@@ -1,0 +1,27 @@
+"""What the documentation says of the tests is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_PAGES = (_ROOT / "README.md", _ROOT / "ARCHITECTURE.md", *sorted((_ROOT / "docs").rglob("*.md")))
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_a_page_names_tests_that_are_there(page: Path) -> None:
+    """A file that was moved, or a test that was renamed, is found in the documentation too."""
+    for file, name in _NAMED.findall(page.read_text()):
+        assert (_ROOT / file).is_file(), file
+        assert not name or f"def {name}(" in (_ROOT / file).read_text(), f"{file}::{name}"
+
+
+def test_each_promise_names_its_test() -> None:
+    """Nine promises, and for each what shows it."""
+    page = (_ROOT / "docs" / "reliability.md").read_text()
+    table = page.partition("### Which test shows it")[2].partition("\n## ")[0]
+    for number in range(1, 10):
+        (row,) = re.findall(rf"^\| {number} \| (.*) \|$", table, re.MULTILINE)
+        assert _NAMED.search(row), number
