@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -130,6 +131,8 @@ class Run:
         self._say = say
         self._until = until
         self._random = random.Random(seed)
+        self._down: set[str] = set()
+        """The nodes that stay down until the next fault."""
         self._result = Result(self._name, seed)
 
     def __call__(self, faults: list[Fault]) -> Result:
@@ -173,7 +176,7 @@ class Run:
             for client in population.everybody:
                 client.start()
             try:
-                self._progress(population.senders, "the first messages are confirmed")
+                self._progress(ground, population.senders, "the first messages are confirmed")
                 self._strike(ground, faults, population.senders)
                 self._drain(ground, population.senders, checker)
                 verdict.wait_empty()
@@ -191,7 +194,8 @@ class Run:
         for client in population.everybody:
             if client.failure is not None:
                 violations.add("client", f"{client.name}: {client.failure!r}")
-        figures |= verdict.judge_ends(nodes.ends, machine.stalls, violations)
+        stalls = [*machine.stalls, *filter(self._is_between_faults, locks.stalls)]
+        figures |= verdict.judge_ends(nodes.ends, stalls, violations)
         figures |= verdict.judge_store(violations)
         self._conclude(violations, figures, locks)
 
@@ -210,11 +214,15 @@ class Run:
         for fault in result.faults:
             fault.takeovers = locks.takeovers(fault.began, fault.recovered)
 
-    def _progress(self, senders: list[Sender], what: str) -> None:
-        """Wait until every sender has had three more confirmations."""
+    def _progress(self, ground: Ground, senders: list[Sender], what: str) -> None:
+        """Wait until every sender has had three more confirmations; start nodes that end meanwhile.
+
+        So does whatever starts nodes where they are used.
+        """
         wanted = [(sender, sender.confirmed + 3) for sender in senders]
 
         def progressed() -> bool:
+            self._revive(ground)
             wanted[:] = [
                 (sender, number)
                 for sender, number in wanted
@@ -239,9 +247,10 @@ class Run:
             count = 2 if together else 1
             now, waiting = waiting[:count], waiting[count:]
             what = f"recovery from {' and '.join(fault.name for fault in now)}"
-            struck = self._strike_with(ground, now, lambda what=what: self._progress(senders, what))  # type: ignore[misc]
-            self._revive(ground, down=0 if not waiting else 1)
-            self._progress(senders, what)
+            progress = partial(self._progress, ground, senders, what)
+            struck = self._strike_with(ground, now, progress)
+            self._leave_down(ground, allowed=bool(waiting))
+            progress()
             ground.recovered()
             recovered = self._now()
             outage = self._meter.outage(self._began + struck[0].began, self._began + recovered)
@@ -259,34 +268,37 @@ class Run:
         self, ground: Ground, faults: list[Fault], progress: Callable[[], None]
     ) -> list[Struck]:
         struck: list[Struck] = []
-        with ExitStack() as healing:
-            began, seconds, is_for_good = self._now(), 0.0, False
-            if len(faults) > 1:
-                # What one does to the live node the other may do to its successor.
-                ground.expect(IO_ERROR)
-            for fault in faults:
-                strike: Strike = healing.enter_context(fault.effect(ground))
-                struck.append(Struck(fault.name, strike.target, began, 0.0))
-                seconds = max(seconds, strike.seconds)
-                is_for_good = is_for_good or strike.is_for_good
-            time.sleep(seconds)
+        began, seconds, is_for_good = self._now(), 0.0, False
+        with ExitStack() as for_good:
+            with ExitStack() as healing:
+                if len(faults) > 1:
+                    # What one does to the live node the other may do to its successor.
+                    ground.expect(IO_ERROR)
+                for fault in faults:
+                    effect = fault.effect(ground)
+                    strike: Strike = effect.__enter__()
+                    (for_good if strike.is_for_good else healing).push(effect)
+                    struck.append(Struck(fault.name, strike.target, began, 0.0))
+                    seconds = max(seconds, strike.seconds)
+                    is_for_good = is_for_good or strike.is_for_good
+                time.sleep(seconds)
             if is_for_good:
-                self._revive(ground, down=0)
+                self._down.clear()
                 progress()
         for fault_struck in struck:
             fault_struck.ended = self._now()
         return struck
 
-    def _revive(self, ground: Ground, down: int) -> None:
-        """Start the nodes that have ended again, but now and then leave one down for a while."""
+    def _leave_down(self, ground: Ground, *, allowed: bool) -> None:
+        """Now and then leave one of the nodes that have ended down until after the next fault."""
+        down = [node.name for node in ground.nodes if not node.is_running and allowed]
+        self._down = {name for name in down[:1] if self._random.random() < _LEFT_DOWN_PROBABILITY}
+
+    def _revive(self, ground: Ground) -> None:
+        """Start the nodes that have ended again."""
         for node in ground.nodes:
-            if node.is_running:
-                continue
-            if down and self._random.random() < _LEFT_DOWN_PROBABILITY:
-                down -= 1
-                continue
-            wait_until(lambda node=node: node.is_noted, what=f"the end of {node.name} is noted")  # type: ignore[misc]
-            node.start()
+            if not node.is_running and node.is_noted and node.name not in self._down:
+                node.start()
 
     def _drain(self, ground: Ground, senders: list[Sender], checker: Checker) -> None:
         for sender in senders:
@@ -298,11 +310,20 @@ class Run:
             # As documented: after a failover with loss nodes do not know what the store has.
             for node in ground.nodes:
                 node.crash()
-            self._revive(ground, down=0)
-        wait_until(
-            lambda: not checker.missing,
-            DRAIN_SECONDS,
-            what="every confirmed message is acknowledged",
+        self._down.clear()
+
+        def drained() -> bool:
+            self._revive(ground)
+            return not checker.missing
+
+        wait_until(drained, DRAIN_SECONDS, what="every confirmed message is acknowledged")
+
+    def _is_between_faults(self, stall: tuple[float, float]) -> bool:
+        """Tell whether no fault can have made the database slow."""
+        at, seconds = (stall[0] - self._began, stall[1])
+        return not any(
+            fault.began - 1 <= at and at - seconds <= fault.ended + 1
+            for fault in self._result.faults
         )
 
     def _now(self) -> float:
