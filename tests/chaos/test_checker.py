@@ -1,5 +1,7 @@
 """The checker finds each fault that a history can have, and none in a good one."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.checker import DEAD, EXPIRED, RESULT_OF, Checker, Violations
@@ -159,6 +161,29 @@ def test_a_violation_is_found(rule: str, operations: list[Operation]) -> None:
     received = [operation for operation in operations if operation.kind is Kind.RECEIVE]
     acks = [] if rule in UNSETTLED else [ack(operation.message_id) for operation in received]
     assert check(*GOOD, *operations, *acks) == {rule: 1}
+
+
+@pytest.mark.parametrize(("at", "is_of_the_tail"), [(5.0, True), (15.0, False)])
+def test_what_a_database_lost_with_its_tail_is_counted_by_itself(
+    *, at: float, is_of_the_tail: bool
+) -> None:
+    """Only what was confirmed while the standby was behind; anything else is a violation."""
+    checker = Checker([QUEUE], tails=[(4.0, 6.0)])
+    for operation in (
+        send("p/1"),
+        replace(receipt("p/1"), at=at),
+        send("p/2"),
+        receive("p/2", 11),
+        ack(11),
+        replace(acked(11), at=at),
+        receive("p/2", 11, redelivered=True),
+        ack(11),
+    ):
+        checker.observe(operation)
+    assert checker.missing == (0 if is_of_the_tail else 1)
+    found = {"lost": 1, "resurrected": 1}
+    assert dict(checker.finish().counts) == ({} if is_of_the_tail else found)
+    assert dict(checker.of_tails) == (found if is_of_the_tail else {})
 
 
 def test_changes_of_two_tokens_that_interleave_are_two_writers() -> None:
