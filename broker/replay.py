@@ -8,6 +8,10 @@ the node or both. On every connection the sender first asks for the markers::
     SUBSCRIBE to the markers' queue, SEND a probe to it, and take what comes up to the probe
     BEGIN, ACK all that was taken, SEND one marker with the highest place, COMMIT
 
+Each marker carries a proof that this replay wrote it: ``broker.checkpoint``. One without is removed
+and counts for nothing; but where this replay has no checkpoint yet it ends the replay, since it may
+be from a host where it has.
+
 A queue keeps its order, so no older marker can come after the probe. What a dead connection of
 this sender still held, its node has taken back by the time it serves the next one, for a session
 ends with its socket; only a network that is cut without either side noticing could hold a marker
@@ -17,19 +21,35 @@ back, and then the place in the sender's own memory counts as well.
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.client import ClientError, Connection, ConnectionLost, FailoverLink, ServerFrame
+from broker.checkpoint import Checkpoint
+from broker.client import (
+    BrokerRefused,
+    ClientError,
+    Connection,
+    ConnectionLost,
+    FailoverLink,
+    ServerFrame,
+)
 from broker.core.destinations import REPLAYS
+from broker.quoting import quoted
 from broker.stomp.headers import resendable
 
 _PLACE: Final = "orthia-replayed-through"
+_PROOF: Final = "orthia-replay-mac"
 _PROBE: Final = "orthia-replay-probe"
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _ANSWER_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+_MOST_UNPROVEN: Final = 1_000
+"""Markers without a proof that are looked at before the replay ends for them."""
+
+
+class UnprovenMarkers(BrokerRefused):
+    """The broker has markers of this replay's name, and nothing proves that they are its own."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +82,20 @@ class Replay:
         name: str,
         messages: Callable[[int], Iterable[ReplayMessage]],
         *,
+        checkpoint: Checkpoint,
         rate: float | None = None,
         chunk: int = 100,
         on_sent: Callable[[int], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Send what ``messages(through)`` gives: all those above a place, in order.
 
+        ``checkpoint`` proves the markers; ``say`` tells a person of what was found among them;
         ``rate`` is messages a second; ``on_sent`` gets the size of each chunk that is committed.
         """
         self._link = link
+        self._checkpoint = checkpoint
+        self._say = say
         self._queue = f"/queue/{REPLAYS}.{name}"
         self._messages = messages
         self._rate = rate
@@ -80,7 +105,10 @@ class Replay:
         self.report = ReplayReport()
 
     def run(self) -> ReplayReport:
-        """Send everything; raises BrokerUnreachable, BrokerRefused, ClientError."""
+        """Send everything; raises BrokerUnreachable, BrokerRefused, ClientError, OSError.
+
+        OSError if the checkpoint cannot be written: then nothing was sent.
+        """
         started = time.monotonic()
         done = False
         try:
@@ -101,22 +129,64 @@ class Replay:
     def _find_place(self, connection: Connection) -> None:
         probe = uuid.uuid4().hex
         subscription = {"id": "markers", "destination": self._queue, "ack": "client-individual"}
-        # All markers at once: none is acknowledged before all are here.
         connection.send("SUBSCRIBE", {**subscription, "prefetch-count": "10000"})
         connection.send("SEND", {"destination": self._queue, _PROBE: probe})
-        taken: list[ServerFrame] = []
+        newest: tuple[int, str] | None = None
+        """Place and ack id of the marker with the highest place."""
+        probed = ""
+        unproven: list[str] = []
         for frame in self._frames(connection):
-            if frame.command == "MESSAGE":
-                taken.append(frame)
-                if frame.headers.get(_PROBE) == probe:
-                    break
-        places = [int(frame.headers.get(_PLACE, "0")) for frame in taken]
-        self.report.through = max(self.report.through, *places)
+            if frame.command != "MESSAGE":
+                continue
+            if frame.headers.get(_PROBE) == probe:
+                probed = frame.headers["ack"]
+                break
+            place = frame.headers.get(_PLACE)
+            if place is not None and self._checkpoint.proves(place, frame.headers.get(_PROOF, "")):
+                # Only that one stays unacknowledged: with it here, no other is needed.
+                one = (int(place), frame.headers["ack"])
+                if newest is not None:
+                    connection.send("ACK", {"id": min(newest, one)[1]})
+                newest = one if newest is None else max(newest, one)
+                continue
+            if place is not None:
+                unproven.append(place)
+                if self._checkpoint.is_new:
+                    if len(unproven) >= _MOST_UNPROVEN:
+                        break
+                    continue
+            connection.send("ACK", {"id": frame.headers["ack"]})
+        if unproven:
+            self._refuse_or_tell(unproven)
+        self._checkpoint.keep()
+        if newest is not None:
+            self.report.through = max(self.report.through, newest[0])
         with_markers = self._begin(connection)
-        for frame in taken:
-            connection.send("ACK", {"id": frame.headers["ack"], "transaction": with_markers})
+        for ack in (probed, newest[1]) if newest is not None else (probed,):
+            connection.send("ACK", {"id": ack, "transaction": with_markers})
         self._commit(connection, with_markers)
         connection.send("UNSUBSCRIBE", {"id": "markers"})
+
+    def _refuse_or_tell(self, unproven: Sequence[str]) -> None:
+        """End the replay for markers that may be its own, of another host; or say what they were.
+
+        Raises UnprovenMarkers.
+        """
+        found = (
+            f"{len(unproven)} markers in {self._queue} that {self._checkpoint.file} does not prove"
+        )
+        if not self._checkpoint.is_new:
+            self._say(f"removed {found}: somebody planted them, and they count for nothing")
+            return
+        highest = max(unproven, key=lambda place: (len(place), place))
+        raise UnprovenMarkers(
+            f"there are {found}; the highest says that all up to id {quoted(highest[:40])} was"
+            " sent. Nothing was sent now. If a replay of this name ran on another host, as another"
+            " user or with an older Orthia, that may be true: go on with its file as --checkpoint,"
+            " or under another --name with --where 'id > ...' for what it did not send. If none"
+            " did, somebody planted them: take another --name, and see who may send to"
+            " orthia.replay.#"
+        )
 
     def _send_rest(self, connection: Connection, started: float) -> None:
         begun = self.report.sent
@@ -153,7 +223,8 @@ class Replay:
     def _commit(self, connection: Connection, name: str, through: int | None = None) -> None:
         """Send the marker with what was sent, and wait until both are stored."""
         place = self.report.through if through is None else through
-        marker = {"destination": self._queue, "transaction": name, _PLACE: str(place)}
+        marker = {"destination": self._queue, "transaction": name}
+        marker |= {_PLACE: str(place), _PROOF: self._checkpoint.proof(place)}
         connection.send("SEND", marker, json.dumps({"through": place}).encode())
         connection.send("COMMIT", {"transaction": name, "receipt": name})
         for frame in self._frames(connection):

@@ -183,7 +183,8 @@ def test_what_was_consumed_is_sent_again(
     sound = answer(run("pipeline", "audit", "--from", out, "--history", "--json", "-q"))
     assert (sound["sound"], sound["faults"]) == (True, {})
     arguments = ("--history", "--reason", "acknowledged", "--to", "/queue/again", "--json", "-q")
-    broker = ("--send", "--name", "back", "--broker", f"127.0.0.1:{node.port}")
+    own = ("--name", "back", "--checkpoint", f"{tmp_path / 'back.secret'}")
+    broker = ("--send", *own, "--broker", f"127.0.0.1:{node.port}")
     for sent in (SENT, 0):
         done = answer(run("pipeline", "replay", *where, *arguments, *broker))
         assert (done["messages"], done["sent"]["sent"]) == (SENT, sent)

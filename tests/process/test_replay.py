@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.checkpoint import Checkpoint
 from broker.client import (
     BrokerAddress,
     BrokerUnreachable,
@@ -33,6 +35,12 @@ def link(*nodes: NodeProcess, patience_seconds: float = 60) -> FailoverLink:
     """Return a link to whichever of ``nodes`` serves."""
     addresses = [BrokerAddress("127.0.0.1", node.port) for node in nodes]
     return FailoverLink(addresses, patience_seconds=patience_seconds)
+
+
+def replaying(link: FailoverLink, name: str, tmp_path: Path, **options: Any) -> Replay:
+    """Return a replay whose checkpoint is in the test's directory."""
+    checkpoint = Checkpoint(tmp_path / f"{name}.secret", name)
+    return Replay(link, name, messages, checkpoint=checkpoint, **options)
 
 
 def messages(through: int) -> Iterable[ReplayMessage]:
@@ -72,7 +80,9 @@ class LossyLink(FailoverLink):
         return connection
 
 
-def test_a_takeover_in_the_middle_repeats_and_loses_nothing(pair_on: Cluster) -> None:
+def test_a_takeover_in_the_middle_repeats_and_loses_nothing(
+    pair_on: Cluster, tmp_path: Path
+) -> None:
     """The live node is killed with a chunk under way; each message arrives once, in order."""
     live, backup = pair_on.pair()
     seen: list[int] = []
@@ -82,13 +92,13 @@ def test_a_takeover_in_the_middle_repeats_and_loses_nothing(pair_on: Cluster) ->
         if len(seen) == 2:
             live.kill()
 
-    replay = Replay(link(live, backup), "one", messages, chunk=10, on_sent=kill_after_two_chunks)
+    replay = replaying(link(live, backup), "one", tmp_path, chunk=10, on_sent=kill_after_two_chunks)
     assert replay.run().through == TOTAL
     assert received(backup) == list(range(1, TOTAL + 1))
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
-def test_a_sender_that_died_goes_on_where_it_was(pair_on: Cluster) -> None:
+def test_a_sender_that_died_goes_on_where_it_was(pair_on: Cluster, tmp_path: Path) -> None:
     """The next run with the same name sends the rest, a third one nothing."""
     live = pair_on.live().wait_serving()
 
@@ -96,29 +106,29 @@ def test_a_sender_that_died_goes_on_where_it_was(pair_on: Cluster) -> None:
         raise KilledError
 
     with pytest.raises(KilledError):
-        Replay(link(live), "one", messages, chunk=10, on_sent=die).run()
-    again = Replay(link(live), "one", messages, chunk=10).run()
+        replaying(link(live), "one", tmp_path, chunk=10, on_sent=die).run()
+    again = replaying(link(live), "one", tmp_path, chunk=10).run()
     assert (again.sent, again.through) == (TOTAL - 10, TOTAL)
-    assert Replay(link(live), "one", messages).run().sent == 0
+    assert replaying(link(live), "one", tmp_path).run().sent == 0
     assert Counter(received(live)) == Counter(range(1, TOTAL + 1))
-    assert Replay(link(live), "another", messages).run().sent == TOTAL
+    assert replaying(link(live), "another", tmp_path).run().sent == TOTAL
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
-def test_a_lost_receipt_of_a_commit_repeats_nothing(pair_on: Cluster) -> None:
+def test_a_lost_receipt_of_a_commit_repeats_nothing(pair_on: Cluster, tmp_path: Path) -> None:
     """Whether a chunk was stored is asked, not guessed."""
     live = pair_on.live().wait_serving()
     lossy = LossyLink([BrokerAddress("127.0.0.1", live.port)])
-    assert Replay(lossy, "one", messages, chunk=10).run().through == TOTAL
+    assert replaying(lossy, "one", tmp_path, chunk=10).run().through == TOTAL
     assert lossy.reconnects >= 2
     assert received(live) == list(range(1, TOTAL + 1))
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
-def test_the_rate_is_kept(pair_on: Cluster) -> None:
+def test_the_rate_is_kept(pair_on: Cluster, tmp_path: Path) -> None:
     """Sixty messages at a hundred a second take more than half a second."""
     live = pair_on.live().wait_serving()
-    report = Replay(link(live), "slow", messages, rate=100, chunk=5).run()
+    report = replaying(link(live), "slow", tmp_path, rate=100, chunk=5).run()
     assert report.elapsed_seconds >= TOTAL / 100
 
 
@@ -126,4 +136,9 @@ def test_no_broker_is_said_so(tmp_path: Path) -> None:
     """Nothing is read before a node is found."""
     nobody = FailoverLink([BrokerAddress("127.0.0.1", 9)], patience_seconds=0)
     with pytest.raises(BrokerUnreachable):
-        Replay(nobody, "one", lambda _: pytest.fail("messages were read")).run()
+        Replay(
+            nobody,
+            "one",
+            lambda _: pytest.fail("messages were read"),
+            checkpoint=Checkpoint(tmp_path / "one.secret", "one"),
+        ).run()

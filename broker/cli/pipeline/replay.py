@@ -5,12 +5,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from broker.checkpoint import Checkpoint, default_checkpoint
 from broker.cli.durations import Since
 from broker.cli.group import example
 from broker.cli.messages import broker_options, link_to
@@ -65,6 +67,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 @click.option("--to-origin", is_flag=True, help="Send dead letters where they were first sent to.")
 @click.option("--send", is_flag=True, help="Do it; without, only what would be sent is shown.")
 @click.option("--name", help="Names this replay: the same name goes on where it was. With --send.")
+@click.option(
+    "--checkpoint",
+    "checkpoint_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What proves how far this replay is, made by its first run; keep it until the last."
+    "  [default: ~/.local/state/orthia/replay/NAME.secret]",
+)
 @click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
 @click.option(
     "--chunk",
@@ -87,6 +96,7 @@ def replay(
     where: str | None,
     destination: str | None,
     name: str | None,
+    checkpoint_file: Path | None,
     rate: float | None,
     chunk: int,
     spark_on: SparkOptions,
@@ -101,7 +111,8 @@ def replay(
 
     A dry run unless --send is given. How far it is, is kept in a queue of the broker itself,
     orthia.replay.NAME, in the same transactions as the messages: after a crash of the sender or a
-    takeover the same command goes on, and nothing is sent twice.
+    takeover the same command goes on, and nothing is sent twice. A file, --checkpoint, proves that
+    what is in that queue is this replay's own.
 
     Of the history, what was itself sent by a replay is left out.
     """
@@ -137,9 +148,13 @@ def replay(
                     link_to(**connection),
                     str(name),
                     lambda through: _messages(found, through),
+                    checkpoint=Checkpoint(
+                        checkpoint_file or default_checkpoint(str(name)), str(name)
+                    ),
                     rate=rate,
                     chunk=chunk,
                     on_sent=advance,
+                    say=lambda text: click.echo(text, err=True),
                 )
                 report = engine.run()
         found.unpersist()
