@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS, HostPort
-from broker.cli.rendering import print_json
+from broker.cli.rendering import print_json, visible
 from broker.client import BrokerAddress, ClientError, FailoverLink, Login, ServerFrame
 from broker.exit_codes import ExitCode
 from broker.traffic import Consumer, Producer, TrafficReport
@@ -139,7 +139,12 @@ def produce(
     show_default=True,
     help="With auto the broker forgets each message as it sends it, also those beyond --count.",
 )
-@click.option("--print", "print_bodies", is_flag=True, help="Print each body on a line.")
+@click.option(
+    "--print",
+    "print_bodies",
+    is_flag=True,
+    help="Print each body on a line; on a terminal, control characters as escapes.",
+)
 @_client_options
 def consume(
     count: int | None,
@@ -160,8 +165,11 @@ def consume(
 
         def received(frame: ServerFrame) -> None:
             advance(1)
-            if print_bodies:
-                click.echo(frame.body.decode(errors="replace"))
+            if not print_bodies:
+                return
+            # A terminal obeys what is in a message; a file or a program has it byte for byte.
+            to_terminal = sys.stdout.isatty()
+            click.echo(visible(frame.body.decode(errors="replace")) if to_terminal else frame.body)
 
         consumer = Consumer(
             link,

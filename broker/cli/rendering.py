@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,29 @@ from rich.text import Text
 def print_json(value: object, *, one_line: bool = False) -> None:
     """Print ``value`` as JSON: one line for what is followed line by line, else indented."""
     click.echo(json.dumps(value, indent=None if one_line else 2, default=str, ensure_ascii=False))
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with escapes in place of what a terminal obeys; line ends and tabs stay.
+
+    Control characters move the cursor, rename windows and answer for the user; format characters
+    turn the direction of writing round.
+    """
+    return "".join(
+        one if one in "\n\t" or unicodedata.category(one) not in _OBEYED else _escape(one)
+        for one in text
+    )
+
+
+_OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def _escape(character: str) -> str:
+    return (
+        character.encode("ascii", "backslashreplace").decode()
+        if character > "\x7f"
+        else (f"\\x{ord(character):02x}")
+    )
 
 
 def print_table(

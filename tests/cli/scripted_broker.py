@@ -83,7 +83,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _deliver(self) -> None:
         for body in self.server.script.stored:
-            name = body.decode()
+            name = body.hex()
             head = f"MESSAGE\nmessage-id:{name}\nack:{name}\ncontent-length:{len(body)}\n\n"
             self._write(head.encode() + body + b"\0\n")
 
@@ -95,7 +95,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _remove(self, acked: list[str]) -> None:
         for name in acked:
-            self.server.script.stored.remove(name.encode())
+            self.server.script.stored.remove(bytes.fromhex(name))
         acked.clear()
 
     def _read(self) -> tuple[str, dict[str, str], bytes] | None:

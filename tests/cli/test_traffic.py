@@ -1,7 +1,12 @@
 """Producing and consuming through lost connections, and what the commands say of it."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections import deque
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +214,40 @@ def test_consume_of_too_little_fails(run: Run) -> None:
     assert result.exit_code == 1
     assert result.stdout.startswith("m0\n")
     assert "not everything was confirmed" in result.stderr
+
+
+HOSTILE = b"\x1b]0;title\x07\x1b[2J\r\x9b1m\xe2\x80\xae end\ttab \xc3\xbc\xff"
+"""Renames the window, clears the screen, begins the line anew, turns the writing round."""
+
+
+def printed(address: BrokerAddress, output: int) -> None:
+    """Have the body of one message printed to an open file."""
+    command = [sys.executable, "-m", "broker.cli", "consume", "--broker", str(address)]
+    subprocess.run(
+        [*command, "--count", "1", "--print"], stdout=output, stderr=subprocess.DEVNULL, check=True
+    )
+
+
+def test_a_terminal_is_not_told_what_a_message_tells_it() -> None:
+    """What controls a terminal is shown as an escape; line ends, tabs and letters as they are."""
+    terminal, output = os.openpty()
+    with scripted_broker(Script(stored=[HOSTILE])) as address:
+        printed(address, output)
+    shown = os.read(terminal, 65_536).decode().partition(" end")
+    os.close(terminal)
+    os.close(output)
+    assert shown[0] == r"\x1b]0;title\x07\x1b[2J\x0d" + "\ufffd1m" + r"\u202e"
+    assert re.match(r"\s+tab ü\ufffd\r\n", shown[2])
+
+
+def test_a_program_has_a_message_byte_for_byte(tmp_path: Path) -> None:
+    """Whatever its encoding; a line end follows."""
+    with (
+        (tmp_path / "out").open("wb") as output,
+        scripted_broker(Script(stored=[HOSTILE])) as address,
+    ):
+        printed(address, output.fileno())
+    assert (tmp_path / "out").read_bytes().startswith(HOSTILE + b"\n")
 
 
 def test_an_unreachable_broker_is_unavailable(run: Run) -> None:
