@@ -5,7 +5,8 @@ from typing import Final, Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DateType, StructField, StructType
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from journal.file.inspect import read_fence
 from pipeline.errors import PipelineError
@@ -127,7 +128,7 @@ class ExportInputs:
     ) -> DataFrame:
         """See ``Inputs``; Spark pushes filters into Parquet by itself."""
         _refuse(conditions)
-        found = self._read("messages", EXPORTED)
+        found = self._read_whole_names("messages", EXPORTED)
         return found if columns is None else found.select(*columns)
 
     def history(
@@ -136,7 +137,7 @@ class ExportInputs:
         """See ``Inputs``; raises PipelineError if the export was made without it."""
         _refuse(conditions)
         try:
-            found = self._read("history", EXPORTED_HISTORY)
+            found = self._read_whole_names("history", EXPORTED_HISTORY)
         except AnalysisException as error:
             raise PipelineError(
                 f"{self._directory} has no history: export with --history"
@@ -154,6 +155,12 @@ class ExportInputs:
     def node_manager(self) -> DataFrame:
         """See ``Inputs``."""
         return self._read("node_manager", NODE_MANAGER)
+
+    def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:
+        # A directory has a long name's beginning only; exports of before queue_name have no other.
+        written = StructType([*schema.fields, StructField("queue_name", StringType())])
+        found = self._read(name, written)
+        return found.withColumn("queue", F.coalesce("queue_name", "queue")).drop("queue_name")
 
     def _read(self, name: str, schema: StructType) -> DataFrame:
         # With the schema said, a queue that is called 007 keeps its name.

@@ -9,20 +9,36 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 
 PARTITIONED_BY: Final = ("day", "queue")
 
+_FILE_NAME_BYTES: Final = 255 - len("queue=")
+_ESCAPED_BY_SPARK: Final = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
+"""What becomes three bytes, ``%3A`` for a colon, in the name of a partition's directory."""
+_BEGIN_OF_A_FORMULA: Final = "^['=+\\-@\uff1d\uff0b\uff0d\uff20\t\r\n]"
+"""What a spreadsheet, also an East Asian one, reads on as a formula; and the apostrophe."""
+
 
 def exported(messages: DataFrame, day_of: str = "written_at") -> DataFrame:
     """Return decoded messages with ``day``, by which, with the queue, the output is partitioned.
 
     ``day_of`` is ``removed_at`` for a history. A file journal does not tell when a row was written:
-    there it is the day of acceptance.
+    there it is the day of acceptance. ``queue`` is what a directory may be called: of a name that
+    is too long for one its beginning and its SHA-256. ``queue_name`` is always the whole name.
     """
-    return messages.withColumn("day", F.to_date(F.coalesce(day_of, "timestamp")))
+    written = F.regexp_replace("queue", _ESCAPED_BY_SPARK, "%XX")
+    is_long = F.octet_length(written) > _FILE_NAME_BYTES
+    short = F.concat(F.substring("queue", 1, 20), F.lit("~"), F.sha2("queue", 256))
+    return (
+        messages.withColumn("day", F.to_date(F.coalesce(day_of, "timestamp")))
+        .withColumn("queue_name", F.col("queue"))
+        .withColumn("queue", F.when(is_long, short).otherwise(F.col("queue")))
+    )
 
 
 def for_format(messages: DataFrame, name: str) -> DataFrame:
     """Return messages as ``json`` or ``csv`` can hold them; Parquet holds everything.
 
-    Bodies are base64. In CSV, which has neither maps nor lists, these are JSON.
+    Bodies are base64. In CSV, which has neither maps nor lists, these are JSON, and a text that a
+    spreadsheet would take for a formula has an apostrophe before it: headers and names are what any
+    client sent. So has one that begins with an apostrophe; taking one away gives every text back.
     """
     if name == "parquet":
         return messages
@@ -31,6 +47,14 @@ def for_format(messages: DataFrame, name: str) -> DataFrame:
     if name == "csv":
         nested = [one for one, kind in kinds.items() if kind in ("map", "array")]
         changed |= {one: F.to_json(one) for one in nested}
+        # Neither base64 nor JSON makes a formula: a "+" may begin the one, but nothing is called.
+        texts = [one for one, kind in kinds.items() if kind == "string" and one != "queue"]
+        changed |= {
+            one: F.when(F.col(one).rlike(_BEGIN_OF_A_FORMULA), F.concat(F.lit("'"), one)).otherwise(
+                F.col(one)
+            )
+            for one in texts
+        }
     return messages.withColumns(changed)
 
 
