@@ -44,6 +44,10 @@ run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-
 demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost
 	$(BIN)/orthia demo
 
+# The tests start some hundred nodes: each would compile every module anew where the environment
+# forbids Python to keep what it compiled.
+test test-mysql: export PYTHONDONTWRITEBYTECODE =
+
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
