@@ -105,6 +105,10 @@ class Phase(enum.Enum):
     FAILED = "failed"
 
 
+_ON_THE_WAY = frozenset({Phase.WAITING_LIVE, Phase.BACKUP})
+"""Until a node serves: the live lock that it may have by then was of no use to anybody."""
+
+
 class BrokerNode:
     """One node of a pair; ``run`` blocks until it is over."""
 
@@ -267,7 +271,10 @@ class BrokerNode:
         except _IO_ERRORS as error:
             self._fail(str(error))
         except OrthiaError as error:
-            self._leave(code_of(error), str(error), failed=True)
+            if self._phase is Phase.LIVE:
+                self._fail(str(error))  # such as a row of its store that somebody deleted
+            else:
+                self._leave(code_of(error), str(error), failed=True)
         except OSError as error:
             if error.filename is None:
                 LOGGER.exception("unexpected error")
@@ -644,7 +651,10 @@ class BrokerNode:
             if self._failure is None:
                 if self._journal is not None:
                     self._close_service(self._journal)
-                manager.crash_live_server()
+                if self._phase in _ON_THE_WAY:
+                    manager.give_up_live_server()
+                else:
+                    manager.crash_live_server()
                 manager.stop_backup()
             if self._failure is None or self._next_life() is None:
                 manager.log.emit(NodeStopped(self._exit_code, self._exit_reason))

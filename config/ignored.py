@@ -88,7 +88,8 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/remoting-incoming-interceptors": Instead(_NO_PLUGIN),
     "core/remoting-outgoing-interceptors": Instead(_NO_PLUGIN),
     "core/management-address": Instead(
-        "a message sent there is stored like any other, and nobody answers it"
+        "a message sent there is stored like any other: the address is activemq.management",
+        ("activemq.management",),
     ),
     "core/management-notification-address": Instead("no notification is sent there"),
     "core/populate-validated-user": Instead(

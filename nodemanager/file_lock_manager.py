@@ -8,7 +8,6 @@ The rules of a waiting backup are those of ``nodemanager.activation``; a lock th
 state says that a live node is on its way is left alone for ``ON_ITS_WAY_MS``.
 """
 
-import contextlib
 import logging
 import math
 import threading
@@ -196,13 +195,14 @@ class FileLockNodeManager(PairNodeManager[Lock]):
         """
         while True:
             self._files.release(Lock.LIVE)
-            with contextlib.suppress(StoreUnavailable):
+            try:
                 if self._files.try_acquire(Lock.LIVE, self.holder_id, if_token=former.token):
                     with self._mutex:
                         self._holds.add(Lock.LIVE)
                     outage_ms = (self._clock() - former.stopped_seconds) * 1000
                     activation = self._activate(Lock.LIVE, detection_ms=outage_ms)
                     token = self.fencing_token
+                    self._outage_since = None
                     self.log.emit(ConnectorsResume(former.token, token, outage_ms))
                     return activation
                 shared = self._files.read()
@@ -211,6 +211,8 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                         f"the live lock is not held under token {former.token} any more: it was"
                         f" taken by {shared.live_holder or 'nobody'} under token {shared.token}"
                     )
+            except StoreUnavailable as error:
+                self._say_unavailable(error)
             self._pause(period_ms / 1000)
 
     # --- backup

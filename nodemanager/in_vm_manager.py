@@ -131,6 +131,10 @@ class InVmNodeManager:
         """Be live no more."""
         self._live = False
 
+    def give_up_live_server(self) -> None:
+        """Be live no more."""
+        self._live = False
+
     def crash_live_server(self) -> None:
         """Be live no more."""
         self._live = False

@@ -4,7 +4,6 @@ Methods have the names of Artemis' NodeManager in snake case. They block and bel
 thread; ``is_lease_valid``, ``fencing_token`` and ``interrupt`` may be used from any.
 """
 
-import contextlib
 import logging
 import math
 import uuid
@@ -347,7 +346,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         Interrupted.
         """
         while True:
-            with contextlib.suppress(StoreUnavailable, TransientStoreError):
+            try:
                 live = self._stores.shared.status().live
                 # Or it is taken already, by a request of this life whose answer was lost.
                 known = (former.holder_id, former.token)
@@ -359,9 +358,12 @@ class JdbcNodeManager(PairNodeManager[Lease]):
                 lease = self._lockers[Lock.LIVE].take_over(live)
                 if lease is not None:
                     outage_ms = (self._clock() - former.stopped_seconds) * 1000
+                    self._outage_since = None
                     self.log.emit(ConnectorsResume(former.token, lease.token, outage_ms))
                     self._want_presence()
                     return self._activate(lease, detection_ms=outage_ms)
+            except (StoreUnavailable, TransientStoreError) as error:
+                self._say_unavailable(error)
             self._pause(period_ms / 1000)
 
     def _wait_for_live_lock(self, started: float) -> tuple[Lease, LastSign]:

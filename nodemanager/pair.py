@@ -347,6 +347,16 @@ class PairNodeManager(ABC, Generic[_Held]):
         """Release the live lock and leave the state: a backup takes over at once."""
         self._release(Lock.LIVE)
 
+    def give_up_live_server(self) -> None:
+        """Release the live lock of a node that never served: a backup takes over at once.
+
+        It would otherwise wait for an expiration, for a node that is on its way to be live.
+        """
+        if self.is_lease_valid():
+            with contextlib.suppress(OrthiaError):
+                self.write_live_state(State.LIVE)
+        self._release(Lock.LIVE)
+
     def _lose_live_lock(self, token: int, reason: str) -> None:
         failures: list[Exception] = []
         try:

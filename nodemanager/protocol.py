@@ -111,5 +111,8 @@ class NodeManager(Protocol):
     def pause_live_server(self) -> None:
         """Write state P and release the live lock: backups stay passive."""
 
+    def give_up_live_server(self) -> None:
+        """Release the live lock of a node that never served: a backup takes over at once."""
+
     def crash_live_server(self) -> None:
         """Release the live lock and leave the state: a backup takes over at once."""

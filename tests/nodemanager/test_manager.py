@@ -116,6 +116,18 @@ def nodes(migrated_store: DatabaseStoreSettings) -> Iterator[Nodes]:
         node.close()
 
 
+def test_a_live_node_that_gives_up_on_its_way_is_replaced_at_once(nodes: Nodes) -> None:
+    """It leaves no state of a node on its way, for which a backup waits an expiration."""
+    live, backup = nodes("a"), nodes("b", Role.BACKUP)
+    live.manager.start()
+    live.manager.start_live_node()  # and never says that it serves
+    taken = backup.wait_as_backup()
+    backup.wait_for(WaitingForBackupLock)
+    live.manager.give_up_live_server()
+    taken.result(60)
+    assert not backup.has_said(StaleFailback)
+
+
 def test_a_live_node_holds_the_lock_and_says_so(nodes: Nodes) -> None:
     """State L, its holder id in the table, its token fenced."""
     live = nodes("a")

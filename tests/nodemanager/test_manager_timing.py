@@ -17,6 +17,7 @@ from nodemanager.events import (
     LiveLockObtained,
     LockReleased,
     StateNotWritten,
+    StoreUnavailableEvent,
 )
 from nodemanager.failover_log import FailoverLog
 from nodemanager.lease import Lock, LockStatus
@@ -233,6 +234,31 @@ def test_a_life_that_resumes_finishes_a_takeover_whose_answer_was_lost(
     simulation.manager.resume_live_node(former, 1)
     assert simulation.manager.fencing_token == taken.token + 2
     assert store.status().fence_token == taken.token + 2
+
+
+def test_a_life_that_cannot_resume_yet_says_so_again(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever looks at the log of a node with stopped connectors finds that it still waits."""
+    taken = simulation.store.try_acquire(Lock.LIVE, "me@host:1:former", EXPIRATION_MS)
+    assert taken is not None
+    former = FormerLife("me@host:1:former", taken.token, simulation.clock.now)
+    looks = iter(range(4))
+
+    def be_away() -> None:
+        simulation.clock.now += 30
+        if next(looks, None) is not None:
+            raise StoreUnavailable("no answer")
+        simulation.store.before_status = lambda: None
+
+    simulation.manager.start()
+    simulation.store.before_status = be_away
+    with caplog.at_level(logging.WARNING):
+        simulation.manager.resume_live_node(former, 1)
+    waits = [line for line in caplog.messages if "still waiting" in line]
+    assert len(waits) >= 2
+    assert all("no answer" in line for line in waits)
+    assert simulation.kinds().count(StoreUnavailableEvent) == 1
 
 
 def test_a_takeover_that_another_node_was_faster_with_takes_nothing(
