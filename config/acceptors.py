@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from config.acceptor_parameters import judge
 from config.errors import ConfigurationError
+from config.secrets import is_secret
 from config.settings import AcceptorSettings
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -176,11 +177,11 @@ def _shown(text: str) -> str:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Return the parameters, without passwords: those are of key stores, which nobody opens."""
+    """Return the parameters, without secrets: those are of key stores, which nobody opens."""
     pairs = (part.partition("=") for part in re.split("[;&]", text) if part.strip())
     named = {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
     return {
         _OTHER_NAMES.get(name, name): value
         for name, value in named.items()
-        if "password" not in name.lower()
+        if not is_secret(unquote(name.strip()))
     }

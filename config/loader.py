@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from config.document import Document
 from config.errors import ConfigurationError
+from config.exposure import readable_secrets
 from config.ignored import NotApplied, told
 from config.lockers import lock_database, locker_warnings, with_locker
 from config.problems import Location, Problems
@@ -55,6 +56,7 @@ def load(
     source = Path(path)
     properties = Properties(system_properties or {}, os.environ)
     document = Document(source, properties)
+    readable = readable_secrets(document)  # before values from outside stand in their places
     validation = Validation(document, properties)
     problems = Problems()
     reader = Reader(document, _values(document, properties, problems), problems)
@@ -70,7 +72,7 @@ def load(
     ignored = _ignored_warning(source, [*validation.ignored, *reader.ignored])
     return replace(
         settings,
-        warnings=(*ignored, *settings.warnings),
+        warnings=(*ignored, *settings.warnings, *readable),
         not_applied=told([*validation.not_applied, *reader.not_applied]),
     )
 

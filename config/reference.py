@@ -152,7 +152,11 @@ two-way codec: a file masked for Artemis is read as it is, and the other way rou
 built-in key, which is public, this hides a password from a glance and from nobody else. With a key
 of your own it is as safe as that key; give it in the environment variable
 `{KEY_VARIABLE}`, or the system property `{KEY_PROPERTY}`.
-No password is ever shown: not in a log, not in an error, not by `orthia check`.
+Orthia shows `****` for passwords in logs, errors and the output of every command: those of URLs and
+of the elements and attributes for passwords, and every other parameter whose name says that it is
+one (`password`, `secret`, `token`, `credential`, `apiKey` and the like), as a `custom-locker` may
+have. A secret under another name is shown by `orthia check`. What the code of a custom locker logs
+is its own.
 """
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from config.addresses import ResolvedAddressSettings
 from config.reading import LOCKERS
+from config.secrets import HIDDEN, is_secret
 from config.settings import (
     AcceptorSettings,
     AddressSettings,
@@ -97,7 +98,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     else:
         yield from _all(_STORE, settings.store)
         for name, value in settings.store.data_source_properties.items():
-            yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", value)
+            shown = HIDDEN if is_secret(name) else value
+            yield EffectiveSetting(f"{_STORE}/data-source-properties/{name}", shown)
     yield from _locker(settings.store)
     yield from _ha_policy(settings.ha_policy)
     for acceptor in settings.acceptors:
@@ -144,7 +146,7 @@ def _locker(store: DatabaseStoreSettings | FileStoreSettings) -> Iterator[Effect
                 is_default=value == default_of(one),
             )
     for name, value in getattr(locker, "properties", {}).items():
-        yield EffectiveSetting(f"{path}/property[{name}]", value)
+        yield EffectiveSetting(f"{path}/property[{name}]", HIDDEN if is_secret(name) else value)
 
 
 def _ha_policy(policy: HaPolicy) -> Iterator[EffectiveSetting]:

@@ -36,7 +36,11 @@ _KEY_BYTES: Final = range(4, 57)
 _PREFIX: Final = "ENC("
 
 
-_SECRET_NAME: Final = re.compile(r"pass(word|phrase|wd)?$|secret|token", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"pass(code|word|phrase|wd)?$|pwd$|secret|token|credential"
+    r"|(api|access|account|auth|encryption|private|shared|signing)[._-]?key$|^auth(entication)?$",
+    re.IGNORECASE,
+)
 
 
 def is_secret(name: str) -> bool:

@@ -67,7 +67,8 @@ class CustomLockerSettings(LockerSettings):
     """``custom-locker``: somebody else's, by its entry point in the group ``orthia.lockers``."""
 
     name: str
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """May be passwords."""
 
 
 class RetentionUnit(Enum):

@@ -70,6 +70,9 @@ _PG_LOGIN_REFUSED = (
     "is not permitted to log in",
 )
 
+_NO_PASSWORD = ("no password supplied", "(using password: NO)")
+"""What a server says that wants a password and got none: libpq's words, and MySQL's."""
+
 # As is what libpq says of a server that is not the primary, or is made read-only.
 _PG_READ_ONLY = ("session is read-only", "server is in hot standby mode")
 
@@ -146,6 +149,10 @@ def classify(error: BaseException, *, during_commit: bool = False) -> StoreError
     if isinstance(error, StoreError):
         return error
     kind, reason = _kind_and_reason(error)
+    if any(text in reason for text in _NO_PASSWORD):
+        reason += (
+            "; give the password in the environment, as ORTHIA_JDBC_PASSWORD, or in jdbc-password"
+        )
     if kind is _Lost:
         if during_commit:
             return UnknownOutcome(f"connection lost during commit, outcome unknown: {reason}")

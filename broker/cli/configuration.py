@@ -8,10 +8,12 @@ import click
 
 import config
 from broker.cli.group import example
+from broker.cli.privacy import ask_password, seen_on_command_line
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import properties_option
 from broker.exit_codes import ExitCode
 from config.errors import ConfigurationError
+from config.exposure import exposure_warnings
 from config.secrets import KEY_VARIABLE, codec_key
 from nodemanager.exclusive import installed_lockers
 
@@ -35,12 +37,13 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
         print_json({"valid": False, "problems": str(error).splitlines()})
         click.get_current_context().exit(ExitCode.CONFIGURATION)
     effective = config.render(settings)
+    warnings = [*settings.warnings, *exposure_warnings(settings)]
     if as_json:
         print_json(
             {
                 "valid": True,
                 "not_applied": list(settings.not_applied),
-                "warnings": list(settings.warnings),
+                "warnings": warnings,
                 "settings": [asdict(one) for one in effective],
             }
         )
@@ -52,7 +55,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
             for one in effective
         ),
     )
-    for warning in settings.warnings:
+    for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if not settings.not_applied:
         click.echo(f"{file} is valid", err=True)
@@ -66,16 +69,23 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
         click.echo(f"  {one}", err=True)
 
 
-@click.command(epilog=example("orthia mask"))
-@click.argument("password", required=False)
+@click.command(epilog=example("orthia mask", 'echo "$PASSWORD" | orthia mask'))
+@click.argument(
+    "password",
+    required=False,
+    callback=seen_on_command_line("leave it out, and type it or give it on standard input"),
+)
 def mask(password: str | None) -> None:
-    """Print PASSWORD as ENC(...) for a broker.xml; without the argument it is asked for.
+    """Print a password as ENC(...) for a broker.xml.
+
+    It is typed unseen, or read from standard input where that is no terminal. As an argument others
+    can see it.
 
     The built-in key is public: masking is against a glance over the shoulder only, unless a key of
     your own is in ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY, here and where the node runs.
     """
     if password is None:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        password = ask_password(confirm=True)
     key = codec_key({}, os.environ)
     click.echo(config.mask(str(password), key))
     if key is None:

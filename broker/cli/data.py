@@ -6,6 +6,7 @@ import click
 
 from broker.cli.group import CommandGroup, example
 from broker.cli.opening import check_started, check_stored
+from broker.cli.privacy import private_files
 from broker.cli.rendering import print_json, print_table
 from broker.cli.settings_options import settings_options
 from broker.cli.transactions import transactions
@@ -108,6 +109,7 @@ def print_(settings: Settings, *, records: bool, as_json: bool) -> None:
 
 @data.command("compact", epilog=example("orthia data compact --config broker.xml"))
 @settings_options
+@private_files
 def compact_(settings: Settings) -> None:
     """Copy what is live into new files and remove the old ones; with the node stopped.
 
@@ -118,6 +120,7 @@ def compact_(settings: Settings) -> None:
 
 @data.command("recover", epilog=example("orthia data recover --config broker.xml"))
 @settings_options
+@private_files
 def recover_(settings: Settings) -> None:
     """Keep what can be read of a damaged journal; with the node stopped.
 

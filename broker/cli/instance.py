@@ -11,6 +11,7 @@ import click
 
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
+from broker.cli.privacy import ask_password, private_files, seen_on_command_line
 from broker.cli.rendering import program
 from broker.cli.settings_options import (
     ASK_PASSWORD,
@@ -21,7 +22,7 @@ from broker.cli.settings_options import (
 )
 from config import Role, load, mask
 from config.errors import ConfigurationError
-from config.secrets import is_masked
+from config.secrets import codec_key, is_masked
 from config.settings import JournalType
 from config.urls import DatabaseUrl
 
@@ -154,13 +155,21 @@ class _Instance:
     f" files, which is on the host of its live node: {DEFAULT_PORTS[Role.BACKUP]}]",
 )
 @click.option("--user", help="Require a login, with this one user; the password is asked for.")
-@click.option("--password", envvar="ORTHIA_PASSWORD", help="The user's; or set ORTHIA_PASSWORD.")
+@click.option(
+    "--password",
+    envvar="ORTHIA_PASSWORD",
+    callback=seen_on_command_line(
+        "set ORTHIA_PASSWORD, give it on standard input, or type it when asked"
+    ),
+    help="The user's. Better in the environment, as ORTHIA_PASSWORD, on standard input, or typed.",
+)
 @click.option(
     "--allow-anonymous",
     is_flag=True,
     help="Require no login, although --host can be reached from elsewhere.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the broker.xml that is there.")
+@private_files
 def create(
     directory: Path,
     url: DatabaseUrl | None,
@@ -179,9 +188,10 @@ def create(
     """Create a node's DIRECTORY: etc/broker.xml, and data/ for what it writes.
 
     The nodes of a pair on a database server are taken to be on two hosts, with the same port on
-    each; those on SQLite or files are on one, with two ports. Passwords are masked in the file,
-    which only its owner may read; the database's is taken from ORTHIA_JDBC_PASSWORD if the URL has
-    none.
+    each; those on SQLite or files are on one, with two ports. Only its owner can read what is made.
+    Passwords are masked in the file, with the key in ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY, or
+    without one with the built-in key, which is public. That of the database is taken from
+    ORTHIA_JDBC_PASSWORD if the URL has none.
     """
     if user is None and not _is_for_this_host(host) and not allow_anonymous:
         raise click.UsageError(
@@ -197,7 +207,7 @@ def create(
     if target.exists() and not force:
         raise ConfigurationError(f"{target} exists; add --force to overwrite it")
     if user is not None and password is None:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        password = ask_password(confirm=True)
     if user is not None and not (user.strip() and password and password.strip()):
         raise click.UsageError("--user needs a name and a password that are not empty.")
     role = Role.BACKUP if backup else Role.LIVE
@@ -302,7 +312,7 @@ def _security(instance: _Instance) -> str:
     if instance.user is None:
         return "    <security-enabled>false</security-enabled>"
     user = quoteattr(instance.user)
-    password = quoteattr(mask(instance.password or ""))
+    password = quoteattr(_masked(instance.password or ""))
     permissions = "\n".join(
         f'        <permission type="{kind}" roles="amq"/>' for kind in _PERMISSIONS
     )
@@ -319,7 +329,7 @@ def _security(instance: _Instance) -> str:
 
 def _masked(password: str) -> str:
     """Return a password as the file has it; one that comes masked, with whatever key, stays so."""
-    return password if is_masked(password) else mask(password)
+    return password if is_masked(password) else mask(password, codec_key({}, os.environ))
 
 
 def _tell_what_next(instance: _Instance, target: Path) -> None:

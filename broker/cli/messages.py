@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from broker.cli.group import example
 from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS, HostPort
+from broker.cli.privacy import ask_password, seen_on_command_line
 from broker.cli.rendering import print_json, visible
 from broker.client import BrokerAddress, ClientError, FailoverLink, Login, ServerFrame
 from broker.exit_codes import ExitCode
@@ -38,7 +39,10 @@ def broker_options(command: _Command) -> _Command:
         ),
         click.option("--user", help="Login, when security is enabled."),
         click.option(
-            "--password", envvar="ORTHIA_PASSWORD", help="Passcode; or set ORTHIA_PASSWORD."
+            "--password",
+            envvar="ORTHIA_PASSWORD",
+            callback=seen_on_command_line("set ORTHIA_PASSWORD, or type it when asked"),
+            help="Passcode. Better in the environment, as ORTHIA_PASSWORD, or typed when asked.",
         ),
         click.option(
             "--reconnect-timeout",
@@ -189,7 +193,9 @@ def link_to(
     password: str | None,
     reconnect_timeout: float,
 ) -> FailoverLink:
-    """Return the link that the options of a command describe."""
+    """Return the link that the options of a command describe; asks for a password at a terminal."""
+    if user is not None and password is None and sys.stdin.isatty():
+        password = ask_password(confirm=False)
     return FailoverLink(
         brokers,
         Login(user, password or "") if user is not None else None,

@@ -1,6 +1,5 @@
 """``run``, ``live`` and ``backup``: a node in this process, until it is stopped."""
 
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from broker.cli.group import example
+from broker.cli.privacy import private_files
 from broker.cli.settings_options import (
     DATABASE_FILE,
     StoreOptions,
@@ -22,6 +22,7 @@ from broker.cli.settings_options import (
 from broker.client import BrokerAddress
 from broker.logs import LogFormat, configure
 from config.addresses import UNDELIVERABLE
+from config.exposure import exposure_warnings
 from config.loader import NO_ACCEPTOR
 from config.rules import check
 from config.settings import (
@@ -107,6 +108,7 @@ def _node_options(command: _Command) -> _Command:
 )
 @properties_option
 @_log_options
+@private_files
 def run(
     file: Path | None,
     config_file: Path | None,
@@ -123,13 +125,16 @@ def run(
     chosen = file or config_file
     if chosen is None or (file and config_file):
         raise click.UsageError("Say which broker.xml, once: orthia run FILE, or --config FILE.")
-    _run(load_settings(chosen, dict(properties)), LogFormat(log_format), verbose=verbose)
+    settings = load_settings(chosen, dict(properties))
+    told = (*settings.warnings, *exposure_warnings(settings))
+    _run(replace(settings, warnings=told), LogFormat(log_format), verbose=verbose)
 
 
 @click.command(
     epilog=example("orthia live --url postgresql://orthia@db.example/orthia --name node-a")
 )
 @_node_options
+@private_files
 def live(log_format: str, *, verbose: bool, **options: Any) -> None:
     """Run a live node without writing a broker.xml first.
 
@@ -143,6 +148,7 @@ def live(log_format: str, *, verbose: bool, **options: Any) -> None:
     epilog=example("orthia backup --url postgresql://orthia@db.example/orthia --name node-b")
 )
 @_node_options
+@private_files
 def backup(log_format: str, *, verbose: bool, **options: Any) -> None:
     """Run a backup node without writing a broker.xml first.
 
@@ -183,7 +189,7 @@ def node_settings(
     if health is not None:
         settings = replace(settings, health=HealthSettings(health.host, health.port))
     settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))
-    told = _open_to_all(settings)
+    told = exposure_warnings(settings)
     if store.url is not None:
         told += _of_url(settings.database_store.jdbc_connection_url)
     settings = replace(settings, warnings=(*settings.warnings, *told))
@@ -207,30 +213,11 @@ def _without_file(
     )
 
 
-def _open_to_all(settings: Settings) -> list[str]:
-    """Return a warning for each acceptor that lets anybody on the network in."""
-    if settings.security_enabled:
-        return []
-    return [
-        f"acceptor {acceptor.name!r} listens on {acceptor.host} and security is off: anybody who"
-        " reaches it may send and consume; give a --config with users"
-        for acceptor in settings.acceptors
-        if not _is_loopback(acceptor.host)
-    ]
-
-
 def _of_url(url: DatabaseUrl) -> list[str]:
     """Return what ``--url`` is to be warned of; that of a file is when it is loaded."""
     ignored = ", ".join(url.ignored_properties)
     without_meaning = [f"--url: without meaning here, so ignored: {ignored}"] if ignored else []
     return [*without_meaning, *url.warnings]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _run(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:

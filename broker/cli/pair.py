@@ -12,6 +12,7 @@ import click
 from broker.cli.children import Child, children, how_it_ended, store_arguments
 from broker.cli.group import example, styled
 from broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
+from broker.cli.privacy import private_files
 from broker.cli.rendering import program
 from broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password
 from broker.exit_codes import ExitCode
@@ -41,6 +42,7 @@ _LOOK_SECONDS: Final = 0.2
     default=DEFAULT_PORTS[Role.BACKUP],
     show_default=True,
 )
+@private_files
 def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: int) -> None:
     """Run a live node and a backup until Ctrl-C, with their logs side by side.
 

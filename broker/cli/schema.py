@@ -5,6 +5,7 @@ import click
 import migrations
 from broker.cli.group import CommandGroup, example
 from broker.cli.opening import opened
+from broker.cli.privacy import private_files
 from broker.cli.rendering import print_json
 from broker.cli.settings_options import StoreOptions, store_options
 from broker.exit_codes import ExitCode
@@ -17,6 +18,7 @@ def db() -> None:
 
 @db.command(epilog=example("orthia db upgrade --config broker.xml"))
 @store_options
+@private_files
 def upgrade(store: StoreOptions) -> None:
     """Create the tables, bring them up to date, put back what is missing of them.
 

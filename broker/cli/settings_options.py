@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 import click
 
 import config
+from broker.cli.privacy import seen_on_command_line, warn_of_command_line
 from config.errors import ConfigurationError
 from config.lockers import lock_database
 from config.secrets import Secret, codec_key, read_secret
@@ -31,6 +32,8 @@ DATABASE_FILE: Final = "orthia.db"
 """The embedded store in a data directory."""
 
 PASSWORD_VARIABLE: Final = "ORTHIA_JDBC_PASSWORD"  # noqa: S105 - the name of a variable
+TARGET_PASSWORD_VARIABLE: Final = f"{PASSWORD_VARIABLE}_TARGET"
+"""For the database that something is copied to."""
 ASK_PASSWORD: Final = f"read -rs {PASSWORD_VARIABLE} && export {PASSWORD_VARIABLE}"
 """What a person types in a shell to give a password that nobody sees."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -167,9 +170,14 @@ class _Url(click.ParamType[DatabaseUrl]):
         if isinstance(value, DatabaseUrl):
             return value
         try:
-            return DatabaseUrl.parse(str(value)).relative_to(Path.cwd())
+            url = DatabaseUrl.parse(str(value)).relative_to(Path.cwd())
         except ConfigurationError as error:
             self.fail(str(error), param, ctx)
+        if url.sqlalchemy_url.password is not None:
+            name = param.opts[0] if param is not None else "the URL"
+            variable = TARGET_PASSWORD_VARIABLE if name == "--to-url" else PASSWORD_VARIABLE
+            warn_of_command_line(name, f"leave it out of the URL and set {variable}")
+        return url
 
 
 class _Pair(click.ParamType[tuple[str, str]]):
@@ -311,6 +319,7 @@ def _store_option(setting: "Field[Any]") -> Callable[[Any], Any]:
             name,
             metavar="TEXT",
             envvar=PASSWORD_VARIABLE,
+            callback=seen_on_command_line(f"set {PASSWORD_VARIABLE} instead"),
             help=f"<{element}>, plain or ENC(...). Better in the environment, as"
             f" {PASSWORD_VARIABLE}: other users see command lines.",
         )

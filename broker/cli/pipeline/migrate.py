@@ -1,5 +1,7 @@
 """``pipeline migrate``: a stopped pair's store moves to another database."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -9,13 +11,19 @@ from broker.cli.group import example
 from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
 from broker.cli.pipeline.output import show
 from broker.cli.rendering import print_json
-from broker.cli.settings_options import URL, StoreOptions, store_options
+from broker.cli.settings_options import (
+    TARGET_PASSWORD_VARIABLE,
+    URL,
+    StoreOptions,
+    store_options,
+)
 from broker.exit_codes import ExitCode, Unavailable
 from config import load
+from config.secrets import codec_key, read_secret
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from pipeline.errors import MigrationFailed, MigrationRefused
-from pipeline.store import PASSWORD_VARIABLE, StoreReference
+from pipeline.store import StoreReference
 
 _NO_FILES: Final = (
     "migrate copies from one database to another: to leave a file journal, let its consumers empty"
@@ -35,7 +43,12 @@ _NO_FILES: Final = (
     type=click.Path(exists=True, dir_okay=False),
     help="A broker.xml that names the new store.",
 )
-@click.option("--to-url", type=URL, help="URL of the new store, instead of --to-config.")
+@click.option(
+    "--to-url",
+    type=URL,
+    help=f"URL of the new store, instead of --to-config. Set {TARGET_PASSWORD_VARIABLE} for its"
+    " password.",
+)
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def migrate(
@@ -58,8 +71,11 @@ def migrate(
         target = DatabaseStoreSettings(to_url)
     else:
         target = load(Path(str(to_config))).database_store
+    given = os.environ.get(TARGET_PASSWORD_VARIABLE)
+    if given:
+        target = replace(target, jdbc_password=read_secret(given, codec_key({}, os.environ)))
     old, passwords = reachable(source)
-    new, secret = StoreReference.of(target, f"{PASSWORD_VARIABLE}_TARGET")
+    new, secret = StoreReference.of(target, TARGET_PASSWORD_VARIABLE)
     if secret is not None:
         passwords[new.password_variable] = secret
     with session(spark_on, passwords) as spark:

@@ -1,0 +1,110 @@
+"""What lets more people in than may be meant: open ports without a login, files others can read.
+
+Both are told and neither is refused: a network may be private, and a file's group may be a team.
+"""
+
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from config.document import Document, Node, local_name
+from config.secrets import is_secret
+from config.settings import Settings
+
+ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
+"""Where the systemd unit looks for the environment of an instance, as ``NAME.env``."""
+
+_PLACEHOLDER: Final = re.compile(r"\$\{[^}:]*\}")
+_PASSWORD_IN_URL: Final = re.compile(r"//[^/@\s]*:[^/@\s]+@|[?&;](ssl)?password=[^&;]")
+_MAXIMUM_BYTES: Final = 65_536
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only clients of the same host reach what listens on ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def exposure_warnings(settings: Settings) -> list[str]:
+    """Return a warning for each port that lets anybody on the network in."""
+    found = []
+    if not settings.security_enabled:
+        found += [
+            f"acceptor {acceptor.name!r} listens on {acceptor.host} and security is off: anybody"
+            " who reaches it may send and consume; give users and security-enabled true, or listen"
+            " on 127.0.0.1"
+            for acceptor in settings.acceptors
+            if not is_loopback(acceptor.host)
+        ]
+    health = settings.health
+    if health is not None and not is_loopback(health.host):
+        found.append(
+            f"the health endpoint listens on {health.host}: anybody who reaches it reads roles,"
+            " queue names and figures; listen on 127.0.0.1, or on an address that only your"
+            " monitoring reaches"
+        )
+    return found
+
+
+def readable_secrets(document: Document) -> list[str]:
+    """Return a warning for each file with passwords that others than its owner can read.
+
+    The files are the document's own, and the environment file that the systemd unit would give to
+    an instance of its name.
+    """
+    files = {document.location(node).file: None for node in _secrets(document.root)}
+    environment = ENVIRONMENT_DIRECTORY / f"{_instance_name(document.path)}.env"
+    if _has_secrets(environment):
+        files[environment] = None
+    return [warning for file in files for warning in _readable(file)]
+
+
+def _secrets(root: Node) -> Iterator[Node]:
+    """Yield what holds a secret that does not come from outside the file."""
+    for node in root.iter("*"):
+        name = local_name(node)
+        texts = [node.text or ""] if is_secret(name) else []
+        texts += [str(text) for key, text in node.attrib.items() if is_secret(str(key))]
+        if is_secret(node.get("key", "")):
+            texts.append(node.get("value", ""))
+        urls = [node.text or "", *map(str, node.attrib.values())]
+        is_given = any(_PLACEHOLDER.sub("", text).strip() for text in texts)
+        if is_given or any(_PASSWORD_IN_URL.search(_PLACEHOLDER.sub("", one)) for one in urls):
+            yield node
+
+
+def _instance_name(path: Path) -> str:
+    directory = path.absolute().parent
+    return (directory.parent if directory.name == "etc" else directory).name
+
+
+def _has_secrets(environment: Path) -> bool:
+    try:
+        with environment.open("rb") as file:
+            lines = file.read(_MAXIMUM_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return False  # it is not there, or as private as it should be
+    given = (line.strip().removeprefix("export ").partition("=") for line in lines)
+    return any(is_secret(name.strip()) and value.strip() for name, _, value in given)
+
+
+def _readable(file: Path) -> Iterator[str]:
+    try:
+        found = file.stat()
+    except OSError:
+        return
+    if found.st_mode & stat.S_IROTH:
+        who = "everybody on this machine"
+    elif found.st_mode & stat.S_IRGRP and found.st_uid == os.geteuid() != 0:
+        # Where root or another user owns it, its group is how the node reads it.
+        who = "its group"
+    else:
+        return
+    mode = "600" if found.st_uid == os.geteuid() else "640"
+    yield f"{file} has passwords and {who} can read it: chmod {mode} {file}"
