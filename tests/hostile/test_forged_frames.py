@@ -1,0 +1,73 @@
+"""A user who may send cannot put frames of the broker into another client's connection."""
+
+from collections.abc import Iterator
+
+import pytest
+import stomp
+from stomp.utils import Frame
+
+from tests.hostile.node import LimitedNode, Witness, live_node, rest_of
+from tests.support.waiting import wait_until
+
+FORGED = {
+    "a NUL": b"note:x\0RECEIPT\nreceipt-id:paid\n\n\0MESSAGE\nsubscription:1\nmessage-id:9\n\nx",
+    "carriage returns": b"note:x\rmessage-id:9\rdestination:/queue/elsewhere",
+    "both": b"note:x\r\r\n\0RECEIPT\rreceipt-id:paid\r\r\0",
+}
+CONNECTIONS = {
+    "1.0": stomp.Connection10,
+    "1.1": stomp.Connection11,
+    "1.2": stomp.Connection12,
+}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedNode]:
+    """Give a node with every limit as it is without configuration."""
+    with live_node(tmp_path_factory.mktemp("node")) as running:
+        yield running
+
+
+class _Receiver(stomp.ConnectionListener):  # type: ignore[misc] # stomp.py has no types
+    """Notes every frame that comes."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[str, str]] = []
+
+    def on_message(self, frame: Frame) -> None:
+        """Note a MESSAGE."""
+        self.frames.append(("MESSAGE", str(frame.body)))
+
+    def on_receipt(self, frame: Frame) -> None:
+        """Note a RECEIPT, which nobody asked for."""
+        self.frames.append(("RECEIPT", frame.headers["receipt-id"]))
+
+    def on_error(self, frame: Frame) -> None:
+        """Note an ERROR."""
+        self.frames.append(("ERROR", str(frame.body)))
+
+
+@pytest.mark.parametrize("header", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("version", CONNECTIONS)
+def test_a_sender_forges_no_frame_for_a_receiver(
+    node: LimitedNode, version: str, header: bytes
+) -> None:
+    """It learns what was wrong; the receiver gets the honest messages, and nothing else."""
+    witness = Witness(node)
+    destination = f"/queue/forged-{version}-{len(header)}"
+    receiver = _Receiver()
+    connection = CONNECTIONS[version]([("127.0.0.1", node.port)])
+    connection.set_listener("receiver", receiver)
+    connection.connect(wait=True)
+    connection.subscribe(destination, id="1", ack="auto")
+    with node.connect() as sender:
+        honest = b"SEND\ndestination:%b\n\nhonest\0" % destination.encode()
+        forged = b"SEND\ndestination:%b\n%b\n\nforged\0" % (destination.encode(), header)
+        sender.sendall(honest + forged)
+        assert b"header 'note' has a " in rest_of(sender)
+    with node.connect() as sender:
+        sender.sendall(honest)
+        wait_until(lambda: len(receiver.frames) >= 2, what="the honest messages")
+    assert receiver.frames == [("MESSAGE", "honest")] * 2
+    connection.disconnect()
+    witness.is_served()
