@@ -367,6 +367,20 @@ def test_a_window_is_full_when_its_bytes_are_delivered(destination: str) -> None
     assert len(client.frames()) == 1
 
 
+@pytest.mark.parametrize("asked", ["-1", "999999999"])
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news"])
+def test_no_window_is_wider_than_the_brokers(asked: str, destination: str) -> None:
+    """max-unacknowledged-bytes bounds each subscription, whatever it asks for."""
+    core = CoreUnderTest(
+        replace(SETTINGS, stomp_limits=StompLimits(max_unacknowledged_bytes=5_000))
+    )
+    client = Client(core)
+    window = {"consumer-window-size": asked}
+    client.send("SUBSCRIBE", destination=destination, id="s", ack="client", **window)
+    core.send(destination, *("x" * 400 for _ in range(20)))
+    assert 1 < len(client.frames()) < 20
+
+
 def test_a_request_id_comes_back() -> None:
     """As response-id of CONNECTED, as Artemis and Classic answer it."""
     assert Client(CoreUnderTest(), request_id="r1").connected.get(b"response-id") == "r1"
