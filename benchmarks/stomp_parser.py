@@ -28,6 +28,8 @@ from config.settings import StompLimits
 
 PIECE_BYTES = 65_536
 """What one read of a socket brings at most."""
+_NUL = 0
+_RETURN = 13
 Take = Callable[[bytes], object]
 Reader = Callable[[Sequence[bytes], Take], None]
 """Hands over the body of each frame in the pieces of a stream."""
@@ -108,6 +110,8 @@ def _head(head: bytes, limits: StompLimits) -> tuple[str, dict[bytes, bytes]]:
     head = head.lstrip(b"\n")[:-2]
     if len(head) > limits.max_header_bytes:
         raise ProtocolError("frame header is longer than max-header-bytes")
+    if _NUL in head or _RETURN in head:
+        raise ProtocolError("a header has a byte that ends frames or lines")
     command, *lines = head.split(b"\n")
     if len(lines) > limits.max_headers:
         raise ProtocolError("frame has more than max-headers")

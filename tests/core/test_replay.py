@@ -1,5 +1,6 @@
 """A replay believes its own markers, and nobody else's."""
 
+import socket
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.checkpoint import Checkpoint, default_checkpoint
-from broker.client import BrokerRefused, Connection, FailoverLink, ServerFrame
+from broker.client import BrokerAddress, BrokerRefused, Connection, FailoverLink, ServerFrame
 from broker.replay import Replay, ReplayMessage, ReplayReport, UnprovenMarkers
 from config import ConfigurationError
 from config.secrets import Secret
@@ -259,6 +260,16 @@ def test_where_a_checkpoint_is_without_being_told() -> None:
     )
     home = Path.home()
     assert default_checkpoint("a", {}) == home / ".local/state/orthia/replay/a.secret"
+
+
+def test_a_message_of_an_older_journal_can_be_sent_again() -> None:
+    """It may have a NUL in a header, which no broker takes; what STOMP can say is kept."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(ours, BrokerAddress("127.0.0.1", 1))
+        connection.send("SEND", {"a\0b": "c\0d\re:\n"}, b"x\0")
+        connection.exchange(0)
+        assert theirs.recv(1_000) == b"SEND\na b:c d\\re\\c\\n\n\nx\0\0"
 
 
 def test_who_may_not_manage_runs_no_replay(tmp_path: Path) -> None:

@@ -30,15 +30,18 @@ SECURED = replace(
 KEYS = st.sampled_from(
     "destination id ack receipt transaction content-length message-id subscription login passcode"
     " accept-version heart-beat host persistent expires priority prefetch-count selector x"
-    " activemq.prefetchSize".split()
+    " activemq.prefetchSize consumer-window-size destination-type subscription-type request-id"
+    " activemq.x _AMQ_DUPL_ID no-local".split()
 )
 VALUES = st.one_of(
     st.sampled_from(
         "/queue/a|/queue/b|/topic/t|a|/queue/|/queue/\u00e9|s|1|2|0-0|1-1|2-1|1-999999999999999999"
         "|t|u|auto|client|client-individual|none|1.0|1.1|1.2|1.0,1.1,1.2|9.9|0,0|500,500|-1|0|5|"
-        "99999999999999999999|false|true|ada|l0vel@ce|\\c|\\n|\\r|\\t|\\|\u0661|".split("|")
+        "99999999999999999999|false|true|4|ANYCAST|MULTICAST|ada|l0vel@ce|\\c|\\n|\\r|\\t|\\|\u0661|".split(
+            "|"
+        )
     ),
-    st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=30),
+    st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=30),
 )
 COMMANDS = st.sampled_from(
     "CONNECT STOMP SEND SUBSCRIBE UNSUBSCRIBE ACK NACK BEGIN COMMIT ABORT DISCONNECT MESSAGE"
