@@ -12,6 +12,8 @@ from tests.support.waiting import wait_until
 
 _LAG_SECONDS = 1.5
 """How far an asynchronous standby falls behind at most before its primary is lost."""
+_READ_LATE_SECONDS = 1.0
+"""For so long after the nodes are gone clients may read what they had confirmed."""
 _LOCK_NOT_ACQUIRED = 75
 _NO_ROOM = (IO_ERROR, 69, _LOCK_NOT_ACQUIRED, 78)
 """How a node may end that finds no room for what it has to write when it starts."""
@@ -141,7 +143,7 @@ def _fail_over(ground: Ground, lag_seconds: float) -> Iterator[Strike]:
     if not server.is_synchronous:
         for node in ground.nodes:
             node.crash()
-        ground.tails.append((began, time.monotonic()))
+        ground.tails.append((began, time.monotonic() + _READ_LATE_SECONDS))
     before = server.fail_over()
     for other in ground.links:
         other.lead_to(server.port)
