@@ -19,7 +19,7 @@ is created for it.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker.api import DestinationRefused, Principal
@@ -279,15 +279,25 @@ class AddressBook:
         self._creations.created(principal)
         return queue
 
-    def ensure_queue(self, name: str) -> Queue:
-        """Return a queue for what the broker itself sends to ``name``."""
+    def ensure_queues(self, name: str) -> Sequence[Queue]:
+        """Return the queues for what the broker itself sends to ``name``: never none.
+
+        As of a SEND, each queue of a MULTICAST address gets it. One that has none gets a queue, of
+        its own type, where a SEND would be lost.
+        """
         queue = self.queues.get(name)
         if queue is not None:
             _refuse_if_leaving(queue)
-            return queue
-        address = self._addresses.get(name)
-        existing = address.anycast() if address is not None else None
-        return existing or self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True)
+            return [queue]
+        address = self._address(name)
+        if address.types == {RoutingType.MULTICAST}:
+            existing = list(address.multicast_queues)
+            kind = RoutingType.MULTICAST
+        else:
+            next_one = address.anycast()
+            existing = [] if next_one is None else [next_one]
+            kind = RoutingType.ANYCAST
+        return existing or [self._create_queue(name, name, kind, auto_created=True)]
 
     def queue_to_delete(self, principal: Principal, name: str) -> Queue:
         """Return the queue that somebody may delete; raises DestinationRefused, NotAuthorized."""

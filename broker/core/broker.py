@@ -126,7 +126,7 @@ class Broker:
         self._deletions = Deletions(journal, self._addresses, self)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._running,
-            ensure_queue=self._addresses.ensure_queue,
+            ensure_queues=self._addresses.ensure_queues,
             relocate=self._relocate,
         )
         self._in_flight: dict[int, int] = {}
@@ -644,36 +644,36 @@ class Broker:
         self,
         reference: MessageReference,
         reason: RemovalReason,
-        to: Queue | None,
+        to: Sequence[Queue],
         record: MessageRecord,
         refused: Callable[[], None],
     ) -> None:
-        """Take a message out of its queue for ``reason``, into another if there is one."""
+        """Take a message out of its queue for ``reason``, into others if there are any."""
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location, reason)
         messages: list[tuple[list[Queue], MessageRecord]] = []
-        if to is not None:
-            unit.add_message([to.id], self._encoded(record))
-            messages.append(([to], record))
+        if to:
+            unit.add_message([queue.id for queue in to], self._encoded(record))
+            messages.append((list(to), record))
 
         size = size_in_store(record)
 
         def not_stored(error: OrthiaError) -> None:
-            if to is not None:
-                to.use.release(size)
+            for queue in to:
+                queue.use.release(size)
             LOGGER.error(
                 "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                 reference.seq,
                 reason.value,
-                "nowhere" if to is None else f"queue {to.name}",
+                ", ".join(f"queue {queue.name}" for queue in to) or "nowhere",
                 error,
             )
             refused()
 
         self._append(unit, messages, None, not_stored)
-        if to is not None:
-            to.use.add(size)  # whatever its limits are: nothing that is stored is lost for them
+        for queue in to:
+            queue.use.add(size)  # whatever its limits are: nothing stored is lost for them
 
     # --- queues
 

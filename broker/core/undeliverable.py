@@ -6,7 +6,7 @@ where an empty address says so. A dead letter that has nowhere else to go stays 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -27,11 +27,11 @@ class Relocate(Protocol):
         self,
         reference: MessageReference,
         reason: RemovalReason,
-        to: Queue | None,
+        to: Sequence[Queue],
         record: MessageRecord,
         refused: Callable[[], None],
     ) -> None:
-        """Put ``record`` into ``to``, if that is given; or raise BrokerError and do nothing.
+        """Put ``record`` into each of ``to``, if there is one; or raise BrokerError and do nothing.
 
         ``refused`` is called if the store does not take it: then nothing was done either.
         """
@@ -44,12 +44,12 @@ class Undeliverable:
         self,
         *,
         is_running: Callable[[], bool],
-        ensure_queue: Callable[[str], Queue],
+        ensure_queues: Callable[[str], Sequence[Queue]],
         relocate: Relocate,
     ) -> None:
-        """``ensure_queue`` returns a queue of an address, created if there is none."""
+        """``ensure_queues`` returns the queues of an address, one created if there is none."""
         self._is_running = is_running
-        self._ensure_queue = ensure_queue
+        self._ensure_queues = ensure_queues
         self._relocate = relocate
 
     def expire(self, queue: Queue, reference: MessageReference) -> None:
@@ -112,7 +112,7 @@ class Undeliverable:
         refused: Callable[[], None],
     ) -> bool:
         try:
-            to = None if target == DROP else self._ensure_queue(target)
+            to = () if target == DROP else self._ensure_queues(target)
             record = _moved(queue, reference.record, target)
             self._relocate(reference, reason, to, record, refused)
         except BrokerError as error:

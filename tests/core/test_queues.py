@@ -179,6 +179,28 @@ def test_too_many_failed_deliveries_go_to_the_dead_letter_address() -> None:
     assert core.stored_texts() == ["a"]
 
 
+@pytest.mark.parametrize("names", [("audit", "alarm"), ()])
+def test_a_dead_letter_address_stays_the_type_it_is(names: tuple[str, ...]) -> None:
+    """Each queue of a MULTICAST address gets it; one without a queue gets one of that type."""
+    queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in names)
+    options = replace(
+        settings("orders", max_delivery_attempts=1, dead_letter_address="dead"),
+        addresses=(AddressConfiguration("dead", frozenset({RoutingType.MULTICAST}), queues),),
+    )
+    core = CoreUnderTest(options)
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "a")
+    consumer.reject("a")
+    core.settle()
+    for name in names or ("dead",):
+        assert core.consume(f"/queue/{name}").texts == ["a"]
+        assert core.broker.queues()[name].routing_type is RoutingType.MULTICAST
+    with pytest.raises(DestinationRefused, match="configured as MULTICAST"):
+        core.send("/queue/dead", "b")
+    successor = core.takeover(options)
+    assert set(names or ("dead",)) <= set(successor.broker.queues())
+
+
 def test_without_a_dead_letter_address_the_message_goes_to_the_default_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
