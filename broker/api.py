@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from broker.slices import Slices, Steps
 from config.errors import OrthiaError
 from journal.codec import LargeBody, MessageRecord
 from journal.large import LargeMessages, Upload
@@ -78,7 +79,16 @@ class OutgoingMessage(NamedTuple):
 class MessageReference:
     """A message in a queue: what is delivered, acknowledged or given back."""
 
-    __slots__ = ("attempts", "location", "record", "redelivered", "seq", "size", "written_at")
+    __slots__ = (
+        "attempts",
+        "location",
+        "record",
+        "redelivered",
+        "seq",
+        "shared",
+        "size",
+        "written_at",
+    )
 
     def __init__(
         self,
@@ -100,12 +110,18 @@ class MessageReference:
         """True if it may have been delivered before."""
         self.attempts = 0
         """How often its delivery failed, as far as this node knows."""
+        self.shared: dict[object, bytes] | None = None
+        """What the frames of all who get a topic's message have in common, by who asks."""
         self.written_at = 0
         """How many bytes were written to the connection that has it before this message."""
 
 
 class Consumer(Protocol):
     """A subscription's end in the session."""
+
+    @property
+    def connection(self) -> object:
+        """Whose it is: the same for all consumers of one client."""
 
     @property
     def is_writable(self) -> bool:
@@ -165,8 +181,20 @@ class TransactionWork:
     """Whether its COMMIT was refused."""
 
 
+class FanOut(Protocol):
+    """A topic, to whoever sends to it."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that was sent to it is still being given to its subscribers."""
+
+
 class BrokerCore(Protocol):
     """What a session needs; each method raises BrokerError when it refuses."""
+
+    @property
+    def slices(self) -> Slices:
+        """Where work goes on that takes more than a turn of the loop."""
 
     @property
     def large(self) -> LargeMessages | None:
@@ -182,11 +210,12 @@ class BrokerCore(Protocol):
         message: OutgoingMessage,
         on_stored: Done | None,
         on_refused: OnRefused = unheard,
-    ) -> None:
+    ) -> FanOut | None:
         """Route a message; ``on_stored`` follows the commit of a persistent one.
 
         Or ``on_refused``, if the store takes other messages and not this. Unless it raises, the
-        core unpins the body of a large one when it needs it no more.
+        core unpins the body of a large one when it needs it no more. Returns what the sender is
+        to wait for before it sends more, if there is anything.
         """
 
     def check_send(self, principal: Principal, destination: str) -> None:
@@ -241,8 +270,10 @@ class BrokerCore(Protocol):
         work: TransactionWork,
         done: Done,
         on_refused: OnRefused = unheard,
-    ) -> None:
+    ) -> Steps:
         """Do all of ``work`` or nothing; ``done`` follows the commit, or ``on_refused`` instead.
+
+        Nothing is done before the last step, which does all of it.
 
         When refused, its messages are nowhere, and what it acknowledged is back in its queue.
         Unless it raises, the core unpins the bodies of large messages, as in ``send``.

@@ -80,6 +80,8 @@ _IO_ERRORS = (
 )
 """What says that the store or the lease is gone, not that the node is wrongly set up."""
 _LOOP_CALL_SECONDS = 30.0
+_LAST_WORK_SECONDS = 3.0
+"""How long a node that stops goes on with frames it has read; the rest has no receipts."""
 _IO_ERROR_GRACE_SECONDS = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
 _HALT_LOG_SECONDS = 1.0
@@ -502,6 +504,12 @@ class BrokerNode:
         if self._server is not None:
             self._server.stop_reading()
         if self._broker is not None:
+            # What was read is still done, as far as that goes.
+            until = monotonic_seconds() + _LAST_WORK_SECONDS
+            while (  # noqa: ASYNC110 - with each turn of the loop a slice of it is done
+                not self._broker.slices.is_idle and monotonic_seconds() < until
+            ):
+                await asyncio.sleep(0)
             self._broker.stop()
 
     async def _stop_service(self) -> None:

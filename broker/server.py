@@ -147,6 +147,9 @@ class Connection(asyncio.Protocol):
         self._session.receive(data)
         if not self._flushing:  # else it is counted when that is written, in the loop's next turn
             self._count()
+        self._has_received()
+
+    def _has_received(self) -> None:
         if self._server.memory.is_full:
             self._server.has_sent_when_full(self, self._session.sent_bytes)
         self.update_reading()
@@ -308,7 +311,7 @@ class Connection(asyncio.Protocol):
     def _session_waited(self) -> None:
         """Read on: what the session waited for has come."""
         self._count()
-        self.update_reading()
+        self._has_received()
 
     def _end_login(self) -> None:
         """Ask nothing for a client that is gone; its place stays taken for as long as if it stayed.

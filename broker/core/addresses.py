@@ -28,7 +28,7 @@ from broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
 from broker.core.queue import Queue
 from broker.core.quota import AddressUse, StoreUse
 from broker.core.security import Security
-from broker.core.topic import TopicSubscription
+from broker.core.topic import Topic
 from broker.quoting import quoted
 from config.addresses import AddressResolver, ResolvedAddressSettings
 from config.settings import RoutingType, Settings
@@ -47,7 +47,7 @@ class Address:
         "configured",
         "multicast_queues",
         "settings",
-        "subscribers",
+        "topic",
         "types",
         "use",
     )
@@ -55,19 +55,23 @@ class Address:
     def __init__(self, settings: ResolvedAddressSettings, use: AddressUse) -> None:
         self.settings = settings
         self.use = use
+        self.topic: Topic | None = None
+        """Those who hear it without a queue, if there was anybody yet."""
         self.configured: frozenset[RoutingType] = frozenset()
         """The types it is configured with; none for an address that is not configured."""
         self.types: frozenset[RoutingType] = frozenset()
         """What it is, whoever uses it: as it is configured, and as its queues are."""
         self.anycast_queues: deque[Queue] = deque()
         self.multicast_queues: list[Queue] = []
-        self.subscribers: list[TopicSubscription] = []
 
     @property
     def is_used(self) -> bool:
         """Whether anything would be missed if the node forgot the address."""
         return bool(
-            self.configured or self.anycast_queues or self.multicast_queues or self.subscribers
+            self.configured
+            or self.anycast_queues
+            or self.multicast_queues
+            or (self.topic is not None and self.topic.is_used)
         )
 
     @property
@@ -135,6 +139,7 @@ class AddressBook:
         bind: BindQueue,
         make_queue: Callable[[QueueBinding, Address, int], Queue],
         store_use: StoreUse,
+        make_topic: Callable[[], Topic],
     ) -> None:
         """Begin empty; ``make_queue`` also gets the seq up to which messages are unread."""
         self.queues: dict[str, Queue] = {}
@@ -144,19 +149,18 @@ class AddressBook:
         self._bind = bind
         self._make_queue = make_queue
         self._store_use = store_use
+        self._make_topic = make_topic
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
         self._configured_queues: set[str] = set()
         self._creations = QueueCreations(settings.stomp_limits)
 
-    def subscribers(self) -> list[TopicSubscription]:
-        """Return the subscribers of every topic."""
-        return [one for address in self._addresses.values() for one in address.subscribers]
-
     def route(
         self, principal: Principal, destination: str
-    ) -> tuple[str, list[Queue], list[TopicSubscription]]:
-        """Return the address a SEND means, the queues that get it and the subscribers that hear it.
+    ) -> tuple[str, list[Queue], Topic | None]:
+        """Return the address a SEND means, the queues that get it and the topic that does.
+
+        No topic, if nobody hears it.
 
         Raises DestinationRefused, NotAuthorized.
         """
@@ -166,10 +170,12 @@ class AddressBook:
             address = self._address(where.address)
             if RoutingType.MULTICAST not in address.types:
                 self._refuse_type(where.address, address, RoutingType.MULTICAST)
-            return where.address, address.multicast_queues, address.subscribers
+            topic = address.topic
+            heard = topic if topic is not None and topic.subscribers else None
+            return where.address, address.multicast_queues, heard
         known = self._addresses.get(where.address)
         queue = None if known is None else known.anycast()
-        return where.address, [queue or self._anycast_queue(principal, where.address)], []
+        return where.address, [queue or self._anycast_queue(principal, where.address)], None
 
     def use_of(self, destination: str) -> AddressUse | None:
         """Return what the address that a destination means holds; None if nobody knows it yet."""
@@ -185,14 +191,16 @@ class AddressBook:
             return RoutingType.ANYCAST  # the name of a queue, which has another address
         return self._address(where.address).type_of_plain_name
 
-    def address_to_hear(self, principal: Principal, where: Destination) -> Address:
-        """Return the address a subscriber without a queue is to hear; raises BrokerError."""
+    def topic_to_hear(self, principal: Principal, where: Destination) -> Topic:
+        """Return what a subscriber without a queue is to hear; raises BrokerError."""
         self._security.check(principal, "consume", where.address)
         address = self._address(where.address)
         self._create_type(principal, where.address, address, RoutingType.MULTICAST)
         # A subscription is a queue that ends with its client: Artemis' name for it.
         self._security.check(principal, "createNonDurableQueue", where.address)
-        return address
+        if address.topic is None:
+            address.topic = self._make_topic()
+        return address.topic
 
     def _address(self, name: str) -> Address:
         """Return an address; one that is not known is made, and forgotten when nobody uses it."""

@@ -8,11 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from broker.api import (
     AcknowledgementRefused,
     BrokerError,
     Consumer,
+    DestinationRefused,
     Done,
     LimitExceeded,
     MessageReference,
@@ -33,9 +35,12 @@ from broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_st
 from broker.core.queue import Queue, QueueCounters
 from broker.core.quota import Charges, StoreUse
 from broker.core.security import Security
-from broker.core.topic import TopicMemory, TopicSubscription
+from broker.core.topic import Topic, TopicSubscription
+from broker.core.topic_memory import Publication, TopicMemory
 from broker.core.undeliverable import Undeliverable
 from broker.quoting import quoted
+from broker.slices import GO_ON, REST, Slices, Steps
+from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
@@ -47,6 +52,8 @@ from journal.unit import MessageLocation, Unit
 from journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
+_AT_ONCE = 32
+"""How many messages of a transaction are made ready before others have a turn."""
 RELIEF_MS = 100
 """How long after memory is free again consumers that were held back for it are asked."""
 
@@ -66,7 +73,6 @@ class _QueueEnd:
     def reject(self, references: Sequence[MessageReference]) -> None:
         taken = self.inner.take(references)
         self.inner.queue.give_back(taken, attempted=taken)
-        self.inner.queue.dispatch()
 
     def set_aside(self, references: Sequence[MessageReference]) -> None:
         self.inner.set_aside(references)
@@ -93,16 +99,19 @@ class Broker:
         lease_valid: Callable[[], bool],
         call_later: Callable[[float, Callable[[], None]], object],
         time_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """Open the queues that the journal's bindings and the configuration name.
 
         ``lease_valid`` is asked before each delivery; ``call_later`` takes seconds; ``time_ms``,
-        milliseconds since 1970 UTC, is when messages are sent and expire.
+        milliseconds since 1970 UTC, is when messages are sent and expire; ``clock``, in seconds,
+        says how long the loop has been at work.
         """
         self._settings = settings
         self._journal = journal
         self._lease_valid = lease_valid
         self._call_later = call_later
+        self.slices = Slices(partial(call_later, 0), clock)
         self.time_ms = time_ms
         self._persistent = settings.persistence_enabled
         self._security = Security(settings)
@@ -113,7 +122,9 @@ class Broker:
         self.large = journal.large
         if self.large is not None:
             self.large.counted = self.store_use.add
-        self._topic_memory = TopicMemory(settings.global_max_size, journal.large)
+        self._topic_memory = TopicMemory(
+            settings.global_max_size, self._limits.max_unacknowledged_bytes, journal.large
+        )
         self._is_relief_due = False
         self._journal_full: Refused[Queue] = Refused()
         self._addresses = AddressBook(
@@ -122,6 +133,7 @@ class Broker:
             bind=self._bind,
             make_queue=self._make_queue,
             store_use=self.store_use,
+            make_topic=lambda: Topic(self._topic_memory, self.slices),
         )
         self._deletions = Deletions(journal, self._addresses, self)
         self._undeliverable = Undeliverable(
@@ -132,7 +144,7 @@ class Broker:
         self._in_flight: dict[int, int] = {}
         self._withheld = self._withheld_by_transactions()
         self._running = True
-        self._held_back = False
+        self._held_back: Refused[Queue | TopicSubscription] = Refused()
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding):
                 self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
@@ -180,22 +192,22 @@ class Broker:
         """What messages in memory count for against ``global-max-size``."""
         return self._budget.used
 
-    def may_deliver(self) -> bool:
-        """Return whether a delivery is allowed at this moment."""
-        allowed = self._running and self._lease_valid()
-        if not allowed:
-            self._held_back = True
-        return allowed
+    def may_deliver(self, who: Queue | TopicSubscription) -> bool:
+        """Return whether a delivery is allowed at this moment; ``go_on`` knows who was refused."""
+        return (self._running and self._lease_valid()) or self._held_back.note(who)
 
     def go_on(self) -> None:
         """Deliver again, if deliveries were held back for want of a lease that is now valid."""
-        if not self._held_back or not self._running or not self._lease_valid():
-            return
-        self._held_back = False
-        for queue in list(self._addresses.queues.values()):
-            queue.resume()
-        for subscription in self._addresses.subscribers():
-            subscription.resume()
+        if self._held_back:
+            self.slices.run(self._going_on(len(self._held_back)))
+
+    def _going_on(self, most: int) -> Steps:
+        for _ in range(most):
+            # Some may have gone on, and been refused again, meanwhile.
+            if not self._held_back or not self._running or not self._lease_valid():
+                return
+            self._held_back.pop().resume()
+            yield GO_ON
 
     def _room(self) -> None:
         """Have queues read on that held back because the journal was full."""
@@ -228,8 +240,11 @@ class Broker:
         message: OutgoingMessage,
         on_stored: Done | None,
         on_refused: OnRefused = unheard,
-    ) -> None:
-        """Route a message; ``on_stored`` follows its commit, or at once if none is needed."""
+    ) -> Topic | None:
+        """Route a message; ``on_stored`` follows its commit, or at once if none is needed.
+
+        Returns a topic that is behind: the sender is to wait for it before it sends more.
+        """
         self._refuse_if_stopped()
         address, queues, topic = self._addresses.route(principal, destination)
         record = self._record(address, message)
@@ -239,13 +254,13 @@ class Broker:
         if record.large is not None:
             self._taken_over([record.large])
             done = self._unpinning(record.large, done)
-        if topic:
+        if topic is not None:
             done = self._publishing(topic, record, done)
         if not queues:
             if done is not None:
                 done()
         elif len(queues) == 1 and record.large is None:
-            if topic:
+            if topic is not None:
                 on_refused = _naming(on_stored, on_refused)
             self._send_to_one(queues[0], record, message, done, on_refused)
         else:
@@ -262,6 +277,7 @@ class Broker:
                 unit = Unit()
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 self._append(unit, [(queues, record)], done, refused)
+        return topic if topic is not None and topic.is_behind else None
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
@@ -320,16 +336,16 @@ class Broker:
             queue = self._addresses.queue_to_consume(principal, where)
             most = limits.max_unacknowledged_bytes
             return _QueueEnd(self, queue.attach(consumer, prefetch, most))
-        address = self._addresses.address_to_hear(principal, where)
+        topic = self._addresses.topic_to_hear(principal, where)
         subscription = TopicSubscription(
             consumer,
             prefetch,
             limits=limits,
             memory=self._topic_memory,
             may_deliver=self.may_deliver,
-            closed=lambda one: address.subscribers.remove(one),
+            closed=topic.detach,
         )
-        address.subscribers.append(subscription)
+        topic.attach(subscription)
         return subscription
 
     def commit(
@@ -338,40 +354,31 @@ class Broker:
         work: TransactionWork,
         done: Done,
         on_refused: OnRefused = unheard,
-    ) -> None:
-        """Do all sends and acknowledgements of a transaction in one unit of the journal."""
-        self._refuse_if_stopped()
-        routed = [
-            (*self._route(principal, destination), message) for destination, message in work.sends
-        ]
-        bodies = [message.large for _, message in work.sends if message.large is not None]
-        charges = Charges()
-        with charges.unless_refused():
-            self._commit(routed, work, bodies, charges, done, on_refused)
+    ) -> Steps:
+        """Do all sends and acknowledgements of a transaction in one unit of the journal.
 
-    def _commit(
-        self,
-        routed: list[tuple[str, list[Queue], list[TopicSubscription], OutgoingMessage]],
-        work: TransactionWork,
-        bodies: list[LargeBody],
-        charges: Charges,
-        done: Done,
-        on_refused: OnRefused,
-    ) -> None:
+        They are made ready in steps, and done in the last one.
+        """
+        self._refuse_if_stopped()
         unit = Unit()
-        self._taken_over(bodies)
+        bodies = [message.large for _, message in work.sends if message.large is not None]
         stored: list[tuple[list[Queue], MessageRecord]] = []
-        published: list[tuple[list[TopicSubscription], MessageRecord, int]] = []
-        for address, queues, topic, message in routed:
+        heard: list[tuple[Topic, MessageRecord]] = []
+        for index, (destination, message) in enumerate(work.sends, 1):
+            address, queues, topic = self._route(principal, destination)
             record = self._record(address, message)
             if not self._persistent:
                 self._refuse_if_full(queues, record)
             if queues:
-                self._charge(charges, queues, record)
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 stored.append((queues, record))
-            if topic:
-                published.append((topic, record, self._next_id()))
+            if topic is not None:
+                heard.append((topic, record))
+            if not index % _AT_ONCE:
+                yield GO_ON
+        for topic in {topic: None for topic, _ in heard}:
+            while topic.is_behind:
+                yield REST
         for end, references in work.acknowledgements.items():
             if isinstance(end, _QueueEnd):
                 if not end.inner.has_aside(references):
@@ -379,9 +386,13 @@ class Broker:
                         "the transaction acknowledges messages of a subscription that was closed:"
                         " they went back to their queue; nothing of the transaction was done"
                     )
-                for location in _locations(references):
-                    unit.delete(location)
-
+                unit.deletes += _locations(references)
+                yield GO_ON
+        # Others had their turn meanwhile; from here on nobody has.
+        self._refuse_if_stopped()
+        self._refuse_if_gone(stored)
+        charges = Charges()
+        published = [(topic, record, self._next_id()) for topic, record in heard]
         acknowledged: list[tuple[Queue, list[MessageReference]]] = []
         rejected: list[tuple[Queue, list[MessageReference]]] = []
 
@@ -394,18 +405,20 @@ class Broker:
                 queue.restore(taken)
             for queue, taken in (*acknowledged, *rejected):
                 queue.give_back(taken, attempted=taken)
-                queue.dispatch()
 
         def committed() -> None:
             for topic, record, seq in published:
-                self._publish(topic, record, seq)
+                topic.publish(Publication(seq, record, size_in_memory(record)))
             self._unpin(bodies)
             for queue, taken in rejected:
                 queue.give_back(taken, attempted=taken)
-                queue.dispatch()
             done()
 
-        self._append(unit, stored, committed, refused)
+        self._taken_over(bodies)
+        with charges.unless_refused():
+            for queues, record in stored:
+                self._charge(charges, queues, record)
+            self._append(unit, stored, committed, refused)
         for end, references in work.acknowledgements.items():
             if isinstance(end, _QueueEnd):
                 taken = end.inner.take_aside(references)
@@ -420,6 +433,15 @@ class Broker:
                 rejected.append((end.inner.queue, end.inner.take_aside(references)))
             else:
                 end.reject(references)
+
+    @staticmethod
+    def _refuse_if_gone(messages: Iterable[tuple[list[Queue], MessageRecord]]) -> None:
+        for queue in {queue: None for queues, _ in messages for queue in queues}:
+            if queue.is_leaving:
+                raise DestinationRefused(
+                    f"queue {quoted(queue.name)} was deleted during the COMMIT: nothing of the"
+                    " transaction was done"
+                )
 
     def delete_queue(
         self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
@@ -440,7 +462,7 @@ class Broker:
 
     def _route(
         self, principal: Principal, destination: str
-    ) -> tuple[str, list[Queue], list[TopicSubscription]]:
+    ) -> tuple[str, list[Queue], Topic | None]:
         """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
         try:
             return self._addresses.route(principal, destination)
@@ -544,7 +566,13 @@ class Broker:
             for queue, record, location in placed:
                 self._landed(queue)
                 size = size_in_memory(record)
-                queue.add(MessageReference(location.seq, record, location, size, redelivered=False))
+                reference = MessageReference(
+                    location.seq, record, location, size, redelivered=False
+                )
+                queue.place(reference)
+            # All of a unit is in its queues before any of it is delivered.
+            for queue in {queue: None for queue, _, _ in placed}:
+                queue.dispatch()
             if done is not None:
                 done()
 
@@ -612,33 +640,16 @@ class Broker:
         except ValueError as error:
             raise LimitExceeded(str(error)) from None
 
-    def _publishing(
-        self, topic: Iterable[TopicSubscription], record: MessageRecord, done: Done | None
-    ) -> Done:
+    def _publishing(self, topic: Topic, record: MessageRecord, done: Done | None) -> Done:
         """Return what publishes to a topic, once its queues have the message, and is ``done``."""
         seq = self._next_id()
 
         def publish() -> None:
-            self._publish(topic, record, seq)
+            topic.publish(Publication(seq, record, size_in_memory(record)))
             if done is not None:
                 done()
 
         return publish
-
-    def _publish(self, topic: Iterable[TopicSubscription], record: MessageRecord, seq: int) -> None:
-        size = size_in_memory(record)
-        for subscription in list(topic):
-            subscription.add(MessageReference(seq, record, None, size, redelivered=False))
-        if self._topic_memory.is_exceeded:
-            self._end_the_worst_subscribers()
-
-    def _end_the_worst_subscribers(self) -> None:
-        by_size = sorted(self._addresses.subscribers(), key=lambda one: one.held_bytes)
-        while self._topic_memory.is_exceeded and by_size:
-            by_size.pop().fail(
-                f"topics' subscribers hold more than global-max-size {self._topic_memory.limit}"
-                " together, and this one most: acknowledge or read faster, or use a queue"
-            )
 
     def _relocate(
         self,
@@ -716,6 +727,7 @@ class Broker:
             disposal=self._undeliverable,
             timers=self,
             may_deliver=self.may_deliver,
+            slices=self.slices,
             journal_full=self._journal_full,
             unread_up_to=unread_up_to,
             withheld=self._withheld,

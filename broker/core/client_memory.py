@@ -60,8 +60,7 @@ class ClientMemory:
 
     def refuse(self, client: Receiver) -> bool:
         """Note that a client gets nothing because there is no room; return False."""
-        self._refused.note(client)
-        return False
+        return self._refused.note(client)
 
     def forget(self, client: Receiver) -> None:
         """Note that a client is gone."""

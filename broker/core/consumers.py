@@ -62,6 +62,7 @@ class QueueSubscription:
         has_credit = not self._prefetch or len(self._delivered) < self._prefetch
         return (
             has_credit
+            and not self.is_closed
             and self._delivered_bytes < self._max_bytes
             and (
                 self._delivered_bytes < SMALL_CLAIM
@@ -137,7 +138,6 @@ class QueueSubscription:
         self._aside.clear()
         self._release(self._delivered_bytes)
         self.queue.give_back(references, attempted=attempted)
-        self.queue.dispatch()
 
 
 class Turns:
@@ -147,10 +147,12 @@ class Turns:
     changed: finding the next costs the same however many wait for their clients.
     """
 
-    __slots__ = ("_ring",)
+    __slots__ = ("_closed", "_ring")
 
     def __init__(self) -> None:
         self._ring: deque[QueueSubscription] = deque()
+        self._closed = 0
+        """How many of the ring are closed: very many may be at once, and each costs the same."""
 
     def join(self, subscription: QueueSubscription) -> None:
         """Have a subscription asked again, as the last."""
@@ -159,17 +161,19 @@ class Turns:
             self._ring.append(subscription)
 
     def leave(self, subscription: QueueSubscription) -> None:
-        """Ask a subscription no more."""
+        """Ask a subscription that was closed no more."""
         if subscription.has_turn:
-            subscription.has_turn = False
-            self._ring.remove(subscription)
+            self._closed += 1
+            if 2 * self._closed > len(self._ring):
+                self._ring = deque(one for one in self._ring if not one.is_closed)
+                self._closed = 0
 
     @property
     def is_wanted(self) -> bool:
         """Whether any subscription wants a message."""
         ring = self._ring
         while ring and not ring[0].wants_more:
-            ring.popleft().has_turn = False
+            self._pass_over(ring.popleft())
         return bool(ring)
 
     def next(self) -> QueueSubscription | None:
@@ -180,6 +184,10 @@ class Turns:
             if candidate.wants_more:
                 ring.rotate(-1)
                 return candidate
-            ring.popleft()
-            candidate.has_turn = False
+            self._pass_over(ring.popleft())
         return None
+
+    def _pass_over(self, subscription: QueueSubscription) -> None:
+        subscription.has_turn = False
+        if subscription.is_closed:
+            self._closed -= 1

@@ -8,6 +8,8 @@ from journal.codec import MessageRecord
 
 SMALL_CLAIM = 65_536
 """Bytes a consumer may hold however many others do not acknowledge what they have."""
+_MOST_ASKED = 256
+"""How many holders are asked to make room at a time: there may be very many that cannot."""
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
@@ -41,13 +43,18 @@ class Refused(Generic[_Refused]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def note(self, refused: _Refused) -> None:
-        """Have somebody told when there is room."""
+    def note(self, refused: _Refused) -> bool:
+        """Have somebody told when there is room; return False."""
         self._waiting[refused] = None
+        return False
 
     def forget(self, refused: _Refused) -> None:
         """Tell somebody nothing any more."""
         self._waiting.pop(refused, None)
+
+    def pop(self) -> _Refused:
+        """Return who waits longest, who is told no more."""
+        return self._waiting.popitem(last=False)[0]
 
     def relieve(self, has_room: Callable[[], bool], go_on: Callable[[_Refused], None]) -> None:
         """Call ``go_on`` for each, once, while there is room; the others wait on."""
@@ -101,8 +108,7 @@ class MemoryBudget:
 
     def refuse(self, claimant: Claimant) -> bool:
         """Note that somebody gets no more because the budget is exhausted; return False."""
-        self._refused.note(claimant)
-        return False
+        return self._refused.note(claimant)
 
     def forget(self, claimant: Claimant) -> None:
         """Note that somebody wants no more."""
@@ -140,8 +146,8 @@ class MemoryBudget:
         self._holders.append(holder)
 
     def make_room(self, size: int) -> None:
-        """Have holders shed, each in its turn, until ``size`` bytes fit or all were asked."""
-        for _ in range(len(self._holders)):
+        """Have holders shed, each in its turn, until ``size`` bytes fit or enough were asked."""
+        for _ in range(min(len(self._holders), _MOST_ASKED)):
             missing = size - self.room
             if missing <= 0:
                 return

@@ -32,6 +32,7 @@ from broker.core.memory import (
 )
 from broker.core.quota import AddressUse
 from broker.quoting import quoted
+from broker.slices import GO_ON, Slices, Steps
 from config.addresses import ResolvedAddressSettings
 from config.errors import OrthiaError
 from config.settings import RoutingType
@@ -47,6 +48,8 @@ MIN_WINDOW_BYTES = 65_536
 MAX_WINDOW_BYTES = 4 * 1024 * 1024
 BACK_OFF_MS = 10_000
 """How long a message waits that was delivered too often and has nowhere else to go."""
+_AT_ONCE = 128
+"""How many messages are delivered or taken back before others have a turn."""
 RETRY_MS = 1_000
 """When a window that could not be read is asked for again."""
 
@@ -108,7 +111,8 @@ class Queue:
         budget: MemoryBudget,
         disposal: Disposal,
         timers: Timers,
-        may_deliver: Callable[[], bool],
+        may_deliver: Callable[["Queue"], bool],
+        slices: Slices,
         journal_full: Refused["Queue"],
         unread_up_to: int = 0,
         withheld: Collection[int] = (),
@@ -132,6 +136,7 @@ class Queue:
         self.user: str | None = None
         """Who had it created; None if that was no client, or nobody known."""
         self.is_leaving = False
+        self._is_forgotten = False
         """Whether it is being deleted: nobody may use it any more."""
         self.counters = QueueCounters()
         self.bytes_in_memory = 0
@@ -141,6 +146,7 @@ class Queue:
         self._disposal = disposal
         self._timers = timers
         self._may_deliver = may_deliver
+        self._slices = slices
         self._journal_full = journal_full
         self._ready: deque[MessageReference] = deque()
         self._returned: list[tuple[int, MessageReference]] = []
@@ -156,6 +162,11 @@ class Queue:
         self._withheld = withheld
         self._reading = False
         self._dispatching = False
+        self._is_going_on = False
+        self._has_more = False
+        self._held = 0
+        """How often many messages are on their way back: until all are, none is delivered, since
+        those that come back first may not be the oldest."""
         self._is_holder = False
 
     # --- what others see
@@ -196,6 +207,12 @@ class Queue:
 
     def add(self, reference: MessageReference) -> None:
         """Take a message that is stored, or that is in memory only; in the order of seq."""
+        self.place(reference)
+        if self._subscriptions:
+            self.dispatch()
+
+    def place(self, reference: MessageReference) -> None:
+        """Take a message as ``add`` does, of several of which none is to be delivered yet."""
         self.counters.added += 1
         if reference.location is not None and not self.takes_in_memory(reference.size):
             if not self.is_paged:
@@ -203,11 +220,9 @@ class Queue:
                 self._read_seq = max(self._read_seq, reference.seq - 1)
             self._tail_seq = reference.seq
             self._unread += 1
-            self._refill()
             return
         self._keep(reference)
         self._ready.append(reference)
-        self.dispatch()
 
     def _keep(self, reference: MessageReference) -> None:
         self.bytes_in_memory += reference.size
@@ -355,12 +370,20 @@ class Queue:
         self._turns.leave(subscription)
 
     def dispatch(self) -> None:
-        """Deliver while there is a message, a consumer that takes it, and a valid lease."""
-        if self._dispatching:
+        """Deliver while there is a message, a consumer that takes it, and a valid lease.
+
+        What that leaves to do is done in later turns of the loop.
+        """
+        if self._dispatching or self._held:
             return
         self._dispatching = True
+        most = _AT_ONCE
         try:
-            while (self._ready or self._returned) and self._may_deliver():
+            while (self._ready or self._returned) and self._may_deliver(self):
+                if not most:
+                    self._go_on_later()
+                    return
+                most -= 1
                 subscription = self._turns.next()
                 if subscription is None:
                     break
@@ -379,6 +402,19 @@ class Queue:
             self._dispatching = False
         if self.is_paged:
             self._refill()
+
+    def _go_on_later(self) -> None:
+        self._has_more = True
+        if not self._is_going_on:
+            self._is_going_on = True
+            self._slices.later(self._going_on())
+
+    def _going_on(self) -> Steps:
+        while self._has_more:
+            self._has_more = False
+            self.dispatch()
+            yield GO_ON
+        self._is_going_on = False
 
     def _pop(self) -> MessageReference:
         ready, returned = self._ready, self._returned
@@ -414,9 +450,36 @@ class Queue:
     def give_back(
         self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
     ) -> None:
-        """Take delivered messages back in their place; the ``attempted`` were delivered in vain."""
-        self._delivered -= len(references)
+        """Take delivered messages back in their place, and deliver them again.
+
+        The ``attempted`` were delivered in vain. Of many the rest comes in later turns of the loop.
+        """
         in_vain = set(() if self.is_leaving else attempted)
+        if len(references) <= _AT_ONCE:
+            self._give_some_back(references, in_vain)
+            self.dispatch()
+        else:
+            self._slices.run(self._giving_back(references, in_vain))
+
+    def _giving_back(
+        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
+    ) -> Steps:
+        self._held += 1
+        for first in range(0, len(references), _AT_ONCE):
+            self._give_some_back(references[first : first + _AT_ONCE], in_vain)
+            yield GO_ON
+        self._held -= 1
+        self.dispatch()
+
+    def _give_some_back(
+        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
+    ) -> None:
+        self._delivered -= len(references)
+        if self._is_forgotten:
+            self._budget.unclaim(sum([one.size for one in references]))
+            for lost in [one for one in references if one.location is None]:
+                self.use.release(size_in_store(lost.record))
+            return
         later: dict[int, list[MessageReference]] = {}
         for reference in references:
             reference.redelivered = True
@@ -471,6 +534,7 @@ class Queue:
 
     def forget_memory(self) -> int:
         """Forget what is in memory; return how many messages were nowhere else."""
+        self._is_forgotten = True  # what clients that are ended still have is given back later
         claimed = [*(one for _, one in self._returned), *self._delayed]
         references = [*self._ready, *claimed]
         self._ready.clear()

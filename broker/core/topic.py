@@ -1,57 +1,81 @@
 """Topics: every subscriber that is there gets its own copy; nothing is stored.
 
-A subscriber that falls behind is disconnected with an ERROR once more than ``max-behind-bytes``
-wait for it: it then knows that it missed messages, which silent dropping would not tell it. All
-subscribers together hold ``global-max-size`` at most; beyond it the one that holds most is ended.
+A client that falls behind is disconnected with an ERROR once more than ``max-behind-bytes`` wait
+for its subscriptions together: it then knows that it missed messages, which silent dropping would
+not tell it. All subscribers together hold ``global-max-size`` at most; beyond it the connection
+that holds most is ended.
+
+A message goes to many subscribers in slices, and whoever sent it sends on when all have it: so what
+waits to be given to subscribers is bounded, and they get the messages of a topic in one order.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from broker.api import Consumer, Done, MessageReference
+from broker.core.topic_memory import Publication, TopicMemory
+from broker.slices import GO_ON, Slices, Steps
 from config.settings import StompLimits
-from journal.large import LargeMessages
+
+_DELIVERED_COST = 320
+"""Bytes a message costs for each subscriber that has it and did not acknowledge it."""
+_AT_ONCE = 32
+"""How many subscribers are given a message before others have a turn."""
 
 
-class TopicMemory:
-    """Counts the bytes of messages that subscribers hold, each message once.
+class Topic:
+    """The subscribers of an address, and what is on its way to them."""
 
-    And keeps the bodies of large ones for them, which no queue may need.
-    """
+    __slots__ = ("_memory", "_number", "_slices", "_underway", "is_behind", "subscribers")
 
-    def __init__(self, limit: int, large: LargeMessages | None = None) -> None:
-        self.limit = limit
-        self._large = large
-        self.used = 0
-        self._holders: dict[int, int] = {}
-        """By seq: how many subscribers hold the message."""
+    def __init__(self, memory: TopicMemory, slices: Slices) -> None:
+        self._memory = memory
+        self._slices = slices
+        self._number = 0
+        self._underway: deque[tuple[Publication, int]] = deque()
+        self.subscribers: dict[TopicSubscription, int] = {}
+        """By their number; later ones have higher numbers."""
+        self.is_behind = False
+        """Whether a message is not with all of its subscribers yet."""
 
     @property
-    def is_exceeded(self) -> bool:
-        """Whether subscribers hold more than they may."""
-        return 0 <= self.limit < self.used
+    def is_used(self) -> bool:
+        """Whether anybody hears it, or was to hear what is on its way."""
+        return bool(self.subscribers) or self.is_behind
 
-    def hold(self, reference: MessageReference) -> None:
-        """Count a subscriber that holds a message."""
-        holders = self._holders.get(reference.seq, 0)
-        self._holders[reference.seq] = holders + 1
-        if not holders:
-            self.used += reference.size
-            body = reference.record.large
-            if body is not None and self._large is not None:
-                self._large.pin(body.id)
+    def attach(self, subscription: "TopicSubscription") -> None:
+        """Give a subscription what is published from now on."""
+        self._number += 1
+        self.subscribers[subscription] = self._number
 
-    def release(self, reference: MessageReference) -> None:
-        """Count a subscriber that does so no more."""
-        holders = self._holders[reference.seq] - 1
-        if holders:
-            self._holders[reference.seq] = holders
-        else:
-            del self._holders[reference.seq]
-            self.used -= reference.size
-            body = reference.record.large
-            if body is not None and self._large is not None:
-                self._large.unpin(body.id)
+    def detach(self, subscription: "TopicSubscription") -> None:
+        """Give a subscription nothing more."""
+        self.subscribers.pop(subscription, None)
+
+    def publish(self, publication: Publication) -> None:
+        """Give a message to all who are there, after those that were published before it."""
+        self._memory.hold(publication)
+        self._underway.append((publication, self._number))
+        if not self.is_behind:
+            self._slices.run(self._fan_out())
+
+    def _fan_out(self) -> Steps:
+        self.is_behind = True
+        while self._underway:
+            publication, latest = self._underway[0]
+            for index, (subscription, number) in enumerate(list(self.subscribers.items()), 1):
+                if number <= latest:
+                    subscription.add(publication)
+                if not index % _AT_ONCE:
+                    yield GO_ON
+            self._underway.popleft()
+            publication.frames = None
+            self._memory.release(publication)
+            if self._memory.is_exceeded:
+                self._memory.end_the_worst()
+            if self._underway:
+                yield GO_ON
+        self.is_behind = False
 
 
 class TopicSubscription:
@@ -64,43 +88,38 @@ class TopicSubscription:
         *,
         limits: StompLimits,
         memory: TopicMemory,
-        may_deliver: Callable[[], bool],
+        may_deliver: Callable[["TopicSubscription"], bool],
         closed: Callable[["TopicSubscription"], None],
     ) -> None:
         self._consumer = consumer
         self._prefetch = prefetch
         self._limits = limits
         self._memory = memory
+        self._account = memory.opened(consumer.connection, self)
         self._may_deliver = may_deliver
         self._closed = closed
-        self._waiting: deque[MessageReference] = deque()
-        self._waiting_bytes = 0
-        self._delivered: dict[int, MessageReference] = {}
+        self._waiting: deque[Publication] = deque()
+        self._delivered: dict[int, Publication] = {}
         self._delivered_bytes = 0
-        self._aside: dict[int, MessageReference] = {}
+        self._aside: dict[int, Publication] = {}
         """What the client's open transactions have."""
-        self._aside_bytes = 0
         self._is_delivering = False
         self._is_closed = False
 
-    @property
-    def held_bytes(self) -> int:
-        """How many bytes wait for it, or for its acknowledgement."""
-        return self._waiting_bytes + self._delivered_bytes + self._aside_bytes
-
-    def add(self, reference: MessageReference) -> None:
+    def add(self, publication: Publication) -> None:
         """Offer a message."""
         if self._is_closed:
             return  # by what an earlier subscriber of the same message caused
-        self._memory.hold(reference)
-        self._waiting.append(reference)
-        self._waiting_bytes += reference.size
+        self._memory.hold(publication)
+        account = self._account
+        account.waiting += publication.size
+        self._waiting.append(publication)
         self.resume()
         # A single message may be larger than that, and its socket busy for a moment.
-        if self._waiting_bytes > self._limits.max_behind_bytes and len(self._waiting) > 1:
-            self._consumer.fail(
-                f"this subscriber is more than max-behind-bytes {self._limits.max_behind_bytes}"
-                " behind its topic: read faster, or use a queue"
+        if account.waiting > self._limits.max_behind_bytes and len(self._waiting) > 1:
+            account.end(
+                "the topic subscriptions of this connection are more than max-behind-bytes"
+                f" {self._limits.max_behind_bytes} behind: read faster, or use a queue"
             )
 
     def fail(self, reason: str) -> None:
@@ -109,16 +128,19 @@ class TopicSubscription:
 
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Free credit; there is nothing to delete."""
+        freed = 0
         for reference in references:
-            if self._delivered.pop(reference.seq, None) is not None:
-                self._delivered_bytes -= reference.size
-            elif self._aside.pop(reference.seq, None) is not None:
-                self._aside_bytes -= reference.size
+            publication = self._delivered.pop(reference.seq, None)
+            if publication is not None:
+                freed += publication.size
             else:
-                continue
-            self._memory.release(reference)
+                publication = self._aside.pop(reference.seq, None)
+            if publication is not None:
+                self._consumer.holds(-_DELIVERED_COST)
+                self._memory.release(publication)
         if done is not None:
             done()
+        self._freed(freed)
         self.resume()
 
     def reject(self, references: Sequence[MessageReference]) -> None:
@@ -127,50 +149,79 @@ class TopicSubscription:
 
     def set_aside(self, references: Sequence[MessageReference]) -> None:
         """Keep messages for a transaction; that is credit."""
-        for reference in references:
-            if self._delivered.pop(reference.seq, None) is not None:
-                self._aside[reference.seq] = reference
-                self._delivered_bytes -= reference.size
-                self._aside_bytes += reference.size
+        self._freed(self._moved(references, self._delivered, self._aside))
 
     def put_back(self, references: Sequence[MessageReference]) -> None:
         """Undo ``set_aside``."""
+        self._taken(self._moved(references, self._aside, self._delivered))
+
+    def _taken(self, size: int) -> None:
+        self._delivered_bytes += size
+        self._account.delivered += size
+
+    def _freed(self, size: int) -> None:
+        self._delivered_bytes -= size
+        self._account.acknowledged(size)
+
+    @staticmethod
+    def _moved(
+        references: Sequence[MessageReference],
+        source: dict[int, Publication],
+        target: dict[int, Publication],
+    ) -> int:
+        size = 0
         for reference in references:
-            if self._aside.pop(reference.seq, None) is not None:
-                self._delivered[reference.seq] = reference
-                self._delivered_bytes += reference.size
-                self._aside_bytes -= reference.size
+            publication = source.pop(reference.seq, None)
+            if publication is not None:
+                target[reference.seq] = publication
+                size += publication.size
+        return size
 
     def resume(self) -> None:
         """Deliver what waits while the consumer takes it."""
         if self._is_delivering:
             return
         self._is_delivering = True
+        account, consumer = self._account, self._consumer
         try:
-            while self._waiting and self._has_credit() and self._may_deliver():
-                reference = self._waiting.popleft()
-                self._waiting_bytes -= reference.size
-                self._delivered[reference.seq] = reference
-                self._delivered_bytes += reference.size
-                self._consumer.deliver(reference)
+            while self._waiting and self._has_credit() and self._may_deliver(self):
+                publication = self._waiting.popleft()
+                size = publication.size
+                account.waiting -= size
+                self._taken(size)
+                self._delivered[publication.seq] = publication
+                reference = MessageReference(
+                    publication.seq, publication.record, None, size, redelivered=False
+                )
+                reference.shared = publication.frames
+                consumer.holds(_DELIVERED_COST)
+                consumer.deliver(reference)
         finally:
             self._is_delivering = False
 
     def _has_credit(self) -> bool:
-        within = not self._prefetch or len(self._delivered) < self._prefetch
+        account = self._account
         return (
-            within
+            (not self._prefetch or len(self._delivered) < self._prefetch)
             and self._delivered_bytes < self._limits.max_unacknowledged_bytes
             and self._consumer.is_writable
+            and (account.has_credit or account.refused.note(self))
         )
 
     def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:  # noqa: ARG002 - see Subscription
         """End the subscription."""
+        if self._is_closed:
+            return
         self._is_closed = True
-        for reference in (*self._waiting, *self._delivered.values(), *self._aside.values()):
-            self._memory.release(reference)
+        waiting, delivered = self._waiting, list(self._delivered.values())
+        had = len(delivered) + len(self._aside)
+        for publication in (*waiting, *delivered, *self._aside.values()):
+            self._memory.release(publication)
+        self._consumer.holds(-_DELIVERED_COST * had)
+        self._account.waiting -= sum([one.size for one in waiting])
         self._waiting.clear()
         self._delivered.clear()
         self._aside.clear()
-        self._waiting_bytes = self._delivered_bytes = self._aside_bytes = 0
+        self._memory.closed(self._consumer.connection, self)
+        self._freed(self._delivered_bytes)
         self._closed(self)

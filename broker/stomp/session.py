@@ -36,6 +36,7 @@ from typing import NamedTuple
 from broker.api import (
     BrokerCore,
     BrokerError,
+    FanOut,
     MessageReference,
     NotLive,
     OutgoingMessage,
@@ -45,6 +46,7 @@ from broker.api import (
 from broker.core.destinations import of_type
 from broker.quoting import quoted
 from broker.refusals import Refusal, refusal_of
+from broker.slices import GO_ON, REST, Steps
 from broker.stomp.attempts import attempted
 from broker.stomp.frames import (
     ProtocolError,
@@ -79,6 +81,8 @@ _MOST_MESSAGES = 10_000
 """That a subscription may have unacknowledged, whatever it asks for; bytes are bounded beside."""
 _PRIORITY = 4
 """Of every message: it is the only one a client may give."""
+_FRAMES = 4
+"""How many frames are handled before others may have a turn; a single one takes 20 ms at most."""
 MAX_CONNECT_BYTES = 16_384
 """Bytes of the headers of a CONNECT frame: whoever sends it need not be anybody yet."""
 
@@ -166,6 +170,9 @@ class StompSession:
         """What is to be written after the body that is being streamed."""
         self._deferred_bytes = 0
         self._frames: Iterator[Frame | BodyPiece] = iter(())
+        self._is_late = False
+        """Whether frames are left for a later turn of the loop."""
+        self._late_bytes = 0
         self._early_bytes = 0
         self._state = _State.CONNECTING
         self._version = Version.V1_2
@@ -185,7 +192,7 @@ class StompSession:
         self._beats = HeartBeats(0, 0, clock())
         self._silence = ""
         self._is_writable = True
-        self._handlers: dict[str, Callable[[Frame], None]] = {
+        self._handlers: dict[str, Callable[[Frame], Steps | None]] = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
             "UNSUBSCRIBE": self._unsubscribe,
@@ -208,8 +215,11 @@ class StompSession:
     def is_waiting(self) -> bool:
         """Whether the client is not to be read from for now.
 
-        It waits for the answer to its login, or for the store to take of a large message.
+        It waits for the answer to its login, for the store to take of a large message, or for its
+        next turn.
         """
+        if self._is_late:
+            return True
         if self._incoming is None:
             return self._state is _State.LOGGING_IN
         return self._state is _State.STORING or not self._incoming.upload.wants_more
@@ -220,6 +230,7 @@ class StompSession:
         return (
             self._parser.held
             + self._early_bytes
+            + self._late_bytes
             + self._transactions.size
             - self._transactions.aside
             + self._receipt_bytes
@@ -242,11 +253,13 @@ class StompSession:
         self._beats.read(self._clock())
         if self._first is not None and self._is_stranger(self._first + data[:ENOUGH]):
             return
-        waited = self._state is _State.LOGGING_IN or self._state is _State.STORING
+        waited = self._is_late or self._state is _State.LOGGING_IN or self._state is _State.STORING
         frames = self._parser.events(data)
         self._frames = chain(self._frames, frames) if waited else frames
         if not waited:
             self._go_on()
+        if self._is_late:
+            self._late_bytes += len(data)
         self._wait_with(data)
 
     def _is_stranger(self, first: bytes) -> bool:
@@ -270,20 +283,42 @@ class StompSession:
             self._refuse("too much was sent before CONNECTED", None, Refusal.LIMIT)
 
     def _go_on(self) -> None:
+        """Handle the frames that came, as far as a slice goes; the others in later turns."""
+        if not self._core.slices.run(self._handling()):
+            self._is_late = True
+
+    def _handling(self) -> Steps:
         frame: Frame | None = None
+        connected, connecting = _State.CONNECTED, _State.CONNECTING
+        left = _FRAMES
         try:
             for event in self._frames:
                 if event.__class__ is Frame:
                     frame = event
-                    self._handle(frame)
+                    steps = self._handle(frame)
+                    if steps is not None:
+                        yield from steps
                 else:
                     frame = self._streamed_frame(event)
                     self._stream_in(event)
-                if self._state is not _State.CONNECTED and self._state is not _State.CONNECTING:
-                    return
+                if self._state is not connected and self._state is not connecting:
+                    break
                 frame = None
+                left -= 1
+                if not left:
+                    left = _FRAMES
+                    yield GO_ON
+                    if self._state is not connected and self._state is not connecting:
+                        break  # the session was ended while others had their turn
         except (ProtocolError, BrokerError) as error:
             self._refuse_for(error, frame)
+        except Exception:
+            self.go_away()
+            raise
+        if self._is_late:
+            self._is_late = False
+            self._late_bytes = 0
+            self._waited()
 
     def tick(self, now: float, *, is_read: bool = True, paused: float = 0.0) -> None:
         """Send a heart-beat if one is due; end a client that is silent, or never connects.
@@ -346,7 +381,7 @@ class StompSession:
 
     # --- connecting
 
-    def _handle(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> Steps | None:
         if self._state is _State.CONNECTING:
             if frame.command not in ("CONNECT", "STOMP"):
                 shown = frame.command[:40]
@@ -354,7 +389,7 @@ class StompSession:
                     f"the first frame is {quoted(shown)}; expected CONNECT or STOMP"
                 )
             self._connect(frame)
-            return
+            return None
         handler = self._handlers.get(frame.command)
         if handler is None:
             if frame.command in ("CONNECT", "STOMP"):
@@ -364,7 +399,7 @@ class StompSession:
             raise ProtocolError(
                 f"unknown command {quoted(frame.command[:40])}; expected one of {known}"
             )
-        handler(frame)
+        return handler(frame)
 
     def _connect(self, frame: Frame) -> None:
         frame.version = Version.V1_0  # CONNECT is never escaped
@@ -437,10 +472,10 @@ class StompSession:
 
     # --- sending
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: Frame) -> Steps | None:
         if frame.raw.get(b"destination") in DESTINATIONS:
             self._manage(frame)
-            return
+            return None
         destination, message = self._addressed(frame)
         if b"transaction" in frame.raw:
             work = self._transactions.reserve(frame, message)
@@ -449,14 +484,20 @@ class StompSession:
                 work.checked.add(destination)
             work.sends.append((destination, message))
             self._receipt_now(frame)
-        else:
-            self._core.send(
-                self._principal,
-                destination,
-                message,
-                self._receipt_later(frame),
-                self._refuse_unstored,
-            )
+            return None
+        topic = self._core.send(
+            self._principal,
+            destination,
+            message,
+            self._receipt_later(frame),
+            self._refuse_unstored,
+        )
+        return None if topic is None else self._awaiting(topic)
+
+    @staticmethod
+    def _awaiting(topic: FanOut) -> Steps:
+        while topic.is_behind:
+            yield REST
 
     def _manage(self, frame: Frame) -> None:
         request = read_request(frame)
@@ -622,6 +663,7 @@ class StompSession:
             holds=self._hold,
             fail=lambda reason: self._refuse(reason, None, Refusal.SLOW),
             stream=self._stream_out,
+            connection=self,
         )
         meant = destination if self._prefixes is None else self._prefixes.of_core(destination)
         prefetch, window = self._credit(frame, subscription.mode)
@@ -723,12 +765,16 @@ class StompSession:
         self._transactions.begin(frame)
         self._receipt_now(frame)
 
-    def _commit(self, frame: Frame) -> None:
+    def _commit(self, frame: Frame) -> Steps:
         work = self._transactions.named(frame)
         receipt = self._receipt_later(frame)
         try:
             refusal = partial(self._refuse_commit, work)
-            self._core.commit(self._principal, work, receipt or (lambda: None), refusal)
+            steps = self._core.commit(self._principal, work, receipt or (lambda: None), refusal)
+            for rests in steps:
+                yield rests
+                if self._state is _State.CLOSED:
+                    return  # nothing of it is done
         except BrokerError:
             work.is_refused = True
             raise
@@ -803,9 +849,8 @@ class StompSession:
         self._disconnect_receipt = frame.get(b"receipt")
         self._state = _State.DISCONNECTING
         self._clear()
-        self._close_subscriptions((), failed=False)
-        if not self._outstanding and self._stream is None:
-            self._finish_disconnect()
+        self._outstanding += 1
+        self._core.slices.run(self._closing((), failed=False))
 
     def _finish_disconnect(self) -> None:
         if self._disconnect_receipt is not None:
@@ -846,7 +891,8 @@ class StompSession:
         self._deferred_bytes = 0
         works = self._transactions.all() + self._refused_work
         self._clear()
-        self._close_subscriptions(works, failed=failed)
+        self._outstanding += 1
+        self._core.slices.run(self._closing(works, failed=failed))
 
     def _clear(self) -> None:
         self._frames = iter(())
@@ -858,7 +904,7 @@ class StompSession:
         for work in self._transactions.clear():
             self._let_go(work)
 
-    def _close_subscriptions(self, works: Collection[TransactionWork], *, failed: bool) -> None:
+    def _closing(self, works: Collection[TransactionWork], *, failed: bool) -> Steps:
         """Give messages back; ``works`` were open, and where that ``failed`` it was an attempt."""
         self._subscription_bytes = 0
         left = self._left() if failed else 0
@@ -867,6 +913,8 @@ class StompSession:
             if core is not None:
                 oldest = subscription.oldest if failed else None
                 core.close(attempted=attempted(core, oldest, works, left) if failed else ())
+            yield GO_ON
+        self._stored()
 
 
 def _asked(frame: Frame, name: bytes) -> int | None:

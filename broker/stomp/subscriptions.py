@@ -36,6 +36,7 @@ class ClientSubscription:
         holds: Callable[[int], None],
         fail: Callable[[str], None],
         stream: Callable[["ClientSubscription", MessageReference, LargeBody], None],
+        connection: object,
     ) -> None:
         self.id = subscription_id
         self.destination = destination
@@ -54,6 +55,8 @@ class ClientSubscription:
         """Called by the core with each change of what it keeps for this subscription."""
         self._fail = fail
         self._stream = stream
+        self.connection = connection
+        """Whose it is: the same for all subscriptions of a session."""
         head = b"MESSAGE\ndestination:" + escape(destination.encode(), version)
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
@@ -114,8 +117,21 @@ class ClientSubscription:
         )
 
     def _message(self, reference: MessageReference) -> bytes:
+        if reference.shared is not None:
+            return self._shared_message(reference, reference.shared)
         body = reference.record.body
         return b"%b%b\0" % (self._head_of(reference, len(body)), body)
+
+    def _shared_message(self, reference: MessageReference, shared: dict[object, bytes]) -> bytes:
+        """Return a frame that differs from those of others at its beginning only."""
+        seq = reference.seq
+        ack = b"\nack:%d-%d" % (self.number, seq) if self._with_ack else b""
+        beginning = b"%b%d%b" % (self._head, seq, ack)
+        rest = shared.get(self._version)
+        if rest is None:
+            reference.shared = None
+            rest = shared[self._version] = self._message(reference)[len(beginning) :]
+        return beginning + rest
 
     def _subscription(self) -> Subscription:
         if self.core is None:

@@ -1,12 +1,22 @@
 """A broker core on an in-memory journal, with clients that are plain lists."""
 
 import heapq
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.api import MessageReference, OutgoingMessage, Principal, Subscription
+from broker.api import (
+    Done,
+    MessageReference,
+    OnRefused,
+    OutgoingMessage,
+    Principal,
+    Subscription,
+    TransactionWork,
+    unheard,
+)
 from broker.core.broker import Broker
 from config.settings import AddressSettings, DatabaseStoreSettings, Settings
 from config.urls import DatabaseUrl
@@ -61,6 +71,11 @@ class FakeConsumer:
         self.end.close(attempted=self.received)
 
     @property
+    def connection(self) -> object:
+        """Each is a client of its own."""
+        return self
+
+    @property
     def end(self) -> Subscription:
         """The core's end."""
         assert self.subscription is not None
@@ -101,10 +116,13 @@ class CoreUnderTest:
         auto_commit: bool = True,
         journal: MemoryJournal | None = None,
         time_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """``clock`` says how long work takes, for the slices of it."""
         self.lease_valid = True
         self.now = 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
         self.journal = journal or MemoryJournal(store, token=token, auto_commit=auto_commit)
         self.broker = Broker(
             options,
@@ -112,20 +130,30 @@ class CoreUnderTest:
             lease_valid=lambda: self.lease_valid,
             call_later=self._call_later,
             time_ms=time_ms,
+            clock=clock,
         )
 
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (self.now + seconds, len(self._timers), callback))
+        heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), callback))
 
     def settle(self) -> None:
-        """Run what the journal has answered."""
+        """Run what the journal has answered, and the turns of the loop that are due."""
         self.journal.run_posted()
+        while self._timers and self._timers[0][0] <= self.now:
+            self.turn()
+
+    def turn(self) -> None:
+        """Have the first timer fire, which is due."""
+        heapq.heappop(self._timers)[2]()
+        self.journal.run_posted()
+
+    def commit(self, work: TransactionWork, done: Done, on_refused: OnRefused = unheard) -> None:
+        """Commit a transaction."""
+        self.broker.slices.run(self.broker.commit(ANYONE, work, done, on_refused))
 
     def pass_time(self, seconds: float) -> None:
         """Let timers fire."""
         self.now += seconds
-        while self._timers and self._timers[0][0] <= self.now:
-            heapq.heappop(self._timers)[2]()
         self.settle()
 
     def send(self, destination: str, *texts: str, **options: Any) -> None:

@@ -19,6 +19,11 @@ class CountingConsumer:
         self.received: list[MessageReference] = []
 
     @property
+    def connection(self) -> object:
+        """A client of its own."""
+        return self
+
+    @property
     def is_writable(self) -> bool:
         """Whether it takes more: never."""
         self.asked += 1

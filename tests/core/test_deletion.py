@@ -127,7 +127,7 @@ def test_consumers_are_ended_and_what_they_have_goes_too() -> None:
     assert core.broker.bytes_in_memory == 0
     work = TransactionWork(acknowledgements={consumer.end: consumer.take("b")})
     with pytest.raises(BrokerError):
-        core.broker.commit(ANYONE, work, lambda: None)
+        core.commit(work, lambda: None)
 
 
 def test_a_delayed_message_is_forgotten() -> None:

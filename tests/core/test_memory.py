@@ -136,7 +136,7 @@ def backlog_under_a_slow_store(options: dict[str, object], *, expires_ms: int = 
         settings("orders", **options),
         slow,
         lease_valid=lambda: True,
-        call_later=lambda *_: None,
+        call_later=successor._call_later,
     )
     return successor
 

@@ -132,13 +132,13 @@ def test_a_transaction_is_refused_as_a_whole() -> None:
         acknowledgements={consumer.end: references},
     )
     with pytest.raises(QuotaExceeded):
-        core.broker.commit(ANYONE, work, lambda: None)
+        core.commit(work, lambda: None)
     core.settle()
     assert used(core) == EACH
     consumer.end.close()
     assert core.consume("/queue/orders").texts == ["a"]
     small = TransactionWork(sends=[("/queue/orders", message(one)) for one in "bc"])
-    core.broker.commit(ANYONE, small, lambda: None)
+    core.commit(small, lambda: None)
     core.settle()
     assert used(core) == 3 * EACH
 
@@ -155,7 +155,7 @@ def test_a_refused_commit_counts_nothing() -> None:
     work = TransactionWork(
         sends=[("/queue/orders", message("b"))], acknowledgements={consumer.end: references}
     )
-    core.broker.commit(ANYONE, work, lambda: None)
+    core.commit(work, lambda: None)
     assert used(core) == EACH  # one will come, one will go
     core.journal.refuse(UnitRefused("bad"))
     core.settle()
@@ -240,7 +240,7 @@ def test_a_closed_store_takes_nothing_and_gives_everything() -> None:
     with pytest.raises(NoRoomInStore, match="The disk is full"):
         core.broker.check_send(ANYONE, "/queue/orders")
     with pytest.raises(NoRoomInStore, match="The disk is full"):
-        core.broker.commit(ANYONE, work, lambda: None)
+        core.commit(work, lambda: None)
     consumer = core.consume("/queue/orders")
     consumer.acknowledge("a", "b")
     core.settle()

@@ -154,7 +154,7 @@ def test_a_transaction_is_refused_whole_for_one_address() -> None:
     core = CoreUnderTest(SECURED)
     work = TransactionWork([("/queue/public.box", message("a")), ("/queue/orders", message("b"))])
     with pytest.raises(BrokerError, match="'send' on address 'orders'"):
-        core.broker.commit(GUEST, work, lambda: None)
+        list(core.broker.commit(GUEST, work, lambda: None))
     core.settle()
     assert core.broker.depths() == {"public.box": 0}
 

@@ -8,7 +8,7 @@ from journal import Unit
 from journal.codec import Xid
 from journal.memory import MemoryJournal
 from journal.xa import XaTransactions
-from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message, settings
+from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, settings
 
 QUEUE = "/queue/orders"
 XID = Xid(1, b"global", b"branch")
@@ -52,7 +52,7 @@ def test_sends_and_acknowledgements_happen_together() -> None:
         consumer=consumer,
         acknowledge=("order",),
     )
-    core.broker.commit(ANYONE, transaction, lambda: done.append(1))
+    core.commit(transaction, lambda: done.append(1))
     core.settle()
     assert (answers.texts, done) == ([], [])
     assert core.stored_texts() == ["order"]
@@ -71,7 +71,7 @@ def test_a_transaction_with_one_refused_part_is_refused_whole() -> None:
         (QUEUE, "a"), ("/queue/closed", "b"), consumer=consumer, acknowledge=("order",)
     )
     with pytest.raises(DestinationRefused, match="SEND to '/queue/closed' in the transaction"):
-        core.broker.commit(ANYONE, transaction, lambda: None)
+        core.commit(transaction, lambda: None)
     core.settle()
     consumer.end.close()
     assert core.consume(QUEUE).texts == ["order"]
@@ -88,7 +88,7 @@ def test_a_transaction_too_large_for_the_store_loses_no_message() -> None:
     consumer = core.consume(QUEUE)
     transaction = work((QUEUE, "x" * 2_000), consumer=consumer, acknowledge=("order",))
     with pytest.raises(LimitExceeded):
-        core.broker.commit(ANYONE, transaction, lambda: None)
+        core.commit(transaction, lambda: None)
     consumer.end.close()
     assert core.consume(QUEUE).texts == ["order"]
 
@@ -98,7 +98,7 @@ def test_a_rejection_in_a_transaction_takes_effect_with_its_commit() -> None:
     core = CoreUnderTest()
     core.send(QUEUE, "order")
     consumer = core.consume(QUEUE)
-    core.broker.commit(ANYONE, work(consumer=consumer, reject=("order",)), lambda: None)
+    core.commit(work(consumer=consumer, reject=("order",)), lambda: None)
     core.settle()
     assert consumer.texts == ["order", "order"]
     assert consumer.is_flagged("order")
@@ -113,9 +113,7 @@ def test_a_rejection_in_a_transaction_waits_for_the_commit(is_lost: bool) -> Non
     core.settle()
     consumer = core.consume(QUEUE)
     other = core.consume(QUEUE)
-    core.broker.commit(
-        ANYONE, work((QUEUE, "a"), consumer=consumer, reject=("order",)), lambda: None
-    )
+    core.commit(work((QUEUE, "a"), consumer=consumer, reject=("order",)), lambda: None)
     core.settle()
     if is_lost:
         consumer.end.close()
@@ -138,7 +136,7 @@ def test_what_a_transaction_holds_takes_no_credit(destination: str) -> None:
     consumer.end.resume()
     assert consumer.texts == ["a", "b"]
     transaction.acknowledgements[consumer.end] += set_aside(consumer, "b")
-    core.broker.commit(ANYONE, transaction, lambda: None)
+    core.commit(transaction, lambda: None)
     consumer.end.resume()
     core.settle()
     assert consumer.texts == ["a", "b", "c"]
@@ -169,7 +167,7 @@ def test_a_topic_hears_of_a_transaction_after_its_commit() -> None:
     """Subscribers and queues see a transaction at the same moment."""
     core = CoreUnderTest(auto_commit=False)
     subscriber = core.consume("/topic/news")
-    core.broker.commit(ANYONE, work((QUEUE, "a"), ("/topic/news", "b")), lambda: None)
+    core.commit(work((QUEUE, "a"), ("/topic/news", "b")), lambda: None)
     core.settle()
     assert subscriber.texts == []
     core.journal.commit()
@@ -181,7 +179,7 @@ def test_an_empty_transaction_is_confirmed() -> None:
     """COMMIT of nothing is answered too."""
     core = CoreUnderTest()
     done: list[int] = []
-    core.broker.commit(ANYONE, work(), lambda: done.append(1))
+    core.commit(work(), lambda: done.append(1))
     core.settle()
     assert done == [1]
 

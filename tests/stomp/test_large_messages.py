@@ -36,6 +36,7 @@ class Node:
             self.journal,
             lease_valid=lambda: True,
             call_later=lambda _, callback: self.store.loop.post(callback),
+            clock=lambda: 0.0,
         )
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
