@@ -57,6 +57,8 @@ class Acceptor:
     settings: AcceptorSettings
     ignored_because: str | None
     """Why it is not opened; None if it is."""
+    is_of_network: bool = True
+    """Whether a client could connect to it, were it opened: to vm:// only Artemis' own can."""
     harmless: tuple[str, ...] = ()
     """Parameters that change nothing."""
     not_applied: tuple[tuple[str, str], ...] = ()
@@ -90,7 +92,8 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
         multicast_prefixes=_prefixes(parameters, "multicastPrefix"),
     )
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
-        return Acceptor(settings, f"{matched['scheme']}:// is no network port")
+        why = f"{matched['scheme']}:// is no network port"
+        return Acceptor(settings, why, is_of_network=False)
     protocols = [one.strip().upper() for one in parameters.get("protocols", "STOMP").split(",")]
     if "STOMP" not in protocols:
         return Acceptor(settings, f"its protocols, {','.join(protocols)}, leave out STOMP")
@@ -101,7 +104,7 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
             f"has {_shown(both[0])} as anycastPrefix and as multicastPrefix; expected it as one"
         )
     harmless, instead = judge(parameters, ACTING)
-    return Acceptor(settings, None, tuple(harmless), tuple(instead))
+    return Acceptor(settings, None, harmless=tuple(harmless), not_applied=tuple(instead))
 
 
 def _refuse_unreadable(parameters: Mapping[str, str]) -> None:

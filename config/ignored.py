@@ -118,12 +118,12 @@ CHANGES: Final[Mapping[str, Instead]] = {
     ),
     "core/queues": Instead("these queues are not created; expected them in core/addresses"),
     "core/wild-card-routing-enabled": Instead(
-        "a subscriber gets what is sent to the address it names; * and # stand for nothing",
+        "a SUBSCRIBE to a name with the word * or # is refused: it is to one address",
         _FALSE,
     ),
     "core/wildcard-addresses": Instead(
-        "a match has its words between dots, * for one word and # for any; subscribers cannot use"
-        " * and #"
+        "a match has its words between dots, * for one word and # for any; a SUBSCRIBE to a name"
+        " with such a word is refused"
     ),
     "core/literal-match-markers": Instead("* and # in a match always stand for other words"),
     # Clients and nodes.

@@ -201,6 +201,8 @@ class Reader:
                         NotApplied(self._at(node), f"acceptor {name!r}, {parameter}", happens)
                         for parameter, happens in acceptor.not_applied
                     ]
+                elif not acceptor.is_of_network:
+                    self.ignored.append((self._at(node), f"acceptor {name!r}"))
                 else:
                     why = acceptor.ignored_because
                     happens = f"is not opened ({why}); its clients cannot connect"

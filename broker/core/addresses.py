@@ -35,6 +35,8 @@ from config.settings import RoutingType, Settings
 from journal.codec import QueueBinding
 
 LOGGER = logging.getLogger("orthia.broker")
+_WILDCARDS = frozenset({"*", "#", ">"})
+"""Words that stand for others in a subscription: Artemis' and Classic's."""
 MIN_SWEEP = 1_000
 """How many addresses there are at least before the unused ones are forgotten."""
 
@@ -195,6 +197,8 @@ class AddressBook:
         """Return what a subscriber without a queue is to hear; raises BrokerError."""
         self._security.check(principal, "consume", where.address)
         address = self._address(where.address)
+        if RoutingType.MULTICAST not in address.types:
+            _refuse_wildcard(where.address)
         self._create_type(principal, where.address, address, RoutingType.MULTICAST)
         # A subscription is a queue that ends with its client: Artemis' name for it.
         self._security.check(principal, "createNonDurableQueue", where.address)
@@ -252,8 +256,11 @@ class AddressBook:
         if named is not None:
             _refuse_if_leaving(named)
             return named
-        address = self._address(where.address)
-        return address.anycast() or self._anycast_queue(principal, where.address)
+        queue = self._address(where.address).anycast()
+        if queue is None:
+            _refuse_wildcard(where.address)
+            queue = self._anycast_queue(principal, where.address)
+        return queue
 
     def _anycast_queue(self, principal: Principal, name: str) -> Queue:
         """Return the new queue of an address that has none; raises BrokerError."""
@@ -395,6 +402,19 @@ class AddressBook:
         queue.user = binding.user
         self._creations.opened(binding.user)
         return queue
+
+
+def _refuse_wildcard(name: str) -> None:
+    """Refuse to subscribe to several addresses at once, as Artemis and Classic would have it.
+
+    A subscriber to the one address of that name would wait for messages that never come.
+    """
+    found = next((word for word in name.split(".") if word in _WILDCARDS), None)
+    if found is not None:
+        raise DestinationRefused(
+            f"destination {quoted(name)} has the wildcard {found!r}, and a subscription is to one"
+            " address here: subscribe to each by its name"
+        )
 
 
 def _refuse_if_leaving(queue: Queue) -> None:

@@ -401,6 +401,18 @@ def test_what_an_address_is_does_not_depend_on_who_used_it(
     assert answers(core) == answers(successor)
 
 
+@pytest.mark.parametrize("prefix", ["/topic/", "/queue/", ""])
+@pytest.mark.parametrize("name", ["news.#", "*.europe", "news.*.today", "#", "news.>"])
+def test_a_subscription_with_a_wildcard_is_refused(prefix: str, name: str) -> None:
+    """It would hear nothing; what only looks like one, or is the name of a queue, is taken."""
+    core = CoreUnderTest()
+    with pytest.raises(DestinationRefused, match="has the wildcard"):
+        core.consume(prefix + name)
+    core.consume("/topic/news.c#")
+    core.send(f"/queue/{name}", "kept")
+    assert core.consume(f"/queue/{name}").texts == ["kept"]
+
+
 def test_who_may_send_may_send_to_a_topic_whoever_listens() -> None:
     """Nothing is created for it. To listen to one that is not configured is to create it."""
     core = CoreUnderTest(_SECURED)
