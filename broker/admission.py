@@ -61,7 +61,9 @@ class Admission(Generic[_Client]):
         self._of_address = _first_set(limits.max_connections_per_address, share)
         self._of_user = _first_set(limits.max_connections_per_user, share)
         self._unauthenticated = limits.max_unauthenticated_per_address
-        self._of_named = {one.match: one.max_sessions for one in users}
+        self._of_named = {
+            one.match: one.max_sessions for one in users if one.max_sessions is not None
+        }
         self._clients: dict[_Client, str | None] = {}
         """The user of each; None for one that has none or is not counted as its user's."""
         self._sources: Counter[str] = Counter()

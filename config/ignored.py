@@ -139,9 +139,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/network-check-list": Instead(_NO_NETWORK_CHECK),
     "core/network-check-URL-list": Instead(_NO_NETWORK_CHECK),
     "core/global-max-messages": Instead(_COUNTED_IN_BYTES, _NONE),
-    "resource-limit-setting/max-queues": Instead(
-        "a user may have as many queues as any other", _NONE
-    ),
     # One queue.
     "queue/durable": Instead(
         "the queue is stored, and its persistent messages survive a restart", ("true", "1")

@@ -15,7 +15,6 @@ from config.settings import (
     FileStoreSettings,
     HaPolicy,
     HealthSettings,
-    ResourceLimitSetting,
     Role,
     Settings,
     StompLimits,
@@ -117,11 +116,11 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
             f"core/users/user[{user.name}]", f"password {user.password}, roles {roles_text}"
         )
     for limits in settings.resource_limit_settings:
-        yield EffectiveSetting(
-            f"core/resource-limit-settings/resource-limit-setting[{limits.match}]/max-sessions",
-            written(limits.max_sessions),
-            is_default=limits.max_sessions == ResourceLimitSetting(limits.match).max_sessions,
-        )
+        path = f"core/resource-limit-settings/resource-limit-setting[{limits.match}]"
+        if limits.max_sessions is not None:
+            yield EffectiveSetting(f"{path}/max-sessions", written(limits.max_sessions))
+        if limits.max_queues is not None:
+            yield EffectiveSetting(f"{path}/max-queues", written(limits.max_queues))
     if settings.health is not None:
         yield from _all("core/health", settings.health)
     yield from _all("core/stomp-limits", settings.stomp_limits)

@@ -328,8 +328,11 @@ class ResourceLimitSetting:
 
     match: str
     """The user's name."""
-    max_sessions: int = -1
-    """Connections; a STOMP client's connection is its session. -1 for any number."""
+    max_sessions: int | None = None
+    """Connections; a STOMP client's connection is its session. -1 for any number, None leaves it to
+    max-connections-per-user."""
+    max_queues: int | None = None
+    """Queues it had created. -1 for any number, None leaves it to max-queues-per-user."""
 
 
 @dataclass(frozen=True)

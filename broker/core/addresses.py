@@ -155,7 +155,7 @@ class AddressBook:
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
         self._configured_queues: set[str] = set()
-        self._creations = QueueCreations(settings.stomp_limits)
+        self._creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
 
     def route(
         self, principal: Principal, destination: str

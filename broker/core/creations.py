@@ -5,18 +5,21 @@ Who created it is stored with it, so that a user begins anew on no connection an
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from broker.api import LimitExceeded, Principal
 from broker.quoting import quoted
-from config.settings import StompLimits
+from config.settings import ResourceLimitSetting, StompLimits
 
 
 class QueueCreations:
     """Counts; on the loop's thread."""
 
-    def __init__(self, limits: StompLimits) -> None:
+    def __init__(self, limits: StompLimits, users: Iterable[ResourceLimitSetting] = ()) -> None:
+        """``users`` are the limits of single users."""
         self._limits = limits
+        self._of_named = {one.match: one.max_queues for one in users if one.max_queues is not None}
         self._by_user: Counter[str] = Counter()
         self._by_connection: WeakKeyDictionary[Principal, int] = WeakKeyDictionary()
 
@@ -34,9 +37,14 @@ class QueueCreations:
                 f" {limits.max_queues_per_connection} already: {what}"
             )
         user = self.user_of(principal)
-        if user is not None and self._by_user[user] >= limits.max_queues_per_user:
+        if user is None:
+            return
+        limit, limit_name = limits.max_queues_per_user, "max-queues-per-user"
+        if user in self._of_named:
+            limit, limit_name = self._of_named[user], "max-queues of its resource-limit-setting"
+        if 0 <= limit <= self._by_user[user]:
             raise LimitExceeded(
-                f"user {quoted(user)} has created max-queues-per-user {limits.max_queues_per_user}"
+                f"user {quoted(user)} has created {limit_name} {limit}"
                 f" already: {what}; queues nobody needs can be deleted with `orthia queue delete`"
             )
 

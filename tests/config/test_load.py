@@ -471,17 +471,20 @@ def test_limits_of_single_users_are_read(tmp_path: Path) -> None:
     core = """<resource-limit-settings>
       <resource-limit-setting match="ada"><max-sessions>5</max-sessions></resource-limit-setting>
       <resource-limit-setting match="bob"><max-connections>6</max-connections>
-        <max-queues>-1</max-queues></resource-limit-setting>
+        <max-queues>9</max-queues></resource-limit-setting>
       <resource-limit-setting match="eve"/>
     </resource-limit-settings>"""
     settings = config.load(_file(tmp_path / "broker.xml", core))
-    assert [(one.match, one.max_sessions) for one in settings.resource_limit_settings] == [
-        ("ada", 5),
-        ("bob", 6),
-        ("eve", -1),
+    found = settings.resource_limit_settings
+    assert [(one.match, one.max_sessions, one.max_queues) for one in found] == [
+        ("ada", 5, None),
+        ("bob", 6, 9),
+        ("eve", None, None),
     ]
     shown = {one.path: one for one in config.render(settings)}
     ada = "core/resource-limit-settings/resource-limit-setting[ada]/max-sessions"
     assert shown[ada].value == "5"
+    bob = "core/resource-limit-settings/resource-limit-setting[bob]/max-queues"
+    assert shown[bob].value == "9"
     of_user = shown["core/stomp-limits/max-connections-per-user"]
     assert (of_user.value, of_user.is_default) == ("seven eighths of max-connections", True)

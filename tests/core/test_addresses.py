@@ -24,6 +24,7 @@ from config.settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
+    ResourceLimitSetting,
     RoutingType,
     SecuritySetting,
     Settings,
@@ -303,6 +304,24 @@ def test_a_user_creates_so_many_queues_whatever_connects_and_whoever_serves() ->
             _create(core, _connection("ada"), "d")
         core = core.takeover(_with_users(max_queues_per_user=2))
     _create(core, _connection("bob"), "d")
+
+
+def test_the_queues_of_a_single_user_have_a_limit_of_their_own() -> None:
+    """max-queues of resource-limit-settings wins: a number, none at all, or any number."""
+    named = (("ada", 1), ("bob", 0), ("eve", -1))
+    settings = replace(
+        _with_users(max_queues_per_user=2),
+        resource_limit_settings=tuple(
+            ResourceLimitSetting(name, max_queues=limit) for name, limit in named
+        ),
+    )
+    core = CoreUnderTest(settings)
+    _create(core, _connection("ada"), "a")
+    for user in ("ada", "bob"):
+        with pytest.raises(LimitExceeded, match=f"user '{user}' has created max-queues of its res"):
+            _create(core, _connection(user), "b")
+    for name in "cdef":
+        _create(core, _connection("eve"), name)
 
 
 def test_what_the_broker_creates_counts_for_nobody() -> None:
