@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from journal.file import disk
+from journal.file.opening import PROBE_FILE
+from tests.file_journal import steps
 
 SECTOR: Final = 512
+SYNCS: Final = {"fsync", "fdatasync", "msync"}
+WRITES: Final = {"pwrite", "store"}
+_ASYNCHRONOUS: Final = {"_unless_interrupted", "_run"}
+"""What is between an asynchronous sync and who asks for it."""
 
 
 class PowerFailure(BaseException):
@@ -28,10 +34,18 @@ class _File:
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes]] = field(default_factory=list)
 
-    def sync(self) -> None:
-        for offset, data in self.pending:
-            _put(self.durable, offset, data)
-        self.pending.clear()
+    def sync(self, begin: int = 0, end: int = sys.maxsize) -> None:
+        """Make durable what was written between ``begin`` and ``end``."""
+        pending, self.pending = self.pending, []
+        for offset, data in pending:
+            first, last = max(offset, begin), min(offset + len(data), end)
+            if first >= last:
+                self.pending.append((offset, data))
+                continue
+            _put(self.durable, first, data[first - offset : last - offset])
+            for at, rest in ((offset, data[: first - offset]), (last, data[last - offset :])):
+                if rest:
+                    self.pending.append((at, rest))
 
     def after_failure(self, chance: random.Random, likely: float) -> bytes:
         """Return what is left: of each sector some version that was written since the last sync."""
@@ -100,16 +114,18 @@ class Device:
         """Make a call and take note of what it changes; see ``steps.Observer``."""
         self.changes += 1
         has_power = self.changes < self._fails_at
-        if name in {"fsync", "fdatasync"}:
+        if name in SYNCS:
             if has_power:
-                self._sync(arguments[0], _asked_by(sys._getframe(2)))
-        elif name == "pwrite":
+                descriptor, *part = arguments
+                self._sync(descriptor, _asked_by(sys._getframe(1)), *part)
+        elif name in WRITES:
             descriptor, data, offset = arguments
             # What was under way when the power failed may be there too.
-            self._files[os.fstat(descriptor).st_ino].pending.append((offset, bytes(data)))
+            if not _is_probe(descriptor):
+                self._files[os.fstat(descriptor).st_ino].pending.append((offset, bytes(data)))
         if not has_power:
             raise PowerFailure
-        if name in {"fsync", "fdatasync"}:
+        if name in SYNCS:
             return None
         return self._change(name, real, arguments)
 
@@ -150,13 +166,13 @@ class Device:
             self._open.append(os.open(path, os.O_RDONLY))
         return number
 
-    def _sync(self, descriptor: int, asked_by: str) -> None:
+    def _sync(self, descriptor: int, asked_by: str, *part: int) -> None:
         self._syncs.append(asked_by)
         if asked_by == self._forgets:
             return
         number = os.fstat(descriptor).st_ino
         if number in self._files:
-            self._files[number].sync()
+            self._files[number].sync(*part)
             return
         for directory, names in self._directories.items():
             if directory.stat().st_ino == number:
@@ -188,11 +204,18 @@ class Device:
 
 def _asked_by(frame: Any) -> str:
     """Return the functions that ask for a sync: the nearest, and beyond those that only sync."""
+    while frame.f_code.co_filename == steps.__file__ or frame.f_code.co_name in _ASYNCHRONOUS:
+        frame = frame.f_back
     asking = [frame.f_code.co_name]
-    while frame.f_code.co_filename == disk.__file__ or asking[-1] in {"sync", "_run", "_put"}:
+    while frame.f_code.co_filename == disk.__file__ or asking[-1] in {"sync", "_put"}:
         frame = frame.f_back
         asking.append(frame.f_code.co_name)
     return "<".join(asking)
+
+
+def _is_probe(descriptor: int) -> bool:
+    """Tell a file that only shows whether asynchronous IO is to be had: nothing is kept in it."""
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name.split(" ")[0] == PROBE_FILE
 
 
 def _put(content: bytearray, offset: int, data: bytes) -> None:

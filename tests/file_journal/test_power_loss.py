@@ -4,6 +4,7 @@ import itertools
 import logging
 import random
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from config.settings import RoutingType
-from journal import MessageLocation, QueueBinding, Unit
+from config.settings import JournalType, RoutingType
+from journal import MessageLocation, QueueBinding, Unit, encode_message
+from journal.codec import LargeBody
 from journal.errors import JournalError
+from journal.file.bodies import FileBodies, list_bodies
+from journal.file.opening import OpenedFiles
+from journal.large import Piece
 from tests.file_journal.device import Device, PowerFailure
 from tests.file_journal.steps import observed
 from tests.file_journal.support import BODY, DirectJournal, file_settings
-from tests.journal.support import QUEUE, payload
+from tests.journal.support import QUEUE, payload, record
 
 State = frozenset[int]
 """Seqs of messages, and ids of bindings as negative numbers."""
@@ -47,23 +52,58 @@ class Client:
         self.told, self.possible = state, {state}
 
 
+def body_of(body_id: int) -> bytes:
+    """Return the one content that a large body of this id ever has."""
+    return b"%d " % body_id * (body_id * 37 % 400 + 1)
+
+
 class Life:
     """A journal, its client, and what both may do."""
 
-    def __init__(self, directory: Path, client: Client, chance: random.Random, token: int) -> None:
-        self._settings = file_settings(directory)
+    def __init__(
+        self,
+        directory: Path,
+        client: Client,
+        chance: random.Random,
+        token: int,
+        journal_type: JournalType,
+    ) -> None:
+        self._settings = file_settings(directory, journal_type=journal_type)
         self._client = client
         self._chance = chance
         self._token = token
         self.journal: DirectJournal | None = None
+        self._bodies: FileBodies | None = None
+        self._large: dict[int, int] = {}
+        """The large body of each message that has one."""
 
     def open(self) -> DirectJournal:
         """Open the journal: it is what was told, and perhaps what was being done."""
-        self.journal = None
+        self.abandon()
         self.journal = journal = DirectJournal(self._settings, self._token)
         bound = {-one.queue_id for one in journal.opened.bound if isinstance(one, QueueBinding)}
         self._client.finds(frozenset(journal.live()) | bound)
+        opened = journal.opened
+        self._large = {seq: one for one, seq in opened.contents.messages.large_references()}
+        if self._large or self._settings.large_messages_directory.exists():
+            self._check_bodies(self._open_bodies(opened))
         return journal
+
+    def _open_bodies(self, opened: OpenedFiles) -> FileBodies:
+        """Open the directory of large bodies, which the first of them makes."""
+        if self._bodies is None:
+            self._bodies = FileBodies(
+                self._settings, opened.large_references, opened.fence, opened.horizon
+            )
+        return self._bodies
+
+    def _check_bodies(self, bodies: FileBodies) -> None:
+        """Each body that a message needs is whole; what nothing needs goes."""
+        for body_id in self._large.values():
+            assert bodies.read(body_id, 0) == body_of(body_id)
+        for body_id in bodies.sweep(0, 1_000)[0]:
+            bodies.remove(body_id)
+        assert set(list_bodies(self._settings.large_messages_directory)) <= {*self._large.values()}
 
     def work(self, steps: list[str]) -> None:
         """Open the journal and take the steps."""
@@ -71,6 +111,7 @@ class Life:
         for step in steps:
             if step == "reopen":
                 journal.close()
+                self.journal = None
                 self._token += 1
                 journal = self.open()
             else:
@@ -78,8 +119,11 @@ class Life:
 
     def abandon(self) -> None:
         """Let go of the files, as a machine without power does."""
+        if self._bodies is not None:
+            self._bodies.close()
         if self.journal is not None:
             self.journal.abandon()
+        self.journal = self._bodies = None
 
     def add(self, journal: DirectJournal) -> None:
         """Send some messages: each counts for itself, in their order."""
@@ -111,6 +155,28 @@ class Life:
             change.add(-bound[0])
         self._client.does(lambda: journal.unit(unit), frozenset(change))
 
+    def upload(self, journal: DirectJournal) -> None:
+        """Store a large body, then a message that refers to it."""
+        bodies = self._open_bodies(journal.opened)
+        journal.seq = body_id = journal.seq + 1
+        data = body_of(body_id)
+        bodies.write([Piece(body_id, 0, data)])
+        bodies.finish(body_id)
+        unit = Unit()
+        body = LargeBody(body_id, len(data), zlib.crc32(data))
+        unit.add_message([QUEUE], encode_message(record("")._replace(large=body)))
+        self._client.does(lambda: journal.unit(unit), frozenset([body_id + 1]))
+        self._large[body_id + 1] = body_id
+
+    def consume(self, journal: DirectJournal) -> None:
+        """Acknowledge a large message; its body goes."""
+        for seq, body_id in list(self._large.items())[:1]:
+            unit = Unit()
+            unit.delete(MessageLocation(seq, None, body_id))
+            self._client.does(lambda unit=unit: journal.unit(unit), frozenset([seq]))  # type: ignore[misc]
+            del self._large[seq]
+            self._open_bodies(journal.opened).remove(body_id)
+
     def keep(self, journal: DirectJournal) -> None:
         """Prepare files, use them again, and compact when it is time."""
         journal.keeper.keep()
@@ -121,15 +187,18 @@ class Life:
             files.compact()
 
     def _messages(self) -> list[int]:
-        return sorted(number for number in self._client.told if number > 0)
+        """Return the messages that have no large body."""
+        return sorted(n for n in self._client.told if n > 0 and n not in self._large)
 
     def _text(self) -> str:
         return BODY[: self._chance.randrange(len(BODY))]
 
 
 STEPS = ("add", "add", "add", "delete", "transact", "keep", "compact", "reopen")
+STEPS += ("upload", "consume")
 TYPICAL = ["add", "add", "transact", "add", "keep", "delete", "keep", *["add"] * 5, "transact"]
 TYPICAL += ["delete", "keep", *["add"] * 4, "delete", "add", "keep", "transact", "compact", "add"]
+WITH_BODIES = ["upload", "add", "upload", "consume", "upload", "reopen", "upload", "consume"]
 NEEDED = {
     "a directory that was made": "sync_directory<make_directory<open_files",
     "a line of the fence": "_put<write",
@@ -142,14 +211,25 @@ NEEDED = {
     "the header of a file that is used again": "rewrite_header<_use_again",
     "the name of a compacted file": "sync_directory<_publish",
     "what a compaction replaces": "create<write_control",
+    "a large body": "finish",
+    "the name of a large body": "sync_directory<finish",
+    "the directory of large bodies": "sync_directory<make_directory<__init__",
 }
 """What is lost if the sync of something is left out: who asks for it."""
+OF_BODIES = {what for what in NEEDED if "large bod" in what}
 
 
 class Machine:
     """Works until the power fails, and starts again with what is left."""
 
-    def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    def __init__(
+        self,
+        base: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        seed: int,
+        journal_type: JournalType = JournalType.NIO,
+    ) -> None:
+        self._journal_type = journal_type
         self._base = base
         self._monkeypatch = monkeypatch
         self._chance = random.Random(seed)
@@ -181,7 +261,13 @@ class Machine:
 
     def _life(self, number: int) -> Life:
         directory = self._root / "srv" / "orthia"
-        return Life(directory, self._client, self._chance, token=100 * number)
+        return Life(
+            directory,
+            self._client,
+            self._chance,
+            token=100 * number,
+            journal_type=self._journal_type,
+        )
 
     def check(self) -> None:
         """Start with what is left, go on, stop in good order, and start again."""
@@ -212,6 +298,7 @@ def base(tmp_path: Path) -> Callable[[], Path]:
     return next_directory
 
 
+@pytest.mark.parametrize("journal_type", JournalType)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -223,6 +310,7 @@ def base(tmp_path: Path) -> Callable[[], Path]:
     st.integers(1, 120),
 )
 def test_whatever_was_confirmed_survives(
+    journal_type: JournalType,
     base: Callable[[], Path],
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
@@ -232,22 +320,33 @@ def test_whatever_was_confirmed_survives(
     fails_again_at: int,
 ) -> None:
     """After one failure or two the journal is as confirmed, or as it was about to be."""
-    machine = Machine(base(), monkeypatch, seed)
+    machine = Machine(base(), monkeypatch, seed, journal_type)
     machine.work(steps, fails_at)
     machine.work(more_steps, fails_again_at)
     machine.check()
 
 
-@pytest.mark.parametrize("what", NEEDED)
+@pytest.mark.parametrize(
+    ("what", "journal_type"),
+    [
+        *((what, JournalType.NIO) for what in NEEDED),
+        ("a batch", JournalType.MAPPED),
+        ("a batch", JournalType.ASYNCIO),
+    ],
+)
 def test_each_sync_is_needed(
-    base: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, what: str
+    base: Callable[[], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    journal_type: JournalType,
 ) -> None:
     """Left out, something that was confirmed is lost: these tests would notice."""
     syncs: set[str] = set()
+    steps = WITH_BODIES if what in OF_BODIES else TYPICAL
     for attempt in range(2_000):
-        machine = Machine(base(), monkeypatch, seed=attempt)
+        machine = Machine(base(), monkeypatch, attempt, journal_type)
         try:
-            machine.work(TYPICAL, 1 + 7 * attempt % 180, NEEDED[what])
+            machine.work(steps, 1 + 7 * attempt % 180, NEEDED[what])
             machine.work(["add", "transact", "keep"], 1 + attempt % 70, NEEDED[what])
             machine.check()
         except (AssertionError, JournalError):
