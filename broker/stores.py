@@ -3,6 +3,7 @@
 Node manager and journal do not know each other; what they have to know of each other passes here.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from config.settings import (
     Settings,
     SharedFileLockerSettings,
 )
-from database import Database, StoreUnavailable
+from database import Database, StoreError, StoreUnavailable
+from database.durability import lax_settings
 from journal.api import MessageJournal
 from journal.errors import JournalError
 from journal.file import open_file_journal
@@ -105,7 +107,20 @@ def _migrate(
             if stopped.wait(retry_seconds):
                 raise Interrupted("stopped while the database was away") from None
         else:
+            _tell_of_lax_settings(database)
             return
+
+
+def _tell_of_lax_settings(database: Database) -> None:
+    """Warn of a database that may forget what it committed; one that does not say is let be."""
+    with contextlib.suppress(StoreError):
+        lax = lax_settings(database)
+        if lax:
+            LOGGER.warning(
+                "the database may forget what it committed when its host crashes: %s; messages"
+                " with a receipt can then be lost, and a fencing token be given out twice",
+                ", ".join(lax),
+            )
 
 
 def _await_directory(directory: Path, stopped: threading.Event, retry_seconds: float) -> None:
