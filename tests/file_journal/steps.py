@@ -78,7 +78,12 @@ class WatchedOperation:
     @classmethod
     def fdsync(cls, descriptor: int) -> "WatchedOperation":
         """Make durable what was written."""
-        return cls(lambda: os.fdatasync(descriptor) or 0)
+
+        def sync() -> int:
+            os.fdatasync(descriptor)
+            return 0
+
+        return cls(sync)
 
     def set_callback(self, callback: Callable[[int], None]) -> None:
         """Have ``callback`` called with the result."""

@@ -194,8 +194,7 @@ class Life:
         return BODY[: self._chance.randrange(len(BODY))]
 
 
-STEPS = ("add", "add", "add", "delete", "transact", "keep", "compact", "reopen")
-STEPS += ("upload", "consume")
+STEPS = [*["add"] * 3, "delete", "transact", "keep", "compact", "reopen", "upload", "consume"]
 TYPICAL = ["add", "add", "transact", "add", "keep", "delete", "keep", *["add"] * 5, "transact"]
 TYPICAL += ["delete", "keep", *["add"] * 4, "delete", "add", "keep", "transact", "compact", "add"]
 WITH_BODIES = ["upload", "add", "upload", "consume", "upload", "reopen", "upload", "consume"]
