@@ -1,4 +1,7 @@
-"""How long to fuzz: the same few examples in every test run, new ones for ``make fuzz``."""
+"""How long to fuzz: a few new inputs in every test run, many for ``make fuzz``.
+
+A failure prints ``@reproduce_failure(...)``: put above the test, it repeats that very input.
+"""
 
 import os
 from collections.abc import Callable
@@ -11,10 +14,9 @@ _ASKED = os.environ.get("FUZZ_EXAMPLES")
 
 
 def fuzzed(examples: int) -> Callable[[Any], Any]:
-    """Decorate a test: ``examples`` fixed ones, or FUZZ_EXAMPLES new ones if that is set."""
+    """Decorate a test: ``examples`` new inputs, or FUZZ_EXAMPLES if that is set."""
     return settings(
         max_examples=int(_ASKED) if _ASKED else examples,
-        derandomize=_ASKED is None,
         database=None,
         deadline=None,
         print_blob=True,
