@@ -215,7 +215,7 @@ def test_guesses_in_parallel_are_slow_and_others_are_served(
     """Of many at once few are even looked at; from elsewhere the right user is in meanwhile."""
     with (
         caplog.at_level(logging.DEBUG),
-        serving(SECURED, max_login_delay=3_000) as server,
+        serving(SECURED, max_login_delay=10_000) as server,
         ExitStack() as stack,
     ):
         assert b"login or passcode is wrong" in answer_to(server, "ada", "gu3ss", "127.0.0.2")
@@ -229,14 +229,12 @@ def test_guesses_in_parallel_are_slow_and_others_are_served(
             ready = select.select([one for one in guesses if one not in refused], [], [], 30)[0]
             assert ready
             for one in ready:
-                assert b"try again in 3 s" in one.recv(4096)
+                assert b"try again in 10 s" in one.recv(4096)
                 refused.append(one)
-        began = time.monotonic()
         assert answer_to(server, "ada", "l0vel@ce", "127.0.0.3").startswith(b"CONNECTED")
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.3").startswith(b"CONNECTED")
-        if time.monotonic() - began < 1.5:  # else the machine is too slow to say
-            waiting = [one for one in guesses if one not in refused]
-            assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
+        waiting = [one for one in guesses if one not in refused]
+        assert not select.select(waiting, [], [], 0)[0], "a guess was answered before its time"
         assert answer_to(server, OTHER, "bu1lder", "127.0.0.2").startswith(b"CONNECTED")
     failures = [one for one in caplog.records if "a login from" in one.getMessage()]
     assert len(failures) == 1
