@@ -88,7 +88,8 @@ def test_an_export_holds_every_message_and_is_sound(
     traffic = answer(run("pipeline", "traffic", "--from", out, "--json", "-q"))
     assert {q["queue"]: q["messages"] for q in traffic["queues"]} == {"orders": waiting["orders"]}
     table = tmp_path / "csv"
-    assert run("pipeline", "export", "--url", story.url, "--to", table, "--format", "csv", "-q")
+    told = run("pipeline", "export", "--url", story.url, "--to", table, "--format", "csv", "-q")
+    assert told.exit_code == 0, told.output
     (bindings,) = (table / "bindings").glob("*.csv")
     assert '[""ANYCAST""]' in bindings.read_text()
     again = run("pipeline", "export", "--url", story.url, "--to", out)
