@@ -7,9 +7,11 @@
  * the clock least of all. That is what a pause is, and a request that is slow on its way to the
  * database too. A request that its sender does not wait for any more is a straggler.
  *
- * -DNODES=2|3; -DEXPIRATION, -DGRACE in ticks; -DLEASE_ONLY for no crash detection; -DLIVENESS to
- * let faults end; -DSYMMETRY to take nodes that are alike for one; -DWITHOUT_<mechanism> to switch
- * a mechanism off.
+ * -DNODES=2|3; -DEXPIRATION, -DGRACE in ticks; -DLEASE_ONLY for no crash detection; -DCLOCK_STEPS
+ * and -DCLOCK_STEPS_FORWARD to have the database's clock step; -DLIVENESS to let faults end;
+ * -DSYMMETRY to take nodes that are alike for one; -DDIFFERENT_TIMERS to have node 1 renew more
+ * seldom, and hold its leases longer, by a tick each (not with SYMMETRY); -DWITHOUT_<mechanism> to
+ * switch a mechanism off.
  */
 
 #ifndef NODES
@@ -28,14 +30,29 @@
 #define LAG 0
 #endif
 
-#define LOCAL (EXPIRATION + LAG) /* for how long after asking a node believes its lease */
-#if defined(WITHOUT_DELIVERY_LIMIT) || defined(LEASE_ONLY)
-#define DELIVERY LOCAL
+#ifdef DIFFERENT_TIMERS
+#define SLOW(i) ((i) == 1)
+#define LONGEST (EXPIRATION + 1)
 #else
-#define DELIVERY (GRACE + LAG) /* and for how long it delivers */
+#define SLOW(i) 0
+#define LONGEST EXPIRATION
 #endif
 
-#define SETTLED_WITHIN EXPIRATION /* ticks after the faults by which one node is live */
+/* For how long after asking a node believes its lease. */
+#define LOCAL(i) (EXPIRATION + SLOW(i) + LAG)
+#if defined(WITHOUT_DELIVERY_LIMIT) || defined(LEASE_ONLY)
+#define DELIVERY(i) LOCAL(i)
+#else
+#define DELIVERY(i) (GRACE + SLOW(i) + LAG) /* and for how long it delivers */
+#endif
+/* For how long a waiting node watches: as long as the holder delivers, which publishes that. */
+#ifdef WITHOUT_GRACE_OF_THE_HOLDER
+#define WATCH(i) (GRACE + SLOW(i))
+#else
+#define WATCH(i) (GRACE + row_slow)
+#endif
+
+#define SETTLED_WITHIN LONGEST /* ticks after the faults by which one node is live */
 
 #define NOBODY NODES     /* no holder */
 #define DEAD (NODES + 1) /* a holder whose process is gone; which one, its token says */
@@ -85,6 +102,7 @@ typedef Straggler {
     unsigned kind : 3;
     unsigned holder : 3;
     unsigned token : 4;
+    bit slow; /* its sender's timers are the longer ones */
     bit seen
 }
 
@@ -95,6 +113,7 @@ Straggler late;
 unsigned holder : 3 = NOBODY;
 unsigned row_token : 4;
 unsigned expires : 3; /* in so many ticks */
+bit row_slow; /* its lease is by the longer timers, as the holder's id says */
 unsigned fence_token : 4;
 unsigned presence : 3 = NOBODY;
 bit firm; /* the holder has had the presence lock ever since its last renewal */
@@ -127,7 +146,7 @@ bit had_presence[NODES]; /* and may have lost its session since */
 #ifdef WITHOUT_GRACE
 #define watched_enough(i) true
 #else
-#define watched_enough(i) (n[i].watched == GRACE)
+#define watched_enough(i) (n[i].watched == WATCH(i))
 #endif
 #ifdef WITHOUT_TOKEN_MATCH
 #define still_held(who, under) (holder != NOBODY)
@@ -177,8 +196,8 @@ bit had_presence[NODES]; /* and may have lost its session since */
 #endif
 
 #define me n[_pid]
-#define delivers(i) (n[i].phase == SERVING && n[i].age < DELIVERY)
-#define valid(i) (n[i].phase >= FENCING && n[i].age < LOCAL)
+#define delivers(i) (n[i].phase == SERVING && n[i].age < DELIVERY(i))
+#define valid(i) (n[i].phase >= FENCING && n[i].age < LOCAL(i))
 #define free_for(h) (holder == NOBODY || expires == 0 || holder == h)
 #define active(i) (!calm || !n[i].stuck)
 
@@ -275,10 +294,11 @@ inline row_written() {
     firm = (holder == presence && holder != NOBODY)
 }
 
-inline take(taker) {
+inline take(taker, timers) {
     holder = taker;
     row_token = row_token + 1;
-    expires = EXPIRATION;
+    row_slow = timers;
+    expires = EXPIRATION + row_slow;
     row_written()
 }
 
@@ -287,11 +307,11 @@ inline let_presence_go() {
 }
 
 inline drop_late() {
-    late.kind = NOTHING; late.holder = 0; late.token = 0; late.seen = 0
+    late.kind = NOTHING; late.holder = 0; late.token = 0; late.slow = 0; late.seen = 0
 }
 
 inline straggle(what, who, under) {
-    late.kind = what; late.holder = who; late.token = under
+    late.kind = what; late.holder = who; late.token = under; late.slow = SLOW(who)
 }
 
 /* The process is gone, and with it its sessions; what it holds stays until it runs out. */
@@ -327,7 +347,7 @@ active [NODES] proctype Process() {
     /* --- waiting for the live lock */
     :: d_step {
         me.phase == WAITING && me.answer == NOTHING && active(_pid) && free_for(_pid) ->
-        take(_pid);
+        take(_pid, SLOW(_pid));
         me.token = row_token; me.answer = ACQUIRED; forget_watch(_pid);
         settle()
     }
@@ -354,7 +374,7 @@ active [NODES] proctype Process() {
         me.confirmed && watched_enough(_pid) && active(_pid) ->
         took_from_present = firm && expires > 0;
         assert(!took_from_present);
-        take(_pid);
+        take(_pid, SLOW(_pid));
         me.token = row_token; me.answer = ACQUIRED; forget_watch(_pid);
         settle()
     }
@@ -373,7 +393,7 @@ active [NODES] proctype Process() {
         me.phase >= FENCING && me.answer == NOTHING && active(_pid) && (!calm || me.age > 0) ->
         if
         :: still_held(_pid, me.token) ->
-            expires = EXPIRATION; row_written(); me.answer = RENEWED
+            expires = EXPIRATION + row_slow; row_written(); me.answer = RENEWED
         :: else -> die(_pid)
         fi;
         settle()
@@ -383,7 +403,7 @@ active [NODES] proctype Process() {
         me.age = asked_ago(_pid); me.answer = NOTHING; me.since = 0;
         settle()
     }
-    :: d_step { me.phase >= FENCING && me.age == LOCAL && active(_pid) -> die(_pid); settle() }
+    :: d_step { me.phase >= FENCING && me.age == LOCAL(_pid) && active(_pid) -> die(_pid); settle() }
     /* The fence, then the journal is loaded: the sooner after it, the more could be missed. */
     :: d_step {
         me.phase == FENCING && fence_row_free && active(_pid) ->
@@ -481,7 +501,7 @@ active proctype Stragglers() {
     do
     :: d_step {
         late.kind == ACQUIRE ->
-        if :: free_for(late.holder) -> take(late.holder) :: else fi;
+        if :: free_for(late.holder) -> take(late.holder, late.slow) :: else fi;
         drop_late();
         settle()
     }
@@ -491,7 +511,7 @@ active proctype Stragglers() {
         :: late.seen ->
             took_from_present = firm && expires > 0;
             assert(!took_from_present);
-            take(late.holder)
+            take(late.holder, late.slow)
         :: else
         fi;
         drop_late();
@@ -500,7 +520,8 @@ active proctype Stragglers() {
     :: d_step {
         late.kind == RENEW ->
         if
-        :: still_held(late.holder, late.token) -> expires = EXPIRATION; row_written()
+        :: still_held(late.holder, late.token) ->
+            expires = EXPIRATION + row_slow; row_written()
         :: else
         fi;
         drop_late();
@@ -510,7 +531,7 @@ active proctype Stragglers() {
         late.kind == RELEASE ->
         if
         :: may_release(late.holder, late.token) ->
-            holder = NOBODY; expires = 0; row_written()
+            holder = NOBODY; expires = 0; row_slow = 0; row_written()
         :: else
         fi;
         drop_late();
@@ -542,6 +563,16 @@ active proctype Faults() {
     do
     /* A session ends though its process lives; or a waiting node stands back. */
     :: d_step { presence != NOBODY && !calm -> let_presence_go(); settle() }
+#ifdef CLOCK_STEPS
+    /* The database's clock steps back: a lease lasts longer. */
+    :: d_step {
+        !calm && holder != NOBODY && expires <= LONGEST -> expires = expires + 1; settle()
+    }
+#endif
+#ifdef CLOCK_STEPS_FORWARD
+    /* It steps forward: a lease ends early, without its holder knowing. */
+    :: d_step { !calm && expires > 0 -> expires = expires - 1; settle() }
+#endif
 #ifdef LIVENESS
     /* From here on all goes well, except for nodes that never move again; one at least does. */
     :: d_step { may_calm -> calm_down(); settle() }
@@ -559,13 +590,13 @@ active proctype Faults() {
 
 inline tick() {
     for (k : 0 .. NODES - 1) {
-        if :: n[k].phase >= FENCING && n[k].age < LOCAL -> n[k].age = n[k].age + 1 :: else fi;
+        if :: n[k].phase >= FENCING && n[k].age < LOCAL(k) -> n[k].age = n[k].age + 1 :: else fi;
         if
-        :: n[k].answer != NOTHING && n[k].since < LOCAL ->
+        :: n[k].answer != NOTHING && n[k].since < LOCAL(k) ->
             n[k].since = n[k].since + 1
         :: else
         fi;
-        if :: n[k].seen && n[k].watched < GRACE -> n[k].watched = n[k].watched + 1 :: else fi
+        if :: n[k].seen && n[k].watched < WATCH(k) -> n[k].watched = n[k].watched + 1 :: else fi
     }
     k = 0;
     if :: expires > 0 -> expires = expires - 1 :: else fi
@@ -605,7 +636,9 @@ active proctype Clock() {
 
 hidden byte two_deliver, deadline_after_expiry;
 
-/* Blocked as long as the invariants hold. */
+/* Blocked as long as the invariants hold. A clock that steps forward ends a lease that its holder
+   believes in: then only what the fence keeps is promised. */
+#ifndef CLOCK_STEPS_FORWARD
 active proctype Invariants() {
     do
     :: d_step { TWO_DELIVER -> two_deliver = 1; assert(!two_deliver) }
@@ -614,6 +647,7 @@ active proctype Invariants() {
     }
     od
 }
+#endif
 
 #ifdef LIVENESS
 ltl time_goes_on { [] (calm -> <> (calm_ticks == SETTLED_WITHIN)) }

@@ -43,6 +43,7 @@ REFUTED = {
     "RELEASE_LAST": "two_deliver",
     "RELEASE_MATCH": "two_deliver",
     "IDLE_LIMIT": "live==1",
+    "GRACE_OF_THE_HOLDER": "two_deliver",
 }
 """What is found first when a mechanism is switched off; two that stand in for each other, both."""
 
@@ -66,11 +67,12 @@ class Configuration:
     def flags(self) -> list[str]:
         """The model's switches."""
         flags = [
-            "-DSYMMETRY",
             f"-DNODES={self.nodes}",
             f"-DEXPIRATION={self.expiration}",
             f"-DGRACE={self.grace}",
         ]
+        if "DIFFERENT_TIMERS" not in self.defines:
+            flags.append("-DSYMMETRY")
         if self.liveness:
             flags.append("-DLIVENESS")
         return flags + [f"-D{define}" for define in self.defines]
@@ -79,6 +81,8 @@ class Configuration:
 def without(mechanism: str) -> Configuration:
     """Return the small configuration with a mechanism of ``REFUTED`` switched off."""
     defines = tuple(f"WITHOUT_{switch}" for switch in mechanism.split())
+    if mechanism == "GRACE_OF_THE_HOLDER":
+        defines += ("DIFFERENT_TIMERS",)
     return Configuration(liveness=REFUTED[mechanism] == "live==1", defines=defines)
 
 
