@@ -1,0 +1,353 @@
+"""Scenes of the table "Failure by failure" that no other test plays; see ``failure_rows``."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from broker.client import BrokerAddress, BrokerRefused, Connection
+from config.settings import DatabaseStoreSettings, Role
+from config.urls import DatabaseUrl
+from database import Database
+from nodemanager.failover_log import log_file_name
+from nodemanager.sql_store import SqlNodeManagerStore
+from tests.chaos.ground import FULL_DEVICE, ChaosNode, build_stepped_clock
+from tests.chaos.network import Link, Network
+from tests.conftest import Servers
+from tests.process.clients import QUEUE, Producer, receive_all
+from tests.process.nodes import LAPSING, Cluster, NodeProcess, accepts, cluster
+from tests.support.servers import (
+    PASSWORD,
+    SERVER_NAMES,
+    ServerProcess,
+    free_port,
+    url_with_password,
+)
+from tests.support.waiting import wait_until
+
+HOUR_SECONDS = 3_600
+MANY_RENEWALS = 5
+
+
+class Pair:
+    """A live node and a backup, and the store that they share."""
+
+    def __init__(
+        self, nodes: Cluster, settings: DatabaseStoreSettings, *, server: ServerProcess | None
+    ) -> None:
+        self.nodes = nodes
+        self.server = server
+        self.database_name = str(settings.jdbc_connection_url.sqlalchemy_url.database)
+        self.database = Database.from_settings(settings)
+        self.store = SqlNodeManagerStore(self.database, settings, self.database.engine)
+
+    def producer(self, *nodes: NodeProcess) -> Producer:
+        """Return a producer that sends to whichever of the nodes serves."""
+        return Producer([node.port for node in nodes], QUEUE)
+
+    def wait_renewals(self) -> None:
+        """Wait until the live lease was renewed some times."""
+        for _ in range(MANY_RENEWALS):
+            before = self.store.status().live.expiration_time
+            wait_until(
+                lambda before=before: self.store.status().live.expiration_time != before,  # type: ignore[misc]
+                what="a renewal",
+            )
+
+
+@pytest.fixture
+def on_sqlite(tmp_path: Path) -> Iterator[Pair]:
+    """Give a store of SQLite; no node runs yet."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with cluster(url, tmp_path) as nodes:
+        pair = Pair(nodes, DatabaseStoreSettings(DatabaseUrl.parse(url)), server=None)
+        yield pair
+        pair.database.dispose()
+
+
+@pytest.fixture
+def on_postgresql(shared_servers: Servers, tmp_path: Path) -> Iterator[Pair]:
+    """Give a store of PostgreSQL; no node runs yet."""
+    server = shared_servers("postgresql")
+    settings = server.settings(server.create_database())
+    with cluster(url_with_password(settings), tmp_path) as nodes:
+        pair = Pair(nodes, settings, server=server)
+        yield pair
+        pair.database.dispose()
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Give what links go through."""
+    made = Network()
+    yield made
+    made.close()
+
+
+def behind_a_link(pair: Pair, network: Network) -> tuple[NodeProcess, Link]:
+    """Start a live node whose way to the database can be cut, and wait until it serves."""
+    assert pair.server is not None
+    link = network.link(pair.server.port)
+    live = pair.nodes.node(Role.LIVE, "live", **LAPSING)
+    live.url = live.url.replace(f":{pair.server.port}/", f":{link.port}/")
+    return live.start().wait_serving(), link
+
+
+def test_a_host_that_is_lost_is_replaced_when_its_lease_ends(
+    on_postgresql: Pair, network: Network
+) -> None:
+    """The database keeps sessions of which nobody tells it that they ended: the lease decides."""
+    live, link = behind_a_link(on_postgresql, network)
+    backup = on_postgresql.nodes.backup(**LAPSING).wait_log("AMQ221031")
+    with on_postgresql.producer(live, backup) as producer:
+        producer.wait_receipts(50)
+        link.silence("requests", "answers")
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    assert "ORT100019" not in backup.log  # a crash was noticed
+    receive_all(backup.port, QUEUE, receipted)
+
+
+def test_a_live_node_cut_off_from_the_database_ends(on_postgresql: Pair, network: Network) -> None:
+    """It ends with 74 while it hears nothing; the backup, which hears, takes over."""
+    live, link = behind_a_link(on_postgresql, network)
+    backup = on_postgresql.nodes.backup(**LAPSING).wait_log("AMQ221031")
+    with on_postgresql.producer(live, backup) as producer:
+        producer.wait_receipts(50)
+        link.silence("requests", "answers")
+        assert live.exit_code() == 74
+        backup.wait_serving()
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+def test_a_lost_presence_session_alone_disturbs_nobody(on_postgresql: Pair) -> None:
+    """The backup sees its holder renew and waits on; the live node asks for the lock again."""
+    live, backup = on_postgresql.nodes.pair(jdbc_lock_expiration=60_000)
+    token = on_postgresql.store.status().live.token
+    assert on_postgresql.server is not None
+    with on_postgresql.producer(live, backup) as producer:
+        producer.wait_receipts(20)
+        ended = on_postgresql.server.execute(
+            "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_database d"
+            " ON d.oid = l.database WHERE l.locktype = 'advisory' AND l.granted"
+            f" AND d.datname = '{on_postgresql.database_name}'"
+        )
+        assert ended == [(True,)]
+        live.wait_log("ORT100018")
+        on_postgresql.wait_renewals()
+        producer.wait_receipts(20)
+        producer.finish()
+    assert on_postgresql.store.status().live.token == token
+    assert accepts(live.port)
+    assert not accepts(backup.port)
+
+
+def test_a_killed_backup_is_followed_by_the_next(on_sqlite: Pair) -> None:
+    """Clients see nothing of it, and the next takes over when the live node goes too."""
+    live, backup = on_sqlite.nodes.pair(**LAPSING)
+    other = on_sqlite.nodes.backup("other", **LAPSING).wait_log("AMQ221032")
+    with on_sqlite.producer(live, other) as producer:
+        producer.wait_receipts(20)
+        backup.kill()
+        other.wait_log("AMQ221031")
+        producer.wait_receipts(20)
+        assert accepts(live.port)
+        live.kill()
+        other.wait_serving()
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(other.port, QUEUE, receipted)
+
+
+@contextmanager
+def refusing(pair: Pair, word: str, code: str) -> Iterator[None]:
+    """Have PostgreSQL refuse rows of MESSAGES whose record has ``word`` in it."""
+    with pair.database.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN"
+            f" IF position('{word}'::bytea IN NEW.record) > 0 THEN"
+            f" RAISE EXCEPTION 'refused' USING ERRCODE = '{code}'; END IF; RETURN NEW;"
+            " END $$ LANGUAGE plpgsql"
+        )
+        connection.exec_driver_sql(
+            "CREATE TRIGGER refuse BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    yield
+    with pair.database.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER refuse ON messages")
+
+
+def test_receipts_wait_while_the_database_has_no_room(on_postgresql: Pair) -> None:
+    """The node says so and keeps its lease; when somebody has made room, all is stored."""
+    live = on_postgresql.nodes.live(jdbc_lock_expiration=60_000).wait_serving()
+    with on_postgresql.producer(live) as producer:
+        producer.wait_receipts(20)
+        with refusing(on_postgresql, "message", "53100"):
+            before = len(live.log)
+            wait_until(
+                lambda: "refused" in live.log[before:], what=f"the node tells of it: {live.log}"
+            )
+            on_postgresql.wait_renewals()
+            seen = len(producer.receipted)
+            on_postgresql.wait_renewals()
+            assert len(producer.receipted) == seen
+            assert live.is_running
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    received = receive_all(live.port, QUEUE, receipted)
+    assert max(received.received.values()) == 1
+
+
+def test_a_message_that_is_not_stored_ends_its_sender_alone(on_postgresql: Pair) -> None:
+    """An ERROR that names its receipt, to that client; the others are served meanwhile."""
+    live = on_postgresql.nodes.live(jdbc_lock_expiration=60_000).wait_serving()
+    with on_postgresql.producer(live) as producer:
+        producer.wait_receipts(20)
+        with refusing(on_postgresql, "poison", "P0001"):
+            client = Connection.open(BrokerAddress("127.0.0.1", live.port), timeout_seconds=60)
+            client.send("SEND", {"destination": QUEUE, "receipt": "mine"}, b"poison")
+            with pytest.raises(BrokerRefused, match="nothing of it is stored"):
+                wait_until(lambda: client.exchange(0.1), what="an answer")
+            client.close()
+            producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(live.port, QUEUE, receipted)
+
+
+def stepped(pair: Pair, directory: Path, role: Role, clock: Path) -> ChaosNode:
+    """Return a node whose wall clock is that of ``clock``; not started."""
+    url = pair.nodes.url
+    node = ChaosNode(role, url, directory, role.value, port=free_port(), clock=clock)
+    node.environment = {
+        "LD_PRELOAD": str(build_stepped_clock(directory)),
+        "ORTHIA_CHAOS_CLOCK": str(clock),
+    }
+    node.step_clock(0)
+    pair.nodes.nodes.append(node)
+    return node
+
+
+needs_a_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="no C compiler to step a clock with"
+)
+
+
+@needs_a_compiler
+def test_a_step_of_a_wall_clock_disturbs_nobody(on_postgresql: Pair, tmp_path: Path) -> None:
+    """An hour to and fro: the same lease goes on, and so do the clients."""
+    live = stepped(on_postgresql, tmp_path, Role.LIVE, tmp_path / "clock")
+    live.options = {"jdbc-lock-expiration": 60_000}
+    live.start().wait_serving()
+    backup = on_postgresql.nodes.backup().wait_log("AMQ221031")
+    token = on_postgresql.store.status().live.token
+    with on_postgresql.producer(live) as producer:
+        for seconds in (HOUR_SECONDS, -HOUR_SECONDS, 0):
+            live.step_clock(seconds)
+            on_postgresql.wait_renewals()
+            producer.wait_receipts(20)
+        producer.finish()
+    assert on_postgresql.store.status().live.token == token
+    assert not accepts(backup.port)
+
+
+def pair_of_one_clock(pair: Pair, directory: Path) -> tuple[ChaosNode, ChaosNode]:
+    """Start a pair on SQLite, whose database's clock is that of the nodes, and can be stepped."""
+    clock = directory / "clock"
+    live = stepped(pair, directory, Role.LIVE, clock)
+    backup = stepped(pair, directory, Role.BACKUP, clock)
+    live.start().wait_serving()
+    backup.start().wait_log("AMQ221031")
+    return live, backup
+
+
+@needs_a_compiler
+def test_a_step_back_of_the_databases_clock_disturbs_nobody(
+    on_sqlite: Pair, tmp_path: Path
+) -> None:
+    """A renewal sets the expiry anew, and the live node serves on under its token."""
+    live, backup = pair_of_one_clock(on_sqlite, tmp_path)
+    token = on_sqlite.store.status().live.token
+    with on_sqlite.producer(live) as producer:
+        producer.wait_receipts(20)
+        live.step_clock(-HOUR_SECONDS)
+        on_sqlite.wait_renewals()
+        producer.wait_receipts(20)
+        producer.finish()
+    assert on_sqlite.store.status().live.token == token
+    assert not accepts(backup.port)
+
+
+@needs_a_compiler
+def test_after_a_step_forward_of_the_databases_clock_one_serves(
+    on_sqlite: Pair, tmp_path: Path
+) -> None:
+    """The lease may end early; then the older node is fenced, and nothing is lost."""
+    live, backup = pair_of_one_clock(on_sqlite, tmp_path)
+    with on_sqlite.producer(live, backup) as producer:
+        producer.wait_receipts(20)
+        live.step_clock(HOUR_SECONDS)
+        producer.wait_receipts(50)
+        on_sqlite.wait_renewals()
+        wait_until(lambda: accepts(live.port) is not accepts(backup.port), what="one serves alone")
+        producer.wait_receipts(50)
+        receipted = producer.finish()
+    serving = live if accepts(live.port) else backup
+    receive_all(serving.port, QUEUE, receipted)
+
+
+def test_a_live_node_that_dies_while_failing_back_is_replaced(on_sqlite: Pair) -> None:
+    """The backup had handed over, or was about to: it serves again, and has everything."""
+    live, backup = on_sqlite.nodes.pair(**LAPSING)
+    with on_sqlite.producer(live, backup) as producer:
+        producer.wait_receipts(20)
+        live.kill()
+        backup.wait_serving()
+        producer.wait_receipts(20)
+        live.start()
+        backup.wait_log("ORT100011")  # failback requested
+        live.kill()
+        wait_until(lambda: backup.log.count("AMQ221010") == 2, what=f"a takeover: {backup.log}")
+        backup.wait_serving()
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(backup.port, QUEUE, receipted)
+
+
+@pytest.mark.skipif(not FULL_DEVICE.exists(), reason="no device that is always full")
+def test_a_failover_log_without_room_disturbs_nobody(on_sqlite: Pair, tmp_path: Path) -> None:
+    """It is warned of once, and the events are in the database."""
+    log_file = tmp_path / "live" / "log" / log_file_name("live")
+    log_file.parent.mkdir(parents=True)
+    log_file.symlink_to(FULL_DEVICE)
+    live, backup = on_sqlite.nodes.pair()
+    with on_sqlite.producer(live, backup) as producer:
+        producer.wait_receipts(20)
+        receipted = producer.finish()
+    receive_all(live.port, QUEUE, receipted)
+    assert live.log.count(f"failover log file {log_file} cannot be written") == 1
+    assert "AMQ221035" in on_sqlite.nodes.codes("AMQ221007")
+    assert live.terminate() == 0
+
+
+@pytest.mark.parametrize("dbms", SERVER_NAMES)
+def test_no_log_tells_the_password(dbms: str, shared_servers: Servers, tmp_path: Path) -> None:
+    """Neither node says it on its console, in its files or in the failover log's table."""
+    server = shared_servers(dbms)
+    with cluster(url_with_password(server.settings(server.create_database())), tmp_path) as nodes:
+        live, backup = nodes.pair()
+        live.kill()
+        backup.wait_serving()
+        nodes.codes("AMQ221010")
+        said = [str(event) for event in nodes.events()]
+        assert backup.terminate() == 0
+    said += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("AMQ221001" in text for text in said)
+    for form in {PASSWORD, quote(PASSWORD), quote(PASSWORD, safe=""), PASSWORD.split(":")[0]}:
+        assert not [text for text in said if form in text], form
