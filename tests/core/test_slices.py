@@ -1,0 +1,193 @@
+"""Long work leaves the loop to others, and nobody sees half of it: turns are counted, not time."""
+
+from broker.api import TransactionWork
+from broker.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
+from tests.core.support import ANYONE, CoreUnderTest, message
+from tests.stomp.support import Client
+
+QUEUE = "/queue/orders"
+TOPIC = "/topic/news"
+
+
+class Work:
+    """A clock that moves on by a slice's tenth with each look: work takes turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time, later each time."""
+        self.now += SLICE_SECONDS / 10
+        return self.now
+
+
+def turns(core: CoreUnderTest) -> int:
+    """Go on with what is under way, and return how many turns of the loop that took."""
+    count = 0
+    while not core.broker.slices.is_idle:
+        core.turn()
+        count += 1
+    return count
+
+
+def test_work_goes_on_in_turn() -> None:
+    """None waits for the end of another, and what waits for something costs one look a turn."""
+    calls: list[str] = []
+    due: list[object] = []
+    slices = Slices(due.append, Work())
+
+    def steps(name: str, *, rests: bool) -> Steps:
+        for _ in range(30):
+            calls.append(name)
+            yield REST if rests else GO_ON
+
+    slices.later(steps("a", rests=False))
+    slices.later(steps("b", rests=False))
+    slices.later(steps("idle", rests=True))
+    seen = []
+    while due:
+        calls.clear()
+        due.pop()()  # type: ignore[operator]
+        seen.append((calls.count("a"), calls.count("b"), calls.count("idle")))
+    assert all(sum(one) <= 12 and one[2] <= 1 for one in seen)
+    assert [sum(column) for column in zip(*seen, strict=True)] == [30, 30, 30]
+
+
+def test_a_fan_out_takes_turns_and_keeps_the_order() -> None:
+    """All subscribers get all messages in one order; who comes meanwhile gets none of before."""
+    core = CoreUnderTest(clock=Work())
+    subscribers = [core.consume(TOPIC, auto=True) for _ in range(1_000)]
+    behind = core.broker.send(ANYONE, TOPIC, message("a"), None)
+    assert behind is not None
+    assert not subscribers[-1].received
+    late = core.consume(TOPIC, auto=True)
+    core.broker.send(ANYONE, TOPIC, message("b"), None)
+    was_behind = behind.is_behind
+    turns(core)
+    assert (was_behind, behind.is_behind) == (True, False)
+    assert all(one.texts == ["a", "b"] for one in subscribers)
+    assert late.texts in ([], ["b"])
+
+
+def test_a_fan_out_is_linear() -> None:
+    """Four times the subscribers take four times the turns."""
+
+    def taken(subscribers: int) -> int:
+        core = CoreUnderTest(clock=Work())
+        for _ in range(subscribers):
+            core.consume(TOPIC, auto=True)
+        core.broker.send(ANYONE, TOPIC, message("a"), None)
+        return turns(core)
+
+    few, many = taken(2_000), taken(8_000)
+    assert 3 * few < many < 5 * few
+
+
+def test_a_sender_waits_for_the_topic_and_others_do_not() -> None:
+    """What is on its way to subscribers is bounded by who sends; a queue's sender goes on."""
+    core = CoreUnderTest(clock=Work())
+    for _ in range(1_000):
+        core.consume(TOPIC, auto=True)
+    sender, other = Client(core), Client(core)
+    sender.session.receive(b"SEND\ndestination:/topic/news\nreceipt:r\n\n\0" * 10)
+    waited = [sender.session.is_waiting]
+    assert sender.session.sent_bytes > 0
+    other.session.receive(b"SEND\ndestination:/queue/orders\nreceipt:mine\n\n\0")
+    core.journal.run_posted()
+    assert other.read().get(b"receipt-id") == "mine"
+    waited.append(sender.session.is_waiting)
+    turns(core)
+    assert sender.commands() == ["RECEIPT"] * 10
+    waited.append(sender.session.is_waiting)
+    assert waited == [True, True, False]
+    assert sender.session.sent_bytes == 0
+
+
+def test_subscribers_share_a_message_and_its_frame() -> None:
+    """What waits for a thousand subscriptions is one message."""
+    core = CoreUnderTest()
+    slow = [core.consume(TOPIC, prefetch=1) for _ in range(1_000)]
+    core.send(TOPIC, *["x" * 1_000] * 5)
+    assert all(len(one.received) == 1 for one in slow)
+    assert core.broker._topic_memory.used < 5 * 2_000
+    first, last = slow[0].received[0], slow[-1].received[0]
+    assert first.record is last.record
+    assert first.shared is last.shared
+
+
+def transaction(core: CoreUnderTest, messages: int) -> Steps:
+    """Return a COMMIT of so many messages, which has begun."""
+    sends = [(QUEUE, message(str(number))) for number in range(messages)]
+    work = TransactionWork(sends)
+    steps = core.broker.commit(ANYONE, work, lambda: None)
+    next(steps)
+    return steps
+
+
+def test_a_commit_that_is_left_half_ready_has_done_nothing() -> None:
+    """Its client is gone, or the node stops: nothing is stored, nothing is to be seen."""
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE)
+    steps = transaction(core, 200)
+    core.settle()
+    assert core.stored_texts() == []
+    assert consumer.received == []
+    del steps
+    core.settle()
+    assert core.stored_texts() == []
+    assert core.broker.store_use.used == 0
+
+
+def test_a_commit_in_turns_is_stored_whole() -> None:
+    """By one unit in the last turn; its RECEIPT and its messages come after that."""
+    core = CoreUnderTest(clock=Work())
+    client, consumer = Client(core), core.consume(QUEUE)
+    client.send("BEGIN", transaction="t")
+    for number in range(1_000):
+        client.send("SEND", str(number), destination=QUEUE, transaction="t")
+    assert consumer.received == []
+    client.session.receive(b"COMMIT\ntransaction:t\nreceipt:r\n\n\0")
+    count = 0
+    while client.session.is_waiting:
+        assert core.stored_texts() == []
+        assert client.commands() == []
+        core.turn()
+        count += 1
+    assert count > 1
+    core.settle()
+    assert core.stored_texts() == [str(number) for number in range(1_000)]
+    assert client.commands() == ["RECEIPT"]
+    assert consumer.texts == core.stored_texts()
+
+
+def test_what_a_client_had_goes_back_in_turns_and_in_order() -> None:
+    """The next one gets none before all are back: the first to come back may not be the oldest."""
+    core = CoreUnderTest(clock=Work())
+    texts = [str(number) for number in range(3_000)]
+    core.send(QUEUE, *texts)
+    first = core.consume(QUEUE, prefetch=5_000)
+    second = core.consume(QUEUE, prefetch=5_000)
+    assert first.texts + second.texts != []
+    held = len(second.received)
+    first.end.close()
+    assert len(second.received) == held
+    assert turns(core) > 1
+    assert second.texts[held:] == first.texts
+    second.end.close()
+    turns(core)
+    third = core.consume(QUEUE, prefetch=5_000)
+    turns(core)
+    assert third.texts == texts
+
+
+def test_a_lease_that_is_valid_again_wakes_those_only_that_were_refused() -> None:
+    """Of very many queues few have anything to deliver: the others cost nothing."""
+    core = CoreUnderTest()
+    for number in range(50):
+        core.consume(f"/queue/{number}")
+    core.lease_valid = False
+    core.send("/queue/7", "a")
+    assert len(core.broker._held_back) == 1
+    core.lease_valid = True
+    core.broker.go_on()
+    assert len(core.broker._held_back) == 0
