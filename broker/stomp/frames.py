@@ -65,6 +65,8 @@ def escape(value: bytes, version: Version, *, is_key: bool = False) -> bytes:
     What a version cannot express is replaced by a space, so that no frame is broken by it, and no
     header of one name becomes one of another.
     """
+    if value.isalnum():  # most receipts and ids
+        return value
     plain = value.replace(b"\0", b" ")
     if version is not Version.V1_2:
         plain = plain.replace(b"\r", b" ")

@@ -24,6 +24,7 @@ _NUL: Final = 0
 _RETURN: Final = 13
 _BACKSLASH: Final = 92
 _NEVER: Final = 2**62
+_V1_2: Final = Version.V1_2  # asked for every frame: an enumeration looks its members up
 _LARGE: Final = -1
 _TO_THE_NUL: Final = -1
 
@@ -72,7 +73,7 @@ class Frame:
     def user_headers(self, without: frozenset[bytes]) -> bytes:
         """Return the headers not in ``without`` as 1.2-escaped lines."""
         version = self.version
-        if version is Version.V1_2:
+        if version is _V1_2:
             return b"".join(
                 [
                     key + b":" + value + b"\n"
@@ -176,9 +177,11 @@ class FrameParser:
                 return
         size = len(data)
         while True:
-            position = _LINE_ENDS.match(data, position).end()  # type: ignore[union-attr]
-            if position == size:
-                return
+            # The pattern costs several times as much, and most frames follow at once.
+            if position == size or data[position] <= _RETURN:
+                position = _LINE_ENDS.match(data, position).end()  # type: ignore[union-attr]
+                if position == size:
+                    return
             end = self._head_end(data, position)
             if end is None:
                 rest = data[position:]
@@ -237,10 +240,11 @@ class FrameParser:
         return None
 
     def _head(self, head: bytes) -> tuple[str, dict[bytes, bytes]]:
-        try:
-            head.decode()
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"frame header is not UTF-8: {error}") from None
+        if not head.isascii():
+            try:
+                head.decode()
+            except UnicodeDecodeError as error:
+                raise ProtocolError(f"frame header is not UTF-8: {error}") from None
         if _RETURN in head:
             head = head.replace(b"\r\n", b"\n").removesuffix(b"\r")
             if _RETURN in head:

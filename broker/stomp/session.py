@@ -31,7 +31,7 @@ from enum import Enum, auto
 from functools import partial
 from importlib import metadata
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.api import (
     BrokerCore,
@@ -97,6 +97,12 @@ class _State(Enum):
     STORING = auto()
     DISCONNECTING = auto()
     CLOSED = auto()
+
+
+# What is asked for every frame: an enumeration looks its members up each time.
+_CONNECTING: Final = _State.CONNECTING
+_DISCONNECTING: Final = _State.DISCONNECTING
+_CLOSED: Final = _State.CLOSED
 
 
 class _LargeSend(NamedTuple):
@@ -382,7 +388,7 @@ class StompSession:
     # --- connecting
 
     def _handle(self, frame: Frame) -> Steps | None:
-        if self._state is _State.CONNECTING:
+        if self._state is _CONNECTING:
             if frame.command not in ("CONNECT", "STOMP"):
                 shown = frame.command[:40]
                 raise ProtocolError(
@@ -812,18 +818,17 @@ class StompSession:
 
     def _receipt_later(self, frame: Frame) -> Callable[[], None] | None:
         """Return what sends the RECEIPT of a frame once it is stored."""
-        if b"receipt" not in frame.raw:
-            self._outstanding += 1
-            return self._stored
-        receipt = frame.get(b"receipt") or ""
+        receipt = frame.get(b"receipt")
         self._outstanding += 1
+        if receipt is None:
+            return self._stored
         self._receipt_bytes += len(receipt) + _RECEIPT_COST
 
         return partial(self._receipted, receipt)
 
     def _receipted(self, receipt: str, *, deleted_messages: int | None = None) -> None:
         self._receipt_bytes -= len(receipt) + _RECEIPT_COST
-        if self._state is not _State.CLOSED:
+        if self._state is not _CLOSED:
             self._write_receipt(receipt, deleted_messages)
         self._stored()
 
@@ -834,7 +839,7 @@ class StompSession:
 
     def _stored(self) -> None:
         self._outstanding -= 1
-        if self._state is _State.DISCONNECTING and not self._outstanding and self._stream is None:
+        if self._state is _DISCONNECTING and not self._outstanding and self._stream is None:
             self._finish_disconnect()
 
     def _write_receipt(self, receipt: str, deleted_messages: int | None = None) -> None:
