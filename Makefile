@@ -6,11 +6,17 @@ BIN := $(VENV)/bin
 # Tests wait more than they compute, for leases above all.
 TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 3 ? 8 : 2 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
+# What is installed is what the lock says, byte for byte; its setuptools builds what must be built.
+LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement
+HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+
+UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate setup.cfg tools/build.in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test packages run demo test test-mysql lint format docs fuzz model simulate chaos
-.PHONY: benchmark wheel clean
+.PHONY: benchmark wheel lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,14 +27,17 @@ $(VENV)/bin/python:
 	@PYTHON=$(PYTHON) tools/packages venv
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed: setup.cfg pyproject.toml requirements.lock | $(VENV)/bin/python
 	@echo "Installing Orthia into $(VENV)"
-	@$(PIP_INSTALL) --editable .
+	@$(LOCKED) requirements.lock
+	@$(HERE)
 	@touch $@
 
-$(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed-test: setup.cfg pyproject.toml requirements.lock requirements-test.lock | $(VENV)/bin/python
 	@echo "Installing Orthia, Spark and what the tests need into $(VENV): half a gigabyte the first time"
-	@$(PIP_INSTALL) --editable '.[test,pipeline]'
+	@$(LOCKED) requirements.lock
+	@$(LOCKED) requirements-test.lock
+	@$(HERE)
 	@touch $@ $(VENV)/.installed
 
 # One after the other, also with -j: what is missing is asked for once and not package by package.
@@ -93,6 +102,11 @@ docs: setup ## Write the documents that are generated
 	$(BIN)/python -m config.reference > docs/configuration.md
 	$(BIN)/python -m nodemanager.reference > docs/failover-log.md
 	$(BIN)/python -m broker.stomp.reference > docs/stomp-headers.md
+
+lock: ## Write requirements*.lock anew, of the newest versions that setup.cfg allows; needs uv
+	uv pip compile $(UV_COMPILE) --output-file requirements.lock
+	uv pip compile $(UV_COMPILE) --extra test --extra pipeline --constraints requirements.lock \
+		--output-file requirements-test.lock
 
 format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff format .
