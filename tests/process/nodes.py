@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from config.settings import Role
 from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, free_port
@@ -20,7 +21,15 @@ RENEW_PERIOD_MS = 300
 NETWORK_TIMEOUT_MS = 20_000
 
 Option = str | int | bool
-LAPSING: Mapping[str, Option] = {"jdbc_lock_expiration": LAPSING_LEASE_MS}
+
+
+class Lapsing(TypedDict):
+    """Options of a node, with their names known to a type checker."""
+
+    jdbc_lock_expiration: int
+
+
+LAPSING: Lapsing = {"jdbc_lock_expiration": LAPSING_LEASE_MS}
 """Of a pair whose lease is to end by itself."""
 
 
