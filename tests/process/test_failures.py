@@ -14,8 +14,8 @@ from config.urls import DatabaseUrl
 from database import Database
 from nodemanager.failover_log import log_file_name
 from nodemanager.sql_store import SqlNodeManagerStore
-from tests.chaos.ground import FULL_DEVICE, ChaosNode, build_stepped_clock
 from tests.chaos.network import Link, Network
+from tests.chaos.nodes import FULL_DEVICE, ChaosNode, build_stepped_clock
 from tests.conftest import Servers
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.nodes import LAPSING, Cluster, NodeProcess, accepts, cluster
