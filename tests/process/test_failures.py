@@ -1,6 +1,7 @@
 """Scenes of the table "Failure by failure" that no other test plays; see ``failure_rows``."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from database import Database
 from nodemanager.failover_log import log_file_name
 from nodemanager.sql_store import SqlNodeManagerStore
 from tests.chaos.network import Link, Network
-from tests.chaos.nodes import FULL_DEVICE, ChaosNode, build_stepped_clock
+from tests.chaos.nodes import FULL_DEVICE, build_stepped_clock
 from tests.conftest import Servers
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.nodes import LAPSING, Cluster, NodeProcess, accepts, cluster
@@ -23,7 +24,6 @@ from tests.support.servers import (
     PASSWORD,
     SERVER_NAMES,
     ServerProcess,
-    free_port,
     url_with_password,
 )
 from tests.support.waiting import wait_until
@@ -101,7 +101,7 @@ def test_a_host_that_is_lost_is_replaced_when_its_lease_ends(
 ) -> None:
     """The database keeps sessions of which nobody tells it that they ended: the lease decides."""
     live, link = behind_a_link(on_postgresql, network)
-    backup = on_postgresql.nodes.backup(**LAPSING).wait_log("AMQ221031")
+    backup = on_postgresql.nodes.backup("backup", **LAPSING).wait_log("AMQ221031")
     with on_postgresql.producer(live, backup) as producer:
         producer.wait_receipts(50)
         link.silence("requests", "answers")
@@ -116,7 +116,7 @@ def test_a_host_that_is_lost_is_replaced_when_its_lease_ends(
 def test_a_live_node_cut_off_from_the_database_ends(on_postgresql: Pair, network: Network) -> None:
     """It ends with 74 while it hears nothing; the backup, which hears, takes over."""
     live, link = behind_a_link(on_postgresql, network)
-    backup = on_postgresql.nodes.backup(**LAPSING).wait_log("AMQ221031")
+    backup = on_postgresql.nodes.backup("backup", **LAPSING).wait_log("AMQ221031")
     with on_postgresql.producer(live, backup) as producer:
         producer.wait_receipts(50)
         link.silence("requests", "answers")
@@ -221,17 +221,28 @@ def test_a_message_that_is_not_stored_ends_its_sender_alone(on_postgresql: Pair)
     receive_all(live.port, QUEUE, receipted)
 
 
-def stepped(pair: Pair, directory: Path, role: Role, clock: Path) -> ChaosNode:
-    """Return a node whose wall clock is that of ``clock``; not started."""
-    url = pair.nodes.url
-    node = ChaosNode(role, url, directory, role.value, port=free_port(), clock=clock)
-    node.environment = {
-        "LD_PRELOAD": str(build_stepped_clock(directory)),
-        "ORTHIA_CHAOS_CLOCK": str(clock),
-    }
-    node.step_clock(0)
-    pair.nodes.nodes.append(node)
-    return node
+class SteppedClock:
+    """A wall clock that is set off, of every node that is started with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "clock"
+        self.step(0)
+        self.environment = {
+            "LD_PRELOAD": str(build_stepped_clock(directory)),
+            "ORTHIA_CHAOS_CLOCK": str(self._file),
+        }
+
+    def step(self, seconds: int) -> None:
+        """Have it be off by so much; what measures durations is left as it is."""
+        # One write in place: nodes have the file mapped, and see all eight bytes at once.
+        with self._file.open("r+b" if self._file.exists() else "wb") as file:
+            file.write((seconds * 1_000_000_000).to_bytes(8, sys.byteorder, signed=True))
+
+    def node(self, pair: Pair, role: Role) -> NodeProcess:
+        """Return a node with this clock; not started."""
+        node = pair.nodes.node(role, role.value)
+        node.environment = self.environment
+        return node
 
 
 needs_a_compiler = pytest.mark.skipif(
@@ -242,14 +253,13 @@ needs_a_compiler = pytest.mark.skipif(
 @needs_a_compiler
 def test_a_step_of_a_wall_clock_disturbs_nobody(on_postgresql: Pair, tmp_path: Path) -> None:
     """An hour to and fro: the same lease goes on, and so do the clients."""
-    live = stepped(on_postgresql, tmp_path, Role.LIVE, tmp_path / "clock")
-    live.options = {"jdbc-lock-expiration": 60_000}
-    live.start().wait_serving()
+    clock = SteppedClock(tmp_path)
+    live = clock.node(on_postgresql, Role.LIVE).start().wait_serving()
     backup = on_postgresql.nodes.backup().wait_log("AMQ221031")
     token = on_postgresql.store.status().live.token
     with on_postgresql.producer(live) as producer:
         for seconds in (HOUR_SECONDS, -HOUR_SECONDS, 0):
-            live.step_clock(seconds)
+            clock.step(seconds)
             on_postgresql.wait_renewals()
             producer.wait_receipts(20)
         producer.finish()
@@ -257,14 +267,12 @@ def test_a_step_of_a_wall_clock_disturbs_nobody(on_postgresql: Pair, tmp_path: P
     assert not accepts(backup.port)
 
 
-def pair_of_one_clock(pair: Pair, directory: Path) -> tuple[ChaosNode, ChaosNode]:
+def pair_of_one_clock(pair: Pair, directory: Path) -> tuple[NodeProcess, NodeProcess, SteppedClock]:
     """Start a pair on SQLite, whose database's clock is that of the nodes, and can be stepped."""
-    clock = directory / "clock"
-    live = stepped(pair, directory, Role.LIVE, clock)
-    backup = stepped(pair, directory, Role.BACKUP, clock)
-    live.start().wait_serving()
-    backup.start().wait_log("AMQ221031")
-    return live, backup
+    clock = SteppedClock(directory)
+    live = clock.node(pair, Role.LIVE).start().wait_serving()
+    backup = clock.node(pair, Role.BACKUP).start().wait_log("AMQ221031")
+    return live, backup, clock
 
 
 @needs_a_compiler
@@ -272,11 +280,11 @@ def test_a_step_back_of_the_databases_clock_disturbs_nobody(
     on_sqlite: Pair, tmp_path: Path
 ) -> None:
     """A renewal sets the expiry anew, and the live node serves on under its token."""
-    live, backup = pair_of_one_clock(on_sqlite, tmp_path)
+    live, backup, clock = pair_of_one_clock(on_sqlite, tmp_path)
     token = on_sqlite.store.status().live.token
     with on_sqlite.producer(live) as producer:
         producer.wait_receipts(20)
-        live.step_clock(-HOUR_SECONDS)
+        clock.step(-HOUR_SECONDS)
         on_sqlite.wait_renewals()
         producer.wait_receipts(20)
         producer.finish()
@@ -289,10 +297,10 @@ def test_after_a_step_forward_of_the_databases_clock_one_serves(
     on_sqlite: Pair, tmp_path: Path
 ) -> None:
     """The lease may end early; then the older node is fenced, and nothing is lost."""
-    live, backup = pair_of_one_clock(on_sqlite, tmp_path)
+    live, backup, clock = pair_of_one_clock(on_sqlite, tmp_path)
     with on_sqlite.producer(live, backup) as producer:
         producer.wait_receipts(20)
-        live.step_clock(HOUR_SECONDS)
+        clock.step(HOUR_SECONDS)
         producer.wait_receipts(50)
         on_sqlite.wait_renewals()
         wait_until(lambda: accepts(live.port) is not accepts(backup.port), what="one serves alone")
