@@ -19,7 +19,7 @@ from broker.api import (
 from broker.core.deletion import QueueInUse
 from broker.core.quota import NoRoomInStore, QuotaExceeded
 from config.errors import OrthiaError
-from journal.errors import UnitRefused
+from journal.errors import StoreFull, UnitRefused
 
 LOGGER = logging.getLogger("orthia.broker")
 QUIET_SECONDS = 60.0
@@ -68,6 +68,7 @@ _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
     (QuotaExceeded, Refusal.QUOTA),
     (QueueInUse, Refusal.IN_USE),
     (NoRoomInStore, Refusal.NO_ROOM),
+    (StoreFull, Refusal.NO_ROOM),
     (UnitRefused, Refusal.STORE),
     (ConnectionLimitExceeded, Refusal.USER),
     (LimitExceeded, Refusal.LIMIT),

@@ -182,6 +182,14 @@ class MessageJournal(ABC):
     def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
         """Have ``callback`` called after each commit, when the callers of it are completed."""
 
+    def register_full_listener(  # noqa: B027 - a default: not every store can be full
+        self, callback: Callable[[OrthiaError | None], None]
+    ) -> None:
+        """Have ``callback`` called when the store has no room for messages, and why.
+
+        With None when it has room again. Until then what is appended is refused, but for deletes.
+        """
+
     @abstractmethod
     def close(self, *, drain: bool) -> bool:
         """Take no more work and stop, within the limits' time-out; may be called on any thread.

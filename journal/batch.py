@@ -1,5 +1,6 @@
 """What one transaction of the writer holds."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -172,10 +173,11 @@ def batch_of(items: Iterable[Appended]) -> Batch:
     return batch
 
 
-def probe() -> Batch:
-    """Return a batch that stores a row as others do, and leaves nothing behind."""
+def probe(size: int = 0) -> Batch:
+    """Return a batch that stores a row of ``size`` as others do, and leaves nothing behind."""
     unit = AppendedUnit(None, 0)
-    unit.rows.append(Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, b""))
+    record = os.urandom(size)  # nothing that a database could compress
+    unit.rows.append(Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, record))
     unit.bodies.append(Body(_PROBE_SEQ, 0))
     return batch_of([unit])
 

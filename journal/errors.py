@@ -74,6 +74,16 @@ class UnitRefused(JournalError):
         )
 
 
+class StoreFull(JournalError):
+    """There is no room in the store for this, of which nothing is stored; try again later."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the store has no room left: messages are refused until there is room, and what is"
+            f" stored is delivered and acknowledged; free disk space ({reason})"
+        )
+
+
 class LargeBodyError(JournalError):
     """The body of a large message could not be stored, or is not what it was when it was."""
 

@@ -129,7 +129,8 @@ class Intake:
         else:
             self._rows -= item.cost_rows
             self._bytes -= item.payload_bytes
-        self.last_committed_seq = item.last_seq
+        # One that was kept for want of room is older than what was stored meanwhile.
+        self.last_committed_seq = max(self.last_committed_seq, item.last_seq)
 
     def register_room_listener(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called each time what waits falls below half of every bound."""

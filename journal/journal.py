@@ -85,7 +85,9 @@ class Journal(MessageJournal):
             stored=lambda batch, report: post(partial(self._complete, batch, report)),
             refused=lambda item, reason: post(partial(self._refuse, item, reason)),
             failed=lambda error: post(partial(self._fail, error)),
+            full=lambda error: post(partial(self._say_full, error)),
         )
+        self._full_listeners: list[Callable[[OrthiaError | None], None]] = []
         self._reader = Reader(windows, limits.reader_threads, still_valid=still_valid, post=post)
         self._intake = Intake(
             first_id=recovered.horizon + 1,
@@ -218,6 +220,10 @@ class Journal(MessageJournal):
         """See ``MessageJournal``."""
         self._intake.register_batch_listener(callback)
 
+    def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
+        """See ``MessageJournal``."""
+        self._full_listeners.append(callback)
+
     def close(self, *, drain: bool) -> bool:
         """See ``MessageJournal``."""
         with self._closing:
@@ -260,6 +266,11 @@ class Journal(MessageJournal):
     def _refuse(self, item: Appended, reason: OrthiaError) -> None:
         if not self._silent:
             self._intake.refuse(item, reason)
+
+    def _say_full(self, error: OrthiaError | None) -> None:
+        if not self._silent:
+            for listener in self._full_listeners:
+                listener(error)
 
     def _fail(self, error: OrthiaError) -> None:
         if not self._silent:

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
-from database import PermanentStoreError, StoreUnavailable, TransientStoreError
+from database import NoRoom, PermanentStoreError, StoreUnavailable, TransientStoreError
 from journal.codec import LargeBody
-from journal.errors import Fenced, JournalError, LargeBodyError
+from journal.errors import Fenced, JournalError, LargeBodyError, StoreFull
 from journal.read_threads import ReadThreads
 from journal.retry import pause_seconds
 
@@ -415,6 +415,8 @@ class LargeMessages:
         while True:
             try:
                 step()
+            except NoRoom as error:
+                raise StoreFull(str(error)) from error
             except (StoreUnavailable, TransientStoreError) as error:
                 if self._closed.is_set() or not self._still_valid():
                     raise LargeBodyError(f"a large message was not stored: {error}") from error

@@ -16,8 +16,8 @@ anything else               give up: it would be refused again
 
 The fault may be the batch's: it may be more than the link carries in time, or hold what the
 database cannot store. It is suspect when it fails ``ATTEMPTS`` times in one way, or when it would
-be refused again; but not for want of disk space, which a probe may find where a batch does not:
-then it is repeated until there is room. With a suspect batch a *probe* is stored on a new
+be refused again; but not for want of disk space, which a probe may find where a batch does not: see
+the third table. With a suspect batch a *probe* is stored on a new
 connection: a row like any other, which is deleted again. Before it the batch is looked for, so that
 nothing of it is stored whatever is done with it now.
 
@@ -29,6 +29,14 @@ several units               split: parts are stored by themselves, in order
 one that can be refused     refuse: its client is told, everybody else is served
 the fourth unanswered one   give up: the fault is this node's link, and another node has its own
 one of the broker's own     give up: nobody could be told
+==========================  ============================================================
+
+==========================  ============================================================
+no room, and a unit that    what is done with it, in the order of the batch
+==========================  ============================================================
+only deletes                store it with its neighbours; repeat that until it is stored
+stores a message            refuse: its client is told, and can send again
+binds a queue               keep it until there is room: its messages are refused meanwhile
 ==========================  ============================================================
 
 Unanswered are those of which no error of the database came back, in a row, with nothing stored in
@@ -48,6 +56,7 @@ from database import (
     TransientStoreError,
     UnknownOutcome,
 )
+from journal.unit import Appended, AppendedUnit
 
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
@@ -112,6 +121,21 @@ def after_probe(error: OrthiaError, *, units: int, refusable: bool, unanswered: 
     if refusable and (is_answer(error) or unanswered < UNANSWERED):
         return NextStep.REFUSE
     return NextStep.GIVE_UP
+
+
+class RoomNeeded(Enum):
+    """What becomes of a unit while the store has no room."""
+
+    NONE = "stored"
+    REFUSED = "refused"
+    KEPT = "kept"
+
+
+def room_needed(item: Appended) -> RoomNeeded:
+    """Decide about a unit of a batch for which there is no room."""
+    if isinstance(item, AppendedUnit) and not item.rows and not item.binding_rows:
+        return RoomNeeded.NONE  # the ids that a unit reserves are a number in a row that is there
+    return RoomNeeded.KEPT if item.refused is None else RoomNeeded.REFUSED
 
 
 def pause_seconds(failures: int) -> float:

@@ -12,7 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from config.dialects import Dialect
-from database import Database, Turnstile, translate_errors
+from database import Database, NoRoom, Turnstile, translate_errors
+from database.sqlite_reserve import SpaceReserve
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -32,6 +33,8 @@ class SqliteStore(BatchStore):
         self._turnstile = turnstile
         self._proxy: PoolProxiedConnection | None = None
         self._connection: sqlite3.Connection | None = None
+        self._reserve = SpaceReserve(engine.url.database)
+        self._is_full = False
         kind = int(UserRecordType.ADD_MESSAGE)
         add = int(RecordType.ADD_RECORD)
         columns = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
@@ -71,7 +74,9 @@ class SqliteStore(BatchStore):
 
     def connect(self) -> None:
         """See ``BatchStore``; a closed SQLite connection leaves nothing behind."""
-        self.close()
+        self._disconnect()
+        if not self._is_full:
+            self._reserve.hold()
         with translate_errors("connect the journal writer"):
             self._proxy = self._engine.raw_connection()
         self._connection = cast("sqlite3.Connection", self._proxy.driver_connection)
@@ -79,8 +84,18 @@ class SqliteStore(BatchStore):
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
-        with self._fenced_transaction(_WHAT) as connection:
-            self._write(connection, batch)
+        try:
+            with self._fenced_transaction(_WHAT) as connection:
+                self._write(connection, batch)
+        except NoRoom:
+            self._is_full = True
+            self._reserve.release()
+            raise
+
+    def has_room(self) -> bool:
+        """See ``BatchStore``: not before there is room for what must go on without any."""
+        self._is_full = not (self._reserve.hold() and super().has_room())
+        return not self._is_full
 
     @contextlib.contextmanager
     def _fenced_transaction(self, what: str) -> Iterator[sqlite3.Connection]:
@@ -113,7 +128,11 @@ class SqliteStore(BatchStore):
             connection.execute(self._confirm_sql)
 
     def close(self) -> None:
-        """See ``BatchStore``."""
+        """See ``BatchStore``; a node that does not write keeps no space."""
+        self._disconnect()
+        self._reserve.release()
+
+    def _disconnect(self) -> None:
         if self._proxy is not None:
             with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
                 self._proxy.invalidate()

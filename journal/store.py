@@ -9,10 +9,14 @@ from sqlalchemy import Engine
 
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
-from database import Database, fold_table_name
+from database import Database, NoRoom, fold_table_name
 from database.sessions import fenced_mark
-from journal.batch import Batch, JournalTable, Marker
+from journal.batch import Batch, JournalTable, Marker, probe
 from journal.records import ID_COUNTER_SEQ
+
+ROOM_BYTES = 262_144
+"""What a store that had no room must take before it is said to have some: less would be refused
+again with the next message."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,15 @@ class BatchStore(ABC):
         standby without it. What is committed after it waits for the standby to have both. A server
         that takes no writes confirms nothing. Raises Fenced.
         """
+
+    def has_room(self) -> bool:
+        """Say whether there is room again for messages, after ``NoRoom``; raises Fenced."""
+        self.connect()
+        try:
+            self.store(probe(ROOM_BYTES))
+        except NoRoom:
+            return False
+        return True
 
     def keep_alive(self) -> None:  # noqa: B027 - a default: most servers end no silent session
         """Ask something, so that the server does not end the session for its silence."""

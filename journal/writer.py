@@ -10,29 +10,34 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import groupby
 from queue import Empty, SimpleQueue
 
 from config.clock import monotonic_seconds
 from config.errors import OrthiaError
 from config.reminders import Reminder
-from database import StoreError
+from database import NoRoom, StoreError
 from journal.api import BatchReport
-from journal.batch import Batch, probe
-from journal.errors import JournalError, LeaseExpired, UnitRefused
+from journal.batch import Batch, batch_of, probe
+from journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
 from journal.limits import JournalLimits
 from journal.retry import (
     NextStep,
+    RoomNeeded,
     after_failure,
     after_probe,
     is_answer,
     is_suspect,
     pause_seconds,
+    room_needed,
 )
 from journal.store import BatchStore
 from journal.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
 _STUCK_SECONDS = 2.0
+ROOM_SECONDS = 1.0
+"""How often a store that had no room is asked whether it has some."""
 
 
 class _AtFault(Exception):  # noqa: N818 - of a batch
@@ -47,11 +52,20 @@ class _AtFault(Exception):  # noqa: N818 - of a batch
         self.unresolved = unresolved
 
 
+class _OutOfRoom(Exception):  # noqa: N818 - of a batch
+    """The store has no room for a batch, of which nothing is stored."""
+
+    def __init__(self, error: NoRoom) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Writer:
     """Owns ``store`` from ``start`` on.
 
     ``stored``, ``refused`` and ``failed`` are called on the writer's thread, the first two in the
-    order of what was submitted; ``failed`` at most once, and nothing is stored after it.
+    order of what was submitted, but for what was kept for want of room; ``failed`` at most once,
+    and nothing is stored after it. ``full`` says that there is no room, or None when there is.
     """
 
     def __init__(
@@ -63,6 +77,7 @@ class Writer:
         stored: Callable[[Batch, BatchReport], None],
         refused: Callable[[Appended, OrthiaError], None],
         failed: Callable[[OrthiaError], None],
+        full: Callable[[StoreFull | None], None] = lambda _: None,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self._store = store
@@ -72,6 +87,10 @@ class Writer:
         self._refused = refused
         self._unanswered = 0
         self._failed = failed
+        self._full = full
+        self._is_full = False
+        self._kept: list[Appended] = []
+        """What binds queues, while there is no room for that."""
         self._clock = clock
         self._queue: SimpleQueue[Appended | None] = SimpleQueue()
         self._abandoned = threading.Event()
@@ -103,7 +122,7 @@ class Writer:
         try:
             while (batch := self._next_batch()) is not None:
                 self._store_and_report(batch)
-            self.drained = not self._abandoned.is_set()
+            self.drained = not self._abandoned.is_set() and not self._kept
         except OrthiaError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 - a thread that dies silently loses messages
@@ -137,10 +156,14 @@ class Writer:
 
     def _wait_for_first(self) -> Appended | None:
         while True:
+            wait = ROOM_SECONDS if self._is_full else self._store.keep_alive_seconds
             try:
-                return self._queue.get(timeout=self._store.keep_alive_seconds)
+                return self._queue.get(timeout=wait)
             except Empty:
-                self._keep_alive()
+                if self._is_full:
+                    self._look_for_room()
+                else:
+                    self._keep_alive()
 
     def _keep_alive(self) -> None:
         """Keep the session, or open another: the next message is not to wait for that."""
@@ -160,6 +183,9 @@ class Writer:
             started = self._clock()
             try:
                 attempts = self._store_batch(part, unresolved=unresolved)
+            except _OutOfRoom as full:
+                self._do_without_room(part, full.error)
+                continue
             except _AtFault as fault:
                 smaller = self._part_or_refuse(part, fault.error)
                 parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
@@ -168,6 +194,51 @@ class Writer:
                 return
             self._unanswered = 0
             self._stored(part, part.report(self._clock() - started, attempts))
+            if self._is_full and (part.messages or part.rows):
+                self._has_room()
+
+    # --- while there is no room
+
+    def _do_without_room(self, batch: Batch, error: NoRoom) -> None:
+        """Do what each unit of a batch allows; see ``journal.retry``."""
+        full = StoreFull(str(error))
+        if not self._is_full:
+            self._is_full = True
+            LOGGER.error("%s", full)
+            self._full(full)
+        for needed, run in groupby(batch.items, key=room_needed):
+            items = list(run)
+            if needed is RoomNeeded.KEPT:
+                self._kept += items
+            elif needed is RoomNeeded.REFUSED:
+                for item in items:
+                    self._refused(item, full)
+            else:
+                self._store_persistently(batch_of(items))
+
+    def _store_persistently(self, batch: Batch) -> None:
+        """Store what takes no room, however often that has to be tried."""
+        started = self._clock()
+        attempts = self._store_batch(batch, unresolved=False, after_no_room=True)
+        if attempts is not None and not self._abandoned.is_set():
+            self._stored(batch, batch.report(self._clock() - started, attempts))
+
+    def _look_for_room(self) -> None:
+        if not self._still_valid():
+            return
+        with contextlib.suppress(StoreError):  # the database is away: asked again soon
+            if self._store.has_room():
+                self._has_room()
+
+    def _has_room(self) -> None:
+        """Store what was kept, then say that messages are taken again."""
+        kept, self._kept = self._kept, []
+        self._is_full = False
+        if kept:
+            self._store_and_report(batch_of(kept))
+        if not self._is_full:
+            LOGGER.warning("the store has room again: messages are taken again")
+            self._full(None)
 
     def _part_or_refuse(self, batch: Batch, error: StoreError) -> list[Batch]:
         """Return the parts of a batch that is at fault; none if it was refused."""
@@ -191,15 +262,18 @@ class Writer:
         self._refused(batch.items[0], UnitRefused(str(error)))
         return []
 
-    def _store_batch(self, batch: Batch, *, unresolved: bool) -> int | None:
+    def _store_batch(
+        self, batch: Batch, *, unresolved: bool, after_no_room: bool = False
+    ) -> int | None:
         """Store ``batch``, repeating as ``journal.retry`` says; return the number of attempts.
 
         ``unresolved`` says that it may be part of what was stored already. None if it was
-        abandoned. Raises what it gave up for, _AtFault if the store takes others.
+        abandoned. Raises what it gave up for, _AtFault if the store takes others, _OutOfRoom if it
+        takes nothing that grows; not so ``after_no_room``, when all that is left is to try on.
         """
         attempts = failures = 0
         kind: type[StoreError] | None = None
-        step: NextStep | None = None
+        step: NextStep | None = NextStep.RECONNECT if after_no_room else None
         reminder: Reminder | None = None
         while not self._abandoned.is_set():
             if not self._still_valid():
@@ -219,6 +293,8 @@ class Writer:
                     self._store.confirm()
             except StoreError as error:
                 valid = self._still_valid()
+                if isinstance(error, NoRoom) and valid and not (unresolved or after_no_room):
+                    raise _OutOfRoom(error) from error
                 step = after_failure(error, unresolved=unresolved, lease_valid=valid)
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
                 if is_storing:

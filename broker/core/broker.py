@@ -45,7 +45,7 @@ from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
 from journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
-from journal.errors import JournalClosed, RecordTooLarge
+from journal.errors import JournalClosed, RecordTooLarge, StoreFull
 from journal.large import Upload
 from journal.records import RemovalReason
 from journal.unit import MessageLocation, Unit
@@ -150,6 +150,7 @@ class Broker:
                 self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
         self._addresses.create_configured()
         journal.register_room_listener(self._room)
+        journal.register_full_listener(self._store_is_full)
 
     def _withheld_by_transactions(self) -> frozenset[int]:
         in_doubt = XaTransactions(self._journal).in_doubt
@@ -208,6 +209,9 @@ class Broker:
                 return
             self._held_back.pop().resume()
             yield GO_ON
+
+    def _store_is_full(self, error: OrthiaError | None) -> None:
+        self.store_use.close_or_reopen("database", None if error is None else str(error))
 
     def _room(self) -> None:
         """Have queues read on that held back because the journal was full."""
@@ -403,8 +407,10 @@ class Broker:
             on_refused(error, done)
             for queue, taken in acknowledged:
                 queue.restore(taken)
+            # For want of room nobody tried anything in vain.
+            in_vain = not isinstance(error, StoreFull)
             for queue, taken in (*acknowledged, *rejected):
-                queue.give_back(taken, attempted=taken)
+                queue.give_back(taken, attempted=taken if in_vain else ())
 
         def committed() -> None:
             for topic, record, seq in published:
@@ -673,13 +679,14 @@ class Broker:
         def not_stored(error: OrthiaError) -> None:
             for queue in to:
                 queue.use.release(size)
-            LOGGER.error(
-                "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
-                reference.seq,
-                reason.value,
-                ", ".join(f"queue {queue.name}" for queue in to) or "nowhere",
-                error,
-            )
+            if not isinstance(error, StoreFull):  # which is told once, and not for each message
+                LOGGER.error(
+                    "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
+                    reference.seq,
+                    reason.value,
+                    ", ".join(f"queue {queue.name}" for queue in to) or "nowhere",
+                    error,
+                )
             refused()
 
         self._append(unit, messages, None, not_stored)

@@ -4,6 +4,7 @@ Everything that changes a directory goes through here: tests stop the journal be
 these calls.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +16,21 @@ from journal.file.format import SEAL_AT
 _FILL_BYTES = 1024 * 1024
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoomOnDisk(JournalIOError):  # noqa: N818 - named for what is the case
+    """The disk has no room for another file; what is in use goes on."""
+
+
 @contextmanager
 def io_errors(what: str) -> Iterator[None]:
     """Raise what the operating system refuses as JournalIOError: ``cannot WHAT: reason``."""
     try:
         yield
     except OSError as error:
-        raise JournalIOError(f"cannot {what}: {error.strerror or error}") from error
+        kind = NoRoomOnDisk if error.errno in _NO_ROOM else JournalIOError
+        raise kind(f"cannot {what}: {error.strerror or error}") from error
 
 
 def make_directory(directory: Path, *, create: bool, element: str) -> None:
@@ -63,6 +72,10 @@ def create(path: Path, size: int, header: bytes, fill_from: int = 0) -> None:
             write_all(descriptor, zeros[: min(_FILL_BYTES, size - at)], at)
         write_all(descriptor, header, 0)
         os.fsync(descriptor)
+    except OSError:
+        # Half of a file would keep the last of the disk from those that need it.
+        path.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
 

@@ -8,11 +8,12 @@ dead is durable, then the fence is asked, then it is destroyed. So a successor e
 to read, or reads that it is dead.
 """
 
+import errno
 import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -115,6 +116,7 @@ class JournalFiles:
         self._offset = HEADER_BYTES
         self._sync = 1
         self._compacts = True
+        self._has_room = True
 
     # --- opening and closing
 
@@ -273,14 +275,55 @@ class JournalFiles:
         return FileHeader(self.kind, file_id, self._generation, self._token)
 
     def prepare(self, wanted: int) -> None:
-        """Have ``wanted`` files ready to be written."""
+        """Have ``wanted`` files ready to be written; raises NoRoomOnDisk if there is no room."""
         while True:
             with self.lock:
                 if len(self._free) >= wanted:
+                    self._has_room = True
                     return
-            created = self._create(self._settings.journal_file_size)
+            try:
+                created = self._create(self._settings.journal_file_size)
+            except disk.NoRoomOnDisk:
+                self._has_room = False
+                raise
             with self.lock:
                 self._free.append(created)
+
+    @property
+    def is_out_of_room(self) -> bool:
+        """Whether there is no file to go on in, and none can be made.
+
+        What is left of the one that is written is for deletes then, which make room.
+        """
+        return not self._has_room and not self._free
+
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Have room for changes of these sizes before any is written; raises NoRoomOnDisk.
+
+        A change is whole in one file; one that is larger than files are has one of its own.
+        """
+        room, files, usual = self.room, 0, self._settings.journal_file_size - HEADER_BYTES
+        for size in sizes:
+            if size > usual:
+                self._refuse_if_too_large(size)
+                room = 0
+            elif size > room:
+                files, room = files + 1, usual
+            room -= min(size, room)
+        missing = files - len(self._free)
+        # Twice as much: others write to the disk, too.
+        if missing > 0 and self._free_on_disk() < 2 * missing * self._settings.journal_file_size:
+            self.prepare(files)
+
+    def _refuse_if_too_large(self, size: int) -> None:
+        if self._free_on_disk() < size + HEADER_BYTES:
+            with io_errors(f"create a file of {size} bytes in {self.directory}"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _free_on_disk(self) -> int:
+        with io_errors(f"look at the disk of {self.directory}"):
+            status = os.statvfs(self.directory)
+        return status.f_bavail * status.f_frsize
 
     # --- files that are not needed any more
 
@@ -303,7 +346,11 @@ class JournalFiles:
             count += len(unneeded)
             self._fence.check()
             with io_errors(f"reclaim files of {self.directory}"):
-                again = [unfinished for _, one in unneeded if (unfinished := self._retire(one))]
+                again: list[Path] = []
+                for _, one in unneeded:
+                    unfinished = self._retire(one, ready=len(self._free) + len(again))
+                    if unfinished is not None:
+                        again.append(unfinished)
                 disk.sync_directory(self.directory)
                 with self.lock:
                     for file_id, _ in unneeded:
@@ -312,11 +359,14 @@ class JournalFiles:
                 for unfinished in again:
                     self._use_again(unfinished)
 
-    def _retire(self, closed: _Closed) -> Path | None:
-        """Have a file's name go; return where it waits to be used again, if it does."""
+    def _retire(self, closed: _Closed, *, ready: int) -> Path | None:
+        """Have a file's name go; return where it waits to be used again, if it does.
+
+        There are ``ready`` files already, or soon.
+        """
         limit = self._settings.journal_pool_files
         is_usual = closed.size == self._settings.journal_file_size
-        if not closed.is_own or not is_usual or 0 <= limit <= len(self._free):
+        if not closed.is_own or not is_usual or 0 <= limit <= ready:
             disk.remove(closed.path)
             return None
         unfinished = under_way(closed.path, self._generation, UNFINISHED)

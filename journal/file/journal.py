@@ -63,8 +63,8 @@ class FileKeeper:
         # One file is written, the rest of the least that there are to be is ready.
         ready = max(1, self._settings.journal_min_files - 1)
         for files in self._opened.instances:
+            files.reclaim()  # first: on a full disk it is all that can be done
             files.prepare(ready)
-            files.reclaim()
             if files.wants_compaction():
                 freed = files.compact()
                 LOGGER.info("compacted the journal in %s: %d files less", files.directory, freed)

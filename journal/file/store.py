@@ -6,11 +6,13 @@ instances, is prepared in the bindings, committed in the messages, and then comm
 bindings; whoever opens the journal in between asks the messages how it ended.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
+from database import NoRoom
 from journal.batch import Batch, JournalTable, Marker
+from journal.file.disk import NoRoomOnDisk
 from journal.file.encoding import (
     added_at,
     counter_record,
@@ -69,7 +71,11 @@ class FileStore(BatchStore):
         """See ``BatchStore``; the files are open already."""
 
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``; raises JournalIOError too, after which nothing is written again."""
+        """See ``BatchStore``; raises JournalIOError too, after which nothing is written again.
+
+        Unless there was no room: then nothing of the batch was written.
+        """
+        self._reserve(batch)
         try:
             self._store(batch)
         except BaseException:
@@ -77,6 +83,41 @@ class FileStore(BatchStore):
             raise
         if batch.touches_large_bodies:
             self._opened.large_references.change(batch.linked, batch.unlinked)
+
+    def has_room(self) -> bool:
+        """See ``BatchStore``; the files are looked after by a thread of their own."""
+        return not self._is_out_of_room
+
+    @property
+    def _is_out_of_room(self) -> bool:
+        return any(files.is_out_of_room for files in self._opened.instances)
+
+    def _reserve(self, batch: Batch) -> None:
+        """Raise NoRoom if the files have no room for a batch, and none can be made."""
+        grows = bool(batch.messages or batch.rows or batch.binding_rows)
+        if grows and self._is_out_of_room:
+            raise NoRoom(f"no file can be added in {self._opened.messages.directory}")
+        try:
+            for files, size in self._needed(batch):
+                if size > files.room:
+                    files.reserve(self._sizes(batch))
+        except NoRoomOnDisk as error:
+            self._rolled()  # perhaps a file is not needed any more
+            raise NoRoom(str(error)) from error
+
+    def _needed(self, batch: Batch) -> Iterator[tuple[JournalFiles, int]]:
+        """Yield each instance with more bytes than a batch takes of it."""
+        records = len(batch.messages) + len(batch.rows) + len(batch.binding_rows)
+        records += 4 * len(batch.items) + 1
+        size = batch.payload_bytes + records * RECORD_BYTES + 8 * batch.size
+        yield self._opened.messages, size
+        if batch.touches_bindings:
+            yield self._opened.bindings, size
+
+    def _sizes(self, batch: Batch) -> list[int]:
+        """Return more bytes than each change of a batch takes, which is whole in one file."""
+        sizes = [_size_of(item) for item in batch.items]
+        return [*sizes, RECORD_BYTES + 8 * len(batch.deletes)]
 
     def is_stored(self, marker: Marker) -> bool:
         """See ``BatchStore``."""
@@ -270,6 +311,13 @@ class FileStore(BatchStore):
             for file_id, record, _ in placed:
                 if record.record_type in (RecordType.DELETE_RECORD, RecordType.DELETE_RECORD_TX):
                     index.delete(file_id, decode_seqs(record.payload))
+
+
+def _size_of(item: Appended) -> int:
+    if isinstance(item, AppendedMessage):
+        return RECORD_BYTES + len(item.payload)
+    records = len(item.rows) + len(item.binding_rows) + 4
+    return item.payload_bytes + records * (RECORD_BYTES + 64) + 8 * len(item.deletes)
 
 
 def _binds(item: AppendedUnit) -> bool:

@@ -26,16 +26,15 @@ from database import (
 )
 from journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
 from journal.batch import Batch, Marker, batch_of
-from journal.errors import UnitRefused
+from journal.errors import StoreFull, UnitRefused
 from journal.journal import Journal
 from journal.retry import ATTEMPTS, UNANSWERED
 from journal.store import BatchStore
-from journal.unit import Appended, AppendedMessage
+from journal.unit import Appended, AppendedMessage, MessageLocation
 from journal.writer import Writer
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import ServerProcess
-from tests.support.waiting import wait_until
 
 POISON = b"poison"
 
@@ -321,35 +320,29 @@ def nearly_full(store: SqlJournalStore) -> Iterator[None]:
         connection.exec_driver_sql(f"DROP TRIGGER refuse_poison{of_table}")
 
 
-def test_nobody_is_refused_because_a_disk_is_nearly_full(
-    sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
+def test_what_a_nearly_full_disk_does_not_take_is_refused_for_want_of_room(
+    sql_store: SqlJournalStore,
 ) -> None:
-    """A probe finds a place where a message does not; all is stored as soon as there is room."""
+    """A probe finds a place where a message does not: it is not said to be the message's fault."""
     if sql_store.database.dialect not in DISK_FULL:
         pytest.skip("no trigger of SQLite can say so")
     opened = sql_store.open()
-    assert isinstance(opened, Journal)
-    writes = opened._writer._store
-    attempts: list[Batch] = []
-    take = writes.store
-
-    def store(batch: Batch) -> None:
-        attempts.append(batch)
-        take(batch)
-
-    monkeypatch.setattr(writes, "store", store)
     told: list[str] = []
+    full: list[OrthiaError | None] = []
+    opened.register_full_listener(full.append)
+    (kept,) = sql_store.append(opened, "kept")
     with nearly_full(sql_store):
-        opened.append_message(
-            QUEUE, payload("poison"), partial(told.append, "stored"), _telling(told, "message")
-        )
-        wait_until(
-            lambda: sql_store.loop.run_posted() or len(attempts) > 2 * ATTEMPTS,
-            what="an answer, or more attempts than make a batch suspect",
-        )
-    assert told == []
-    sql_store.loop.run_until(lambda: told or sql_store.failures, "the end of it")
-    assert told == ["stored"]
+        refused = _telling(told, "message")
+        opened.append_message(QUEUE, payload("poison"), partial(told.append, "stored"), refused)
+        opened.delete([MessageLocation(kept)], partial(told.append, "deleted"))
+        sql_store.loop.run_until(lambda: len(told) == 2, "both answers")
+    assert "no room left" in told[0]
+    assert told[1] == "deleted"
+    sql_store.loop.run_until(lambda: full[-1] is None, "there is room again")
+    assert isinstance(full[0], StoreFull)
+    opened.append_message(QUEUE, payload("poison"), partial(told.append, "stored"), refused)
+    sql_store.loop.run_until(lambda: told[2:] == ["stored"], "it is stored")
+    assert sql_store.failures == []
 
 
 def _telling(told: list[str], name: str) -> Callable[[OrthiaError], None]:

@@ -1,0 +1,191 @@
+"""A store without room: what is stored can be taken out, and what comes is refused, not held."""
+
+from collections.abc import Callable
+
+from config.settings import RoutingType
+from database import NoRoom
+from journal.batch import Batch, Marker
+from journal.codec import QueueBinding
+from journal.errors import StoreFull
+from journal.limits import JournalLimits
+from journal.store import BatchStore
+from journal.unit import (
+    Appended,
+    AppendedMessage,
+    AppendedUnit,
+    MessageLocation,
+    Unit,
+    expand,
+)
+from journal.writer import Writer
+from tests.support.waiting import wait_until
+
+QUEUE = 7
+
+
+class FullStore(BatchStore):
+    """A store that takes no insert while it is full, and perhaps no delete."""
+
+    max_record_bytes = 1_000_000
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.takes_deletes = True
+        self.stored: list[int] = []
+        self.deleted: list[int] = []
+        self.bound: list[int] = []
+
+    def connect(self) -> None:
+        """See ``BatchStore``."""
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        grows = batch.messages or batch.rows or batch.binding_rows
+        if self.is_full and (grows or not self.takes_deletes):
+            raise NoRoom("disk full")
+        self.stored += [one.last_seq for one in batch.messages]
+        self.deleted += batch.deletes
+        self.bound += [row.seq for row in batch.binding_rows]
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        return marker.seq in self.stored
+
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+
+    def close(self) -> None:
+        """See ``BatchStore``."""
+
+
+class Writing:
+    """A writer on a full store, and what it said."""
+
+    def __init__(self) -> None:
+        self.store = FullStore()
+        self.told: list[tuple[str, int]] = []
+        self.full: list[StoreFull | None] = []
+        self.failures: list[object] = []
+        self.writer = Writer(
+            self.store,
+            JournalLimits(),
+            still_valid=lambda: True,
+            stored=self._stored,
+            refused=self._refused,
+            failed=self.failures.append,
+            full=self.full.append,
+        )
+
+    def _stored(self, batch: Batch, _report: object) -> None:
+        self.told.extend(("stored", one.last_seq) for one in batch.items)
+
+    def _refused(self, item: Appended, reason: object) -> None:
+        assert isinstance(reason, StoreFull)
+        self.told.append(("refused", item.last_seq))
+
+    def submit(self, *items: Appended) -> None:
+        """Hand units over."""
+        for item in items:
+            self.writer.submit(item)
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        """Wait for something the writer does."""
+        wait_until(lambda: condition() or self.failures, what="the writer does it")
+        assert not self.failures
+
+    def end(self) -> None:
+        """Have the writer end."""
+        self.writer.finish()
+        assert self.writer.join(60)
+
+
+def message(seq: int) -> AppendedMessage:
+    """Return a message on its way."""
+    return AppendedMessage(seq, QUEUE, b"x", None, lambda _: None)
+
+
+def deletion(*seqs: int) -> AppendedUnit:
+    """Return an acknowledgement on its way."""
+    unit = AppendedUnit(None, max(seqs))
+    unit.add_deletes([MessageLocation(seq) for seq in seqs])
+    return unit
+
+
+def binding(seq: int) -> AppendedUnit:
+    """Return a queue on its way."""
+    unit = Unit()
+    unit.add_binding(QueueBinding(seq, "q", "q", RoutingType.ANYCAST))
+    appended, _ = expand(unit, seq + 1)
+    return appended
+
+
+def test_deletes_are_stored_and_messages_refused_in_order() -> None:
+    """Those of one batch, too; who waits is told once that the store is full."""
+    writing = Writing()
+    writing.submit(message(11), deletion(1, 2), deletion(3), message(12), deletion(4))
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 5)
+    assert writing.told == [
+        ("refused", 11),
+        ("stored", 2),
+        ("stored", 3),
+        ("refused", 12),
+        ("stored", 4),
+    ]
+    assert writing.store.deleted == [1, 2, 3, 4]
+    (told,) = writing.full
+    assert told is not None
+    assert "free disk space (disk full)" in str(told)
+    writing.submit(deletion(5))
+    writing.wait(lambda: writing.store.deleted[-1] == 5)
+    writing.end()
+    assert writing.writer.drained
+
+
+def test_it_is_told_when_there_is_room_again() -> None:
+    """By itself, though nothing comes that would find out."""
+    writing = Writing()
+    writing.submit(message(1))
+    writing.writer.start()
+    writing.wait(lambda: writing.full)
+    writing.store.is_full = False
+    writing.wait(lambda: writing.full[-1] is None)
+    writing.submit(message(2))
+    writing.wait(lambda: writing.told[-1] == ("stored", 2))
+    writing.end()
+
+
+def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
+    """It is in use already; deletes that come later do not wait for it."""
+    writing = Writing()
+    writing.submit(binding(1), message(2), deletion(9))
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 2)
+    assert writing.told == [("refused", 2), ("stored", 9)]
+    writing.store.is_full = False
+    writing.wait(lambda: writing.full[-1] is None)
+    assert writing.store.bound == [1]
+    writing.end()
+    assert writing.writer.drained
+
+
+def test_a_writer_that_ends_without_room_for_a_queue_has_not_stored_all() -> None:
+    """So the node says."""
+    writing = Writing()
+    writing.submit(binding(1))
+    writing.writer.start()
+    writing.wait(lambda: writing.full)
+    writing.end()
+    assert not writing.writer.drained
+
+
+def test_deletes_wait_where_they_need_room_too() -> None:
+    """Nothing is confirmed that is not stored."""
+    writing = Writing()
+    writing.store.takes_deletes = False
+    writing.submit(message(1), deletion(9))
+    writing.writer.start()
+    writing.wait(lambda: writing.told == [("refused", 1)])
+    writing.store.takes_deletes = True
+    writing.wait(lambda: writing.told == [("refused", 1), ("stored", 9)])
+    writing.end()

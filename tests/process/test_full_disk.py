@@ -1,0 +1,231 @@
+"""Real disks that are full: of a database server, of SQLite and of the file journal.
+
+A disk is a tmpfs, which only root can mount; another user's tests leave these out.
+"""
+
+import contextlib
+import itertools
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+
+from broker.client import BrokerAddress, BrokerRefused, Connection
+from config.settings import DatabaseStoreSettings, Role
+from tests.conftest import Servers
+from tests.process.file_nodes import FileNodeProcess, file_cluster
+from tests.process.nodes import cluster
+from tests.support.servers import PASSWORD, SERVER_NAMES, SERVER_PROCESSES
+from tests.support.waiting import wait_until
+
+QUEUE = "/queue/orders"
+MIB = 1024 * 1024
+BODY = b"x" * 3_000
+"""Small enough to be in its row: MariaDB ends itself when it has no room for what is beside it."""
+NO_QUOTA = '<max-store-bytes xmlns="urn:orthia">-1</max-store-bytes>'
+
+
+@contextlib.contextmanager
+def disk(size: int) -> Iterator[Path]:
+    """Give a disk of its own of so many bytes, where servers with users of their own come to."""
+    directory = Path(tempfile.mkdtemp(prefix="orthia-disk-"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(directory)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        directory.rmdir()
+        pytest.skip("nobody but root can mount a disk")
+    try:
+        directory.chmod(0o755)
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+        directory.rmdir()
+
+
+class Ballast:
+    """A file that fills a disk up, and can be removed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "ballast"
+
+    def leave(self, size: int) -> None:
+        """Take all of the disk but so many bytes."""
+        status = os.statvfs(self._path.parent)
+        with self._path.open("wb") as file:
+            file.write(bytes(max(0, status.f_bavail * status.f_frsize - size)))
+
+    def remove(self) -> None:
+        """Give it back."""
+        self._path.unlink()
+
+
+class Client:
+    """A client that sends one message after the other, or takes what there is."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = Connection.open(BrokerAddress("127.0.0.1", port), heart_beat_ms=0)
+        self._numbers = itertools.count()
+
+    def _receipt(self, command: str, body: bytes = b"", **headers: str) -> None:
+        receipt = f"r{next(self._numbers)}"
+        self._connection.send(command, headers | {"receipt": receipt}, body)
+        frames: list[str] = []
+
+        def came() -> bool:
+            frames.extend(
+                frame.headers.get("receipt-id", "") for frame in self._connection.exchange(0.1)
+            )
+            return receipt in frames
+
+        wait_until(came, what=f"the receipt of a {command}")
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def send(self, body: bytes = BODY) -> None:
+        """Send a message; raises BrokerRefused."""
+        self._receipt("SEND", body, destination=QUEUE)
+
+    def send_until_refused(self) -> tuple[int, str]:
+        """Return how many messages were stored, and why the next was not."""
+        for stored in itertools.count():
+            try:
+                self.send()
+            except BrokerRefused as error:
+                return stored, str(error)
+        raise AssertionError
+
+    def take(self, count: int) -> None:
+        """Take and acknowledge so many messages."""
+        headers = {"destination": QUEUE, "id": "s", "ack": "client-individual"}
+        self._connection.send("SUBSCRIBE", headers)
+        taken = 0
+        answered = 0
+
+        def all_taken() -> bool:
+            nonlocal taken, answered
+            for frame in self._connection.exchange(0.1):
+                if frame.command == "MESSAGE":
+                    taken += 1
+                    ack = {"id": frame.headers["ack"], "receipt": f"a{taken}"}
+                    self._connection.send("ACK", ack)
+                elif frame.command == "RECEIPT":
+                    answered += 1
+            return answered >= count
+
+        wait_until(all_taken, what=f"{count} messages are acknowledged")
+
+
+def goes_on_and_comes_back(node: FileNodeProcess, ballast: Ballast, *, left: int) -> None:
+    """Fill the disk by sends, take messages from it, and make room: one and the same node."""
+    with Client(node.port) as first:
+        first.send()
+    ballast.leave(left)
+    with Client(node.port) as sender:
+        stored, reason = sender.send_until_refused()
+    assert "no room left" in reason
+    assert "free disk space" in reason
+    assert stored > 5
+    with Client(node.port) as another, pytest.raises(BrokerRefused, match="no room left"):
+        another.send(b"another")
+    with Client(node.port) as consumer:
+        consumer.take(stored)
+    assert node.is_running
+    ballast.remove()
+    node.wait_log("has room again")
+    with Client(node.port) as last:
+        last.send()
+    assert node.is_running
+    assert node.log.count("AMQ221007") + node.log.count("AMQ221010") <= 1
+
+
+def database_store(settings: DatabaseStoreSettings) -> str:
+    """Return the elements of a broker.xml for a database."""
+    user = settings.jdbc_user
+    login = f"<jdbc-user>{user}</jdbc-user><jdbc-password>{escape(PASSWORD)}</jdbc-password>"
+    return (
+        "<store><database-store><jdbc-connection-url>"
+        f"{escape(settings.jdbc_connection_url.display)}</jdbc-connection-url>"
+        f"{login if user else ''}</database-store></store>{NO_QUOTA}"
+    )
+
+
+@pytest.mark.parametrize("dbms", SERVER_NAMES)
+def test_a_database_server_without_room(
+    dbms: str, templates: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages are refused, what is stored is delivered and acknowledged, the lease is renewed."""
+    with disk(512 * MIB) as mounted, disk(512 * MIB) as other:
+        template = templates(dbms)
+        monkeypatch.setattr(tempfile, "tempdir", str(mounted))
+        server = SERVER_PROCESSES[dbms](template=template)
+        monkeypatch.undo()
+        # As docs/limits.md says: a server that cannot write its log ends itself.
+        if dbms == "postgresql":
+            subprocess.run(["mv", str(server.data / "pg_wal"), str(other)], check=True)
+            (server.data / "pg_wal").symlink_to(other / "pg_wal")
+        else:
+            subprocess.run(["chown", "--reference", str(server.data), str(other)], check=True)
+            logs = [str(one) for one in server.data.glob("ib_logfile*")]
+            subprocess.run(["mv", *logs, str(other)], check=True)
+            server.options.append(f"--innodb-log-group-home-dir={other}")
+        try:
+            server.start()
+            core = database_store(server.settings(server.create_database()))
+            with file_cluster(tmp_path, core) as nodes:
+                node = nodes.node(Role.LIVE, "live", policy="")
+                node.start().wait_serving()
+                goes_on_and_comes_back(node, Ballast(mounted), left=6 * MIB)
+        finally:
+            server.discard()
+
+
+def test_a_file_journal_without_room(tmp_path: Path) -> None:
+    """What is left of its files is for acknowledgements, which make room."""
+    core = "<max-disk-usage>-1</max-disk-usage><journal-file-size>1M</journal-file-size>"
+    with disk(32 * MIB) as mounted, file_cluster(tmp_path, core) as nodes:
+        node = nodes.node(Role.LIVE, "live", policy="")
+        node.url = str(mounted)
+        node.start().wait_serving()
+        goes_on_and_comes_back(node, Ballast(mounted), left=8 * MIB)
+
+
+def test_sqlite_without_room(tmp_path: Path) -> None:
+    """Its locks are on the same disk: what it needs for them, and to delete, is kept free."""
+    with disk(64 * MIB) as mounted:
+        url = f"jdbc:sqlite:{mounted / 'orthia.db'}"
+        core = (
+            "<max-disk-usage>-1</max-disk-usage><store><database-store>"
+            f"<jdbc-connection-url>{url}</jdbc-connection-url></database-store></store>"
+        )
+        with file_cluster(tmp_path, core) as nodes:
+            node = nodes.node(Role.LIVE, "live", policy="")
+            node.start().wait_serving()
+            goes_on_and_comes_back(node, Ballast(mounted), left=8 * MIB)
+
+
+def test_sends_are_refused_before_the_disk_is_full(tmp_path: Path) -> None:
+    """At max-disk-usage; who empties the queue makes room, though the file gets no smaller."""
+    with (
+        disk(128 * MIB) as mounted,
+        cluster(f"sqlite:///{mounted / 'orthia.db'}", tmp_path) as nodes,
+    ):
+        node = nodes.live().wait_serving()
+        with Client(node.port) as sender:
+            stored, reason = sender.send_until_refused()
+        assert "beyond max-disk-usage 90" in reason
+        assert str(mounted) in reason
+        status = os.statvfs(mounted)
+        assert status.f_bavail > status.f_blocks * 0.02
+        with Client(node.port) as consumer:
+            consumer.take(stored)
+        node.wait_log("messages are taken again")
+        with Client(node.port) as last:
+            last.send()
+        assert node.is_running
