@@ -100,7 +100,11 @@ def test_a_node_on_its_directory_ends_and_changes_nothing(
     assert {path: after[path] for path in before} == before
 
 
-@pytest.mark.parametrize("content", [b"000", b"000" + bytes(16), b"P00" + uuid.uuid4().bytes])
+@pytest.mark.parametrize(
+    "content",
+    [b"000", b"000" + bytes(16), b"P00" + bytes(range(16))],
+    ids=["new", "empty id", "paused"],
+)
 def test_its_lock_file_is_named_and_not_to_be_removed(tmp_path: Path, content: bytes) -> None:
     """It says who is live of a pair of Artemis."""
     (tmp_path / STATE_FILE).write_bytes(content)
