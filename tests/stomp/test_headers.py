@@ -145,7 +145,7 @@ def test_what_is_not_done_is_refused_by_name(frame: str, header: Header, version
         pytest.param(frame, header, said, id=f"{frame} {header.name} {said}")
         for frame, header in of(Rule.REFUSED)
         for value in sorted(header.harmless)
-        for said in {value, value.capitalize(), f" {value}"}
+        for said in sorted({value, value.capitalize(), f" {value}"})
     ],
 )
 def test_values_that_ask_for_what_is_done_anyway_are_taken(
