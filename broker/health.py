@@ -3,7 +3,8 @@
 A passive backup is live (200) and not ready (503, with the reason): an orchestrator sends it no
 clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and the bounds: few
 connections, one request at a time on each, GET and HEAD only, a small head, no body, and little
-time for it and for its answer. The metrics are rendered on a thread, once for all who ask within a
+time for it and for its answer. A connection's further requests wait for a turn of the loop that no
+other connection has, so that requests without end leave the loop to the clients. The metrics are rendered on a thread, once for all who ask within a
 second; see ``broker.exposition``.
 """
 
@@ -81,6 +82,7 @@ class HealthServer:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         """The oldest first."""
+        self._turn = asyncio.Lock()
 
     @property
     def port(self) -> int:
@@ -160,6 +162,9 @@ class HealthServer:
             if {http.our_state, http.their_state} != {h11.DONE}:
                 return
             http.start_next_cycle()
+            # What was sent ahead is read without waiting, so this is where the loop looks at others.
+            async with self._turn:
+                await asyncio.sleep(0)
 
     async def _request(
         self, http: h11.Connection, reader: asyncio.StreamReader

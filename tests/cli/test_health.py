@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -294,6 +295,34 @@ def test_a_client_that_sends_nothing_is_cut_off() -> None:
     """A half-open connection ends after the time-out."""
     answer = served(lambda port: exchange(port, b"GET /live HT"), request_timeout_seconds=0.2)
     assert answer == b""
+
+
+def test_requests_without_end_leave_the_loop_to_others() -> None:
+    """However many are sent ahead on however many connections: beside the first one of each, one is
+    answered between two turns of the loop."""
+    connections, requests = 8, 200
+    turn = 0
+    answered: Counter[int] = Counter()
+
+    class Watched(Node):
+        def liveness(self) -> Verdict:
+            answered[turn] += 1
+            return super().liveness()
+
+    async def scenario(port: int) -> bytes:
+        nonlocal turn
+        ahead = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n" * (requests - 1)
+        last = b"GET /live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        asking = [asyncio.create_task(exchange(port, ahead + last)) for _ in range(connections)]
+        while not all(one.done() for one in asking):
+            await asyncio.sleep(0)
+            turn += 1
+        answers = [await one for one in asking]
+        return b" ".join(b"%d" % one.count(b"HTTP/1.1 200") for one in answers)
+
+    assert served(scenario, Watched()) == b" ".join([b"%d" % requests] * connections)
+    assert max(answered.values()) <= connections + 1
+    assert sum(many > 1 for many in answered.values()) <= connections
 
 
 def test_connections_that_are_kept_make_room_for_a_probe() -> None:
