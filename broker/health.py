@@ -4,8 +4,8 @@ A passive backup is live (200) and not ready (503, with the reason): an orchestr
 clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and the bounds: few
 connections, one request at a time on each, GET and HEAD only, a small head, no body, and little
 time for it and for its answer. A connection's further requests wait for a turn of the loop that no
-other connection has, so that requests without end leave the loop to the clients. The metrics are rendered on a thread, once for all who ask within a
-second; see ``broker.exposition``.
+other connection has, so that requests without end leave the loop to the clients. The metrics are
+rendered on a thread, once for all who ask within a second; see ``broker.exposition``.
 """
 
 import asyncio
@@ -162,7 +162,7 @@ class HealthServer:
             if {http.our_state, http.their_state} != {h11.DONE}:
                 return
             http.start_next_cycle()
-            # What was sent ahead is read without waiting, so this is where the loop looks at others.
+            # What was sent ahead is read without waiting: only here the loop looks at others.
             async with self._turn:
                 await asyncio.sleep(0)
 
