@@ -9,10 +9,12 @@ and for each run the history of all clients and the nodes' logs.
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 from tests.chaos import report
 from tests.chaos.faults import FAULTS
@@ -37,6 +39,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--report", type=Path, default=Path("chaos-report"))
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _end)  # as Ctrl-C, so that no node outlives its run
     if len(arguments.world) == 1 and arguments.pairs == 1:
         results = [_run(arguments, arguments.world[0])]
     else:
@@ -77,7 +80,12 @@ def _run_children(arguments: argparse.Namespace) -> list[Result]:
         now, waiting = waiting[:count], waiting[count:]
         children = [_child(arguments, name, pair) for name, pair in now]
         for path, child in children:
-            child.wait()
+            try:
+                child.wait()
+            except BaseException:
+                for _, other in children:
+                    other.terminate()
+                raise
             if path.exists():
                 results.append(Result.read(path))
             else:
@@ -99,6 +107,10 @@ def _child(
     path = directory / name / _RESULT
     path.unlink(missing_ok=True)
     return path, subprocess.Popen(command)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _say(text: str) -> None:
