@@ -27,7 +27,7 @@ LARGE = "large"
 BULK = "bulk"
 """The same of messages that are just not large."""
 _BULK_BYTES = 100_000
-_LARGE_BYTES = range(150_000, 1_000_000)
+_LARGE_BYTES = range(150_000, 600_000)
 
 
 def body_of(name: str) -> bytes:

@@ -55,7 +55,7 @@ def populate(ports: Sequence[int], history: History, seed: int) -> Population:
         Producer("producer-offers", ["offers"], *where, slow, lives_seconds=(0.3, 4)),
         Producer("producer-many", many, *where, Pace(_PER_SECOND * 2, burst=10)),
         Producer("producer-readings", ["readings"], *where, Pace(60.0, _OUTSTANDING, _BURST)),
-        Producer(LARGE, ["pictures"], *where, Pace(0.7, 2)),
+        Producer(LARGE, ["pictures"], *where, Pace(0.5, 2)),
         TransactionalProducer(["debits", "credits"], *where),
         Publisher("/topic/prices", *where, _PER_SECOND),
     ]

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from config.errors import OrthiaError
 from tests.chaos.checker import Checker, Violations
 from tests.chaos.fault import IO_ERROR, Fault, Strike
@@ -180,7 +182,7 @@ class Run:
                 self._strike(ground, faults, population.senders)
                 self._drain(ground, population.senders, checker)
                 verdict.wait_empty()
-            except (AssertionError, OrthiaError, RuntimeError) as error:
+            except (AssertionError, OrthiaError, RuntimeError, SQLAlchemyError) as error:
                 checker.violations.add("stuck", f"{error!r}; {_ends_of_logs(ground)}")
             for client in population.everybody:
                 client.abandon()
@@ -196,7 +198,10 @@ class Run:
                 violations.add("client", f"{client.name}: {client.failure!r}")
         stalls = [*machine.stalls, *filter(self._is_between_faults, locks.stalls)]
         figures |= verdict.judge_ends(nodes.ends, stalls, violations)
-        figures |= verdict.judge_store(violations)
+        try:
+            figures |= verdict.judge_store(violations)
+        except (OrthiaError, SQLAlchemyError) as error:
+            violations.add("stuck", f"the store cannot be looked at: {error!r}")
         self._conclude(violations, figures, locks)
 
     def _conclude(self, violations: Violations, figures: dict[str, int], locks: LockWatch) -> None:
