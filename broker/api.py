@@ -182,11 +182,11 @@ class TransactionWork:
 
 
 class FanOut(Protocol):
-    """A topic, to whoever sends to it."""
+    """What was sent to a topic up to a moment, to whoever sends more."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether something that was sent to it is still being given to its subscribers."""
+        """Whether any of it is still being given to the topic's subscribers."""
 
 
 class BrokerCore(Protocol):

@@ -16,6 +16,7 @@ from broker.api import (
     Consumer,
     DestinationRefused,
     Done,
+    FanOut,
     LimitExceeded,
     MessageReference,
     NotLive,
@@ -244,10 +245,10 @@ class Broker:
         message: OutgoingMessage,
         on_stored: Done | None,
         on_refused: OnRefused = unheard,
-    ) -> Topic | None:
+    ) -> FanOut | None:
         """Route a message; ``on_stored`` follows its commit, or at once if none is needed.
 
-        Returns a topic that is behind: the sender is to wait for it before it sends more.
+        Returns what the sender is to wait for before it sends more, if its topic is behind.
         """
         self._refuse_if_stopped()
         address, queues, topic = self._addresses.route(principal, destination)
@@ -281,7 +282,7 @@ class Broker:
                 unit = Unit()
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 self._append(unit, [(queues, record)], done, refused)
-        return topic if topic is not None and topic.is_behind else None
+        return None if topic is None else topic.behind()
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
@@ -381,7 +382,8 @@ class Broker:
             if not index % _AT_ONCE:
                 yield GO_ON
         for topic in {topic: None for topic, _ in heard}:
-            while topic.is_behind:
+            behind = topic.behind()
+            while behind is not None and behind.is_behind:
                 yield REST
         for end, references in work.acknowledgements.items():
             if isinstance(end, _QueueEnd):

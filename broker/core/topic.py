@@ -6,13 +6,14 @@ not tell it. All subscribers together hold ``global-max-size`` at most; beyond i
 that holds most is ended.
 
 A message goes to many subscribers in slices, and whoever sent it sends on when all have it: so what
-waits to be given to subscribers is bounded, and they get the messages of a topic in one order.
+waits to be given to subscribers is bounded, and they get the messages of a topic in one order. A
+sender waits for what was published before, its own included, and not for what comes after.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from broker.api import Consumer, Done, MessageReference
+from broker.api import Consumer, Done, FanOut, MessageReference
 from broker.core.topic_memory import Publication, TopicMemory
 from broker.slices import GO_ON, Slices, Steps
 from config.settings import StompLimits
@@ -26,7 +27,16 @@ _AT_ONCE = 32
 class Topic:
     """The subscribers of an address, and what is on its way to them."""
 
-    __slots__ = ("_memory", "_number", "_slices", "_underway", "is_behind", "subscribers")
+    __slots__ = (
+        "_is_giving",
+        "_memory",
+        "_number",
+        "_published",
+        "_slices",
+        "_underway",
+        "given",
+        "subscribers",
+    )
 
     def __init__(self, memory: TopicMemory, slices: Slices) -> None:
         self._memory = memory
@@ -35,13 +45,19 @@ class Topic:
         self._underway: deque[tuple[Publication, int]] = deque()
         self.subscribers: dict[TopicSubscription, int] = {}
         """By their number; later ones have higher numbers."""
-        self.is_behind = False
-        """Whether a message is not with all of its subscribers yet."""
+        self._is_giving = False
+        self._published = 0
+        self.given = 0
+        """How many messages are with all of their subscribers."""
 
     @property
     def is_used(self) -> bool:
         """Whether anybody hears it, or was to hear what is on its way."""
-        return bool(self.subscribers) or self.is_behind
+        return bool(self.subscribers) or self.given < self._published
+
+    def behind(self) -> FanOut | None:
+        """Return what is being given to subscribers at this moment; None if nothing is."""
+        return _Behind(self, self._published) if self.given < self._published else None
 
     def attach(self, subscription: "TopicSubscription") -> None:
         """Give a subscription what is published from now on."""
@@ -56,11 +72,12 @@ class Topic:
         """Give a message to all who are there, after those that were published before it."""
         self._memory.hold(publication)
         self._underway.append((publication, self._number))
-        if not self.is_behind:
+        self._published += 1
+        if not self._is_giving:
             self._slices.run(self._fan_out())
 
     def _fan_out(self) -> Steps:
-        self.is_behind = True
+        self._is_giving = True
         while self._underway:
             publication, latest = self._underway[0]
             for index, (subscription, number) in enumerate(list(self.subscribers.items()), 1):
@@ -69,13 +86,28 @@ class Topic:
                 if not index % _AT_ONCE:
                     yield GO_ON
             self._underway.popleft()
+            self.given += 1
             publication.frames = None
             self._memory.release(publication)
             if self._memory.is_exceeded:
                 self._memory.end_the_worst()
             if self._underway:
                 yield GO_ON
-        self.is_behind = False
+        self._is_giving = False
+
+
+class _Behind:
+    """The messages of a topic up to one, until all subscribers have them."""
+
+    __slots__ = ("_last", "_topic")
+
+    def __init__(self, topic: Topic, last: int) -> None:
+        self._topic = topic
+        self._last = last
+
+    @property
+    def is_behind(self) -> bool:
+        return self._topic.given < self._last
 
 
 class TopicSubscription:

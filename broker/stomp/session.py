@@ -491,18 +491,18 @@ class StompSession:
             work.sends.append((destination, message))
             self._receipt_now(frame)
             return None
-        topic = self._core.send(
+        sent = self._core.send(
             self._principal,
             destination,
             message,
             self._receipt_later(frame),
             self._refuse_unstored,
         )
-        return None if topic is None else self._awaiting(topic)
+        return None if sent is None else self._awaiting(sent)
 
     @staticmethod
-    def _awaiting(topic: FanOut) -> Steps:
-        while topic.is_behind:
+    def _awaiting(sent: FanOut) -> Steps:
+        while sent.is_behind:
             yield REST
 
     def _manage(self, frame: Frame) -> None:

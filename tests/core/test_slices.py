@@ -61,10 +61,11 @@ def test_a_fan_out_takes_turns_and_keeps_the_order() -> None:
     assert behind is not None
     assert not subscribers[-1].received
     late = core.consume(TOPIC, auto=True)
-    core.broker.send(ANYONE, TOPIC, message("b"), None)
-    was_behind = behind.is_behind
+    next_one = core.broker.send(ANYONE, TOPIC, message("b"), None)
+    assert next_one is not None
+    was_behind = next_one.is_behind
     turns(core)
-    assert (was_behind, behind.is_behind) == (True, False)
+    assert (was_behind, next_one.is_behind, behind.is_behind) == (True, False, False)
     assert all(one.texts == ["a", "b"] for one in subscribers)
     assert late.texts in ([], ["b"])
 
@@ -101,6 +102,29 @@ def test_a_sender_waits_for_the_topic_and_others_do_not() -> None:
     waited.append(sender.session.is_waiting)
     assert waited == [True, True, False]
     assert sender.session.sent_bytes == 0
+
+
+def test_a_sender_waits_for_what_was_sent_before_and_not_for_what_comes_after() -> None:
+    """One who sends to a topic all the time holds up no other sender, and no COMMIT, to it."""
+    core = CoreUnderTest(clock=Work())
+    for _ in range(500):
+        core.consume(TOPIC, auto=True)
+    busy, sender, committer = Client(core), Client(core), Client(core)
+    committer.send("BEGIN", transaction="t")
+    committer.send("SEND", "c", destination=TOPIC, transaction="t")
+    busy.session.receive(b"SEND\ndestination:/topic/news\nreceipt:r\n\n\0" * 100)
+    sender.session.receive(
+        b"SEND\ndestination:/topic/news\n\n\0SEND\ndestination:/queue/orders\nreceipt:s\n\n\0"
+    )
+    committer.session.receive(b"COMMIT\ntransaction:t\nreceipt:c\n\n\0")
+    answered: list[str | None] = []
+    while not core.broker.slices.is_idle:
+        core.turn()
+        core.journal.run_posted()
+        for one in (busy, sender, committer):
+            answered += [frame.get(b"receipt-id") for frame in one.frames()]
+    assert answered.count("r") == 100
+    assert max(answered.index("s"), answered.index("c")) < 10
 
 
 def test_subscribers_share_a_message_and_its_frame() -> None:
