@@ -376,7 +376,7 @@ class Broker:
                 self._refuse_if_full(queues, record)
             if queues:
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
-                stored.append((queues, record))
+                stored.append((list(queues), record))  # the address' own may change meanwhile
             if topic is not None:
                 heard.append((topic, record))
             if not index % _AT_ONCE:

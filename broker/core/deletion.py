@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 from broker.api import BrokerError, Principal
 from broker.core.addresses import AddressBook
+from broker.core.memory import size_in_store
 from broker.core.queue import WINDOW_MESSAGES, Queue, Timers
 from broker.quoting import quoted
 from config.errors import OrthiaError
@@ -155,7 +156,9 @@ class _Deletion:
         for location in locations:
             unit.delete(location, RemovalReason.DELETED)
         for message in window.messages:
-            self._queue.release_deleted(message)
+            self._queue.release_deleted(message.seq, size_in_store(message.record))
+        for corrupt in window.corrupt:
+            self._queue.release_deleted(corrupt.seq, 0)  # how large it was nobody can say
         self._count += len(locations)
         self._after_seq = window.next_after_seq
         self._append(unit)

@@ -454,7 +454,7 @@ class Queue:
 
         The ``attempted`` were delivered in vain. Of many the rest comes in later turns of the loop.
         """
-        in_vain = set(() if self.is_leaving else attempted)
+        in_vain = set(attempted)
         if len(references) <= _AT_ONCE:
             self._give_some_back(references, in_vain)
             self.dispatch()
@@ -480,6 +480,8 @@ class Queue:
             for lost in [one for one in references if one.location is None]:
                 self.use.release(size_in_store(lost.record))
             return
+        if self.is_leaving:
+            in_vain = set()  # what is moved from here on would be deleted here, too
         later: dict[int, list[MessageReference]] = {}
         for reference in references:
             reference.redelivered = True
@@ -548,10 +550,10 @@ class Queue:
             self.use.release(size_in_store(one.record))
         return len(lost)
 
-    def release_deleted(self, message: StoredMessage) -> None:
-        """Have a message count no more that was read to be deleted."""
-        if message.seq > self._old_tail or message.seq <= self._counted_to:
-            self.use.release(size_in_store(message.record))
+    def release_deleted(self, seq: int, size: int) -> None:
+        """Have a message of ``size`` bytes count no more that was read to be deleted."""
+        if seq > self._old_tail or seq <= self._counted_to:
+            self.use.release(size)
 
     def resume(self) -> None:
         """Go on reading and delivering."""

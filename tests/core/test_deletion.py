@@ -21,6 +21,7 @@ from journal.memory import MemoryJournal
 from journal.unit import Unit
 from journal.xa import XaTransactions
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+from tests.core.test_slices import Work
 
 NEWS = replace(
     SETTINGS,
@@ -200,6 +201,68 @@ def test_a_message_of_several_queues_stays_in_the_others() -> None:
     assert delete(core, "one", force=True) == 1
     core.send("/topic/news", "b")
     assert core.consume("two").texts == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_topic", [False, True])
+def test_a_commit_that_was_half_ready_when_a_queue_went_is_refused_whole(
+    is_topic: bool,
+) -> None:
+    """Nothing of it is stored: not for the queue that went, nor for others of its address."""
+    queues = tuple(QueueSettings(name, RoutingType.MULTICAST) for name in ("one", "two"))
+    news = AddressConfiguration("news", frozenset({RoutingType.MULTICAST}), queues)
+    core = CoreUnderTest(replace(SETTINGS, addresses=(news,))).takeover(NEWS)
+    core.send("/queue/orders", "before")
+    two = core.consume("two", auto=True)
+    destination = "/topic/news" if is_topic else "/queue/orders"
+    sends = [(destination, message(str(number))) for number in range(50)]
+    done: list[str] = []
+    steps = core.broker.commit(ANYONE, TransactionWork(sends), lambda: done.append("done"))
+    next(steps)
+    assert delete(core, "one" if is_topic else "orders", force=True) is not None
+    with pytest.raises(DestinationRefused, match="was deleted during the COMMIT"):
+        list(steps)
+    core.settle()
+    assert (two.texts, done) == ([], [])
+    assert core.stored_texts() == (["before"] if is_topic else [])
+    core.send("/topic/news", "after")
+    assert two.texts == ["after"]
+
+
+def test_what_goes_back_to_a_queue_that_is_deleted_is_no_dead_letter() -> None:
+    """Nor is it counted as gone twice, so that the limits would take more than they say."""
+    core = CoreUnderTest(
+        settings("orders", max_delivery_attempts=1), clock=Work(), auto_commit=False
+    )
+    texts = [str(number) for number in range(3_000)]
+    core.send("/queue/orders", *texts)
+    core.journal.commit()
+    core.settle()
+    use = core.broker.queues()["orders"].use
+    consumer = core.consume("/queue/orders", prefetch=5_000)
+    assert len(consumer.received) == 3_000
+    consumer.reject(*texts)
+    ended: list[int] = []
+    core.broker.delete_queue(ANYONE, "orders", ended.append, force=True)
+    core.turn()
+    while not ended or core.journal.waiting:
+        core.journal.commit(1)
+        core.settle()
+    (dead,) = core.broker.queues().values()
+    assert 0 < dead.depth == 3_000 - ended[0] < 3_000
+    assert (use.used, use.messages) == (0, 0)
+    assert core.broker.store_use.used == dead.use.used
+    assert core.broker.bytes_in_memory == dead.bytes_in_memory
+
+
+def test_a_row_that_cannot_be_read_counts_no_more_when_its_queue_is_gone() -> None:
+    """Else the address would be fuller than it is, until the next node."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "a", "b")
+    queue = core.broker.queues()["orders"]
+    (row, epoch) = core.journal.store.messages[max(core.journal.store.messages)]
+    core.journal.store.messages[row.seq] = (row._replace(record=row.record[:-1]), epoch)
+    assert delete(core, "orders", force=True) == 2
+    assert (queue.use.used, queue.use.messages, core.broker.store_use.used) == (0, 0, 0)
 
 
 def test_a_queue_that_is_not_there_is_refused() -> None:
