@@ -21,6 +21,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -156,6 +157,14 @@ class Upload:
         self._position += 1
 
 
+@dataclass(slots=True)
+class _Count:
+    """The bytes of a body whose message is not sent yet."""
+
+    hears: Callable[[int], None]
+    size: int = 0
+
+
 class _Finish(NamedTuple):
     upload: Upload
 
@@ -197,9 +206,7 @@ class LargeMessages:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = threading.Event()
         self._pins: dict[int, int] = {}
-        self._uploaded: dict[int, int] = {}
-        self.counted: Callable[[int], None] = lambda _: None
-        """Hears of bytes that are taken for messages which are not sent yet, and of fewer."""
+        self._uploaded: dict[int, _Count] = {}
         self._stalled: set[Upload] = set()
         self._waiting_bytes = 0
         self._thread = threading.Thread(target=self._run, name="large-messages", daemon=True)
@@ -214,14 +221,19 @@ class LargeMessages:
     # --- the loop's side
 
     def upload(
-        self, room: Callable[[], None], done: Callable[[LargeBody | OrthiaError], None]
+        self,
+        room: Callable[[], None],
+        done: Callable[[LargeBody | OrthiaError], None],
+        counted: Callable[[int], None] = lambda _: None,
     ) -> Upload:
         """Begin a body, pinned once; raises JournalClosed.
 
         Who gets the LargeBody has to unpin it; after an error or an abort nobody has to.
+        ``counted`` hears of bytes that come, and of as many fewer once they are ``taken_over``.
         """
         upload = Upload(self, self._next_id(), room, done)
         self.pin(upload.body_id)
+        self._uploaded[upload.body_id] = _Count(counted)
         return upload
 
     def pin(self, body_id: int) -> None:
@@ -240,12 +252,15 @@ class LargeMessages:
 
     def came(self, body_id: int, size: int) -> None:
         """Count bytes of a body that is on its way."""
-        self._uploaded[body_id] = self._uploaded.get(body_id, 0) + size
-        self.counted(size)
+        count = self._uploaded[body_id]
+        count.size += size
+        count.hears(size)
 
     def taken_over(self, body_id: int) -> None:
         """Count a body no more: its message does, or it is needed no more."""
-        self.counted(-self._uploaded.pop(body_id, 0))
+        count = self._uploaded.pop(body_id, None)
+        if count is not None:
+            count.hears(-count.size)
 
     def unlinked(self, body_ids: Iterable[int]) -> None:
         """Take note that references are gone from the store."""

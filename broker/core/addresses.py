@@ -74,6 +74,7 @@ class Address:
             or self.anycast_queues
             or self.multicast_queues
             or (self.topic is not None and self.topic.is_used)
+            or self.use.uploading
         )
 
     @property
@@ -179,10 +180,9 @@ class AddressBook:
         queue = None if known is None else known.anycast()
         return where.address, [queue or self._anycast_queue(principal, where.address)], None
 
-    def use_of(self, destination: str) -> AddressUse | None:
-        """Return what the address that a destination means holds; None if nobody knows it yet."""
-        address = self._addresses.get(parse(destination).address)
-        return None if address is None else address.use
+    def use_of(self, destination: str) -> AddressUse:
+        """Return what the address that a destination means holds."""
+        return self._address(parse(destination).address).use
 
     def routing_type(self, where: Destination) -> RoutingType:
         """Return what a destination is: as it says, or as its address is."""

@@ -121,8 +121,6 @@ class Broker:
         self.store_use = StoreUse(settings.store_limit)
         """What is stored, against the limits of all addresses together."""
         self.large = journal.large
-        if self.large is not None:
-            self.large.counted = self.store_use.add
         self._topic_memory = TopicMemory(
             settings.global_max_size, self._limits.max_unacknowledged_bytes, journal.large
         )
@@ -297,9 +295,7 @@ class Broker:
         Of ``size`` bytes, of which ``missing`` have not come.
         """
         self.store_use.refuse_if_full(missing)
-        use = self._addresses.use_of(destination)
-        if use is not None:
-            use.refuse_if_over(size)
+        self._addresses.use_of(destination).refuse_if_over(size, missing)
 
     def upload(
         self,
@@ -313,7 +309,7 @@ class Broker:
         if self.large is None:
             raise LimitExceeded("this broker stores no large messages")
         try:
-            return self.large.upload(room, done)
+            return self.large.upload(room, done, self._addresses.use_of(destination).uploaded)
         except JournalClosed as error:
             raise NotLive(str(error)) from None
 

@@ -1,7 +1,8 @@
 """How much the store holds, against the limits that operators set: each SEND is asked for first.
 
 A message counts from its SEND until it is acknowledged, expired or moved, in each queue that has
-it: its headers, its body wherever that is, and ``MESSAGE_OVERHEAD``. What the broker itself moves
+it: its headers, its body wherever that is, and ``MESSAGE_OVERHEAD``. The body of a large message
+counts as it comes, and while its transaction is open. What the broker itself moves
 to a dead-letter or expiry address is counted and never refused, and whoever takes messages out is
 asked nothing. What earlier nodes left counts from when it is counted, or read, in the background.
 """
@@ -100,20 +101,24 @@ class StoreUse:
 class AddressUse:
     """What the queues of one address hold."""
 
-    __slots__ = ("_bytes_name", "_max_bytes", "_max_messages", "_messages_name", "messages",
-                 "name", "total", "used")  # fmt: skip
+    __slots__ = ("_bytes_name", "_max_bytes", "_max_messages", "_messages_name", "_most_used",
+                 "messages", "name", "total", "uploading", "used")  # fmt: skip
 
     def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
         self.name = name
         self.total = total
         self.used = 0
         self.messages = 0
+        self.uploading = 0
+        """Bytes of bodies that are on their way, or of transactions that are open."""
         fails = settings.address_full_policy is AddressFullPolicy.FAIL
         pages_fail = settings.page_full_policy is PageFullPolicy.FAIL
         self._max_bytes, self._bytes_name = _least(
             ("max-size-bytes", settings.max_size_bytes if fails else -1),
             ("page-limit-bytes", settings.page_limit_bytes if pages_fail else -1),
         )
+        self._most_used = self._max_bytes
+        """What messages may hold beside what is uploading."""
         self._max_messages, self._messages_name = _least(
             ("max-size-messages", settings.max_size_messages if fails else -1),
             ("page-limit-messages", settings.page_limit_messages if pages_fail else -1),
@@ -124,7 +129,7 @@ class AddressUse:
         total = self.total
         used = self.used + size
         if (
-            used > self._max_bytes
+            used > self._most_used
             or self.messages >= self._max_messages
             or total.used + size > total.limit
         ):
@@ -142,16 +147,26 @@ class AddressUse:
                 f" and holds {self.messages} messages: another is refused; consume messages, or"
                 " raise the limit"
             )
-        self.refuse_if_over(size)
+        self.refuse_if_over(size, size)
 
-    def refuse_if_over(self, size: int) -> None:
-        """Raise QuotaExceeded if the address may not hold ``size`` bytes more."""
-        if self.used + size > self._max_bytes:
+    def refuse_if_over(self, size: int, missing: int) -> None:
+        """Raise QuotaExceeded if a message of ``size`` bytes is not taken.
+
+        All but the ``missing`` ones are counted as uploading.
+        """
+        if self.used + missing > self._most_used:
+            coming = f", and {self.uploading} of messages not sent yet" if self.uploading else ""
             raise QuotaExceeded(
                 f"address {quoted(self.name)} may hold {self._bytes_name} {self._max_bytes} and"
-                f" holds {self.used} bytes: a message that counts for {size} is refused; consume"
-                " messages, or raise the limit"
+                f" holds {self.used} bytes{coming}: a message that counts for {size} is refused;"
+                " consume messages, or raise the limit"
             )
+
+    def uploaded(self, size: int) -> None:
+        """Count bytes of bodies whose messages are not sent yet, or fewer."""
+        self.uploading += size
+        self._most_used = self._max_bytes - self.uploading
+        self.total.add(size)
 
     def add(self, size: int, messages: int = 1) -> None:
         """Count messages that are there, whatever the limits are."""

@@ -9,7 +9,7 @@ import pytest
 from broker.stomp.parser import Frame
 from config.settings import StompLimits
 from journal.large import PIECE_BYTES
-from tests.core.support import SETTINGS
+from tests.core.support import SETTINGS, settings
 from tests.stomp.test_large_messages import LONG, QUEUE, Client, Node
 
 LIMIT = 6 * PIECE_BYTES
@@ -103,6 +103,52 @@ def test_bodies_of_open_transactions_count(node: Node) -> None:
     client.send("COMMIT", transaction="u", receipt="committed")
     client.next("RECEIPT")
     assert len(LONG) < used(node) < len(LONG) + 2_000
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[Node]:
+    """Give a node of which each address holds six pieces, and the store any number."""
+    made = Node(tmp_path, settings(page_limit_bytes=LIMIT))
+    yield made
+    made.store.close()
+
+
+def test_bodies_of_open_transactions_count_for_their_address(narrow: Node) -> None:
+    """A transaction that is never committed cannot fill the store by way of one address."""
+    client = Client(narrow)
+    client.send("BEGIN", transaction="t")
+    client.send_stored(LONG, transaction="t")
+    assert used(narrow) == len(LONG)
+    refused = Client(narrow)
+    begin(refused, len(LONG))
+    text = error(refused)
+    assert f"page-limit-bytes {LIMIT} and holds 0 bytes, and {len(LONG)} of messages not" in text
+    other = Client(narrow)
+    other.send_stored(LONG, destination="/queue/other")
+    client.send("COMMIT", transaction="t", receipt="committed")
+    client.next("RECEIPT")
+    assert 2 * len(LONG) < used(narrow) < 2 * len(LONG) + 4_000
+    again = Client(narrow)
+    again.send("BEGIN", transaction="u")
+    begin(again, len(LONG), transaction="u")
+    assert "page-limit-bytes" in error(again)
+
+
+def test_bodies_on_their_way_count_for_their_address_together(narrow: Node) -> None:
+    """Several that are each small enough, and not whole, are refused once they are too much."""
+    first, second = Client(narrow), Client(narrow)
+    begin(first, len(LONG), LONG[:-1])
+    narrow.wait(lambda: not first.session.is_waiting, "the pieces are stored")
+    begin(second, None, "x" * 2_000)
+    while not second.closed:
+        second.session.receive(b"x" * PIECE_BYTES)
+        narrow.store.loop.run_posted()
+        assert used(narrow) < 2 * LIMIT
+    assert "page-limit-bytes" in error(second)
+    first.session.connection_lost()
+    narrow.wait_no_bodies()
+    assert used(narrow) == 0
+    Client(narrow).send_stored(LONG)
 
 
 def test_an_upload_of_which_nothing_comes_is_ended(node: Node) -> None:
