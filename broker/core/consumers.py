@@ -110,8 +110,13 @@ class QueueSubscription:
     def take(self, references: Sequence[MessageReference]) -> list[MessageReference]:
         """Take those of ``references`` that are still delivered here; that is credit again."""
         delivered = self._delivered
-        taken = [one for one in references if delivered.pop(one.seq, None) is not None]
-        self._release(sum([one.size for one in taken]))
+        taken = []
+        size = 0
+        for one in references:
+            if delivered.pop(one.seq, None) is not None:
+                taken.append(one)
+                size += one.size
+        self._release(size)
         self._turns.join(self)
         return taken
 

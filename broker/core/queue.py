@@ -430,12 +430,17 @@ class Queue:
         """Forget delivered messages; their rows are deleted by the caller."""
         self._delivered -= len(references)
         self.counters.acknowledged += len(references)
-        size = sum([reference.size for reference in references])
+        size = large = 0
+        for reference in references:
+            size += reference.size
+            body = reference.record.large
+            if body is not None:
+                large += body.size
         self.bytes_in_memory -= size
         self._budget.used -= size
         self._budget.unclaim(size)
         if references:
-            self.use.release(size + _large_bytes(references), len(references))
+            self.use.release(size + large, len(references))
 
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Take back that these were ``acknowledged``: their rows stay. They are delivered again."""
@@ -445,7 +450,8 @@ class Queue:
         self.bytes_in_memory += size
         self._budget.used += size
         self._budget.claim(size)
-        self.use.add(size + _large_bytes(references), len(references))
+        stored = sum([size_in_store(reference.record) for reference in references])
+        self.use.add(stored, len(references))
 
     def give_back(
         self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
@@ -559,8 +565,3 @@ class Queue:
         """Go on reading and delivering."""
         self._refill()
         self.dispatch()
-
-
-def _large_bytes(references: Sequence[MessageReference]) -> int:
-    """Return the bytes of the large bodies of messages, which are not in memory."""
-    return sum([one.record.large.size for one in references if one.record.large is not None])
