@@ -97,6 +97,16 @@ class Timers(Protocol):
 class Queue:
     """One queue; all calls on the loop's thread."""
 
+    # With more than 30 attributes CPython finds each one slower, unless they are slots.
+    __slots__ = (
+        "_budget", "_counted_to", "_delayed", "_delivered", "_dispatching", "_disposal",
+        "_has_more", "_held", "_is_forgotten", "_is_going_on", "_is_holder", "_journal",
+        "_journal_full", "_may_deliver", "_old_tail", "_read_seq", "_reading", "_ready",
+        "_returned", "_slices", "_subscriptions", "_tail_seq", "_timers", "_turns", "_unread",
+        "_window_bytes", "_withheld", "address", "bytes_in_memory", "counters", "durable", "id",
+        "is_leaving", "max_consumers", "name", "routing_type", "settings", "use", "user",
+    )  # fmt: skip
+
     def __init__(
         self,
         queue_id: int,
