@@ -36,7 +36,8 @@ no room, and a unit that    what is done with it, in the order of the batch
 ==========================  ============================================================
 only deletes                store it with its neighbours; repeat that until it is stored
 stores a message            refuse: its client is told, and can send again
-binds a queue               keep it until there is room: its messages are refused meanwhile
+binds a queue               keep it until there is room: its messages are refused meanwhile, and
+                            stored with it at the earliest; its end is kept with it
 ==========================  ============================================================
 
 Unanswered are those of which no error of the database came back, in a row, with nothing stored in
@@ -44,6 +45,7 @@ between. What the database itself refuses it would refuse to every node: if that
 one client that sends its message again and again would end the nodes one after the other.
 """
 
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from config.errors import OrthiaError
@@ -131,11 +133,17 @@ class RoomNeeded(Enum):
     KEPT = "kept"
 
 
-def room_needed(item: Appended) -> RoomNeeded:
-    """Decide about a unit of a batch for which there is no room."""
+def room_needed(item: Appended, kept: Iterable[Appended]) -> RoomNeeded:
+    """Decide about a unit of a batch for which there is no room; ``kept`` are those before it."""
     if isinstance(item, AppendedUnit) and not item.rows and not item.binding_rows:
+        if item.unbound and any(_binds(one, item.unbound) for one in kept):
+            return RoomNeeded.KEPT
         return RoomNeeded.NONE  # the ids that a unit reserves are a number in a row that is there
     return RoomNeeded.KEPT if item.refused is None else RoomNeeded.REFUSED
+
+
+def _binds(item: Appended, ids: Collection[int]) -> bool:
+    return isinstance(item, AppendedUnit) and any(row.seq in ids for row in item.binding_rows)
 
 
 def pause_seconds(failures: int) -> float:

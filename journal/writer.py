@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby
 from queue import Empty, SimpleQueue
 
 from config.clock import monotonic_seconds
@@ -180,6 +179,8 @@ class Writer:
         parts = deque([(batch, False)])
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
+            if self._kept and not unresolved:
+                part = self._with_kept(part)
             started = self._clock()
             try:
                 attempts = self._store_batch(part, unresolved=unresolved)
@@ -206,15 +207,31 @@ class Writer:
             self._is_full = True
             LOGGER.error("%s", full)
             self._full(full)
-        for needed, run in groupby(batch.items, key=room_needed):
-            items = list(run)
+        takes_none: list[Appended] = []
+        for item in batch.items:
+            needed = room_needed(item, self._kept)
+            if needed is RoomNeeded.NONE:
+                takes_none.append(item)
+                continue
+            if takes_none:
+                self._store_persistently(batch_of(takes_none))
+                takes_none = []
             if needed is RoomNeeded.KEPT:
-                self._kept += items
-            elif needed is RoomNeeded.REFUSED:
-                for item in items:
-                    self._refused(item, full)
+                self._kept.append(item)
             else:
-                self._store_persistently(batch_of(items))
+                self._refused(item, full)
+        if takes_none:
+            self._store_persistently(batch_of(takes_none))
+
+    def _with_kept(self, batch: Batch) -> Batch:
+        """Return a batch with what was kept before it: a queue is bound before it has messages.
+
+        Else a node that ends in between would leave messages that it confirmed, in no queue.
+        """
+        if not (batch.messages or batch.rows or batch.touches_bindings):
+            return batch
+        kept, self._kept = self._kept, []
+        return batch_of([*kept, *batch.items])
 
     def _store_persistently(self, batch: Batch) -> None:
         """Store what takes no room, however often that has to be tried."""
@@ -233,10 +250,10 @@ class Writer:
     def _has_room(self) -> None:
         """Store what was kept, then say that messages are taken again."""
         kept, self._kept = self._kept, []
-        self._is_full = False
         if kept:
             self._store_and_report(batch_of(kept))
-        if not self._is_full:
+        if self._is_full and not self._kept:
+            self._is_full = False
             LOGGER.warning("the store has room again: messages are taken again")
             self._full(None)
 

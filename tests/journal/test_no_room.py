@@ -31,6 +31,8 @@ class FullStore(BatchStore):
     def __init__(self) -> None:
         self.is_full = True
         self.takes_deletes = True
+        self.takes_messages = False
+        """Whether there is room in the one table, though not in the other."""
         self.stored: list[int] = []
         self.deleted: list[int] = []
         self.bound: list[int] = []
@@ -40,12 +42,13 @@ class FullStore(BatchStore):
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
-        grows = batch.messages or batch.rows or batch.binding_rows
+        grows = batch.binding_rows or (not self.takes_messages and (batch.messages or batch.rows))
         if self.is_full and (grows or not self.takes_deletes):
             raise NoRoom("disk full")
         self.stored += [one.last_seq for one in batch.messages]
         self.deleted += batch.deletes
         self.bound += [row.seq for row in batch.binding_rows]
+        self.bound = [one for one in self.bound if one not in batch.unbound]
 
     def is_stored(self, marker: Marker) -> bool:
         """See ``BatchStore``."""
@@ -119,6 +122,14 @@ def binding(seq: int) -> AppendedUnit:
     return appended
 
 
+def unbinding(seq: int) -> AppendedUnit:
+    """Return the end of a queue on its way."""
+    unit = Unit()
+    unit.delete_binding(seq)
+    appended, _ = expand(unit, seq + 1)
+    return appended
+
+
 def test_deletes_are_stored_and_messages_refused_in_order() -> None:
     """Those of one batch, too; who waits is told once that the store is full."""
     writing = Writing()
@@ -165,6 +176,42 @@ def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
     writing.store.is_full = False
     writing.wait(lambda: writing.full[-1] is None)
     assert writing.store.bound == [1]
+    writing.end()
+    assert writing.writer.drained
+
+
+def test_no_message_is_stored_before_its_queue() -> None:
+    """A node that ended then would leave it where nobody looks, though its client was told."""
+    writing = Writing()
+    writing.submit(binding(1), message(2))
+    writing.writer.start()
+    writing.wait(lambda: writing.told == [("refused", 2)])
+    writing.store.takes_messages = True
+    writing.submit(message(3), deletion(9))
+    writing.wait(lambda: len(writing.told) == 3)
+    assert writing.told[1:] == [("refused", 3), ("stored", 9)]
+    assert (writing.store.stored, writing.store.bound) == ([], [])
+    writing.store.is_full = False
+    writing.submit(message(4))
+    writing.wait(lambda: ("stored", 4) in writing.told)
+    assert writing.store.bound == [1]
+    writing.end()
+    assert writing.writer.drained
+
+
+def test_a_queue_that_is_deleted_before_there_was_room_for_it_stays_deleted() -> None:
+    """It waits with what binds it; those that were there before are deleted at once."""
+    writing = Writing()
+    writing.submit(binding(1), unbinding(1), unbinding(7))
+    writing.writer.start()
+    writing.wait(lambda: writing.full)
+    writing.submit(unbinding(8))
+    writing.wait(lambda: len(writing.told) == 2)
+    assert writing.told == [("stored", 7), ("stored", 8)]
+    writing.store.is_full = False
+    writing.wait(lambda: writing.full[-1] is None)
+    assert writing.told[2:] == [("stored", 1), ("stored", 1)]
+    assert writing.store.bound == []
     writing.end()
     assert writing.writer.drained
 
