@@ -6,6 +6,7 @@ delivered is delivered under a valid lease.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -141,6 +142,8 @@ class Broker:
             relocate=self._relocate,
         )
         self._in_flight: dict[int, int] = {}
+        self._undecided: Counter[int] = Counter()
+        """By queue id: units on their way that take messages out, and may be refused yet."""
         self._withheld = self._withheld_by_transactions()
         self._running = True
         self._held_back: Refused[Queue | TopicSubscription] = Refused()
@@ -405,12 +408,14 @@ class Broker:
             on_refused(error, done)
             for queue, taken in acknowledged:
                 queue.restore(taken)
+            self._decided(queue for queue, _ in acknowledged)
             # For want of room nobody tried anything in vain.
             in_vain = not isinstance(error, StoreFull)
             for queue, taken in (*acknowledged, *rejected):
                 queue.give_back(taken, attempted=taken if in_vain else ())
 
         def committed() -> None:
+            self._decided(queue for queue, _ in acknowledged)
             for topic, record, seq in published:
                 topic.publish(Publication(seq, record, size_in_memory(record)))
             self._unpin(bodies)
@@ -427,6 +432,7 @@ class Broker:
             if isinstance(end, _QueueEnd):
                 taken = end.inner.take_aside(references)
                 acknowledged.append((end.inner.queue, taken))
+                self._undecided[end.inner.queue.id] += 1
                 end.inner.queue.acknowledged(taken)
                 end.inner.queue.dispatch()
             else:
@@ -460,7 +466,7 @@ class Broker:
             principal,
             name,
             force=force,
-            is_expected=lambda queue: queue.id in self._in_flight,
+            is_expected=lambda queue: queue.id in self._in_flight or queue.id in self._undecided,
             done=done,
         )
 
@@ -555,6 +561,12 @@ class Broker:
             self._in_flight[queue.id] = left
         else:
             del self._in_flight[queue.id]
+
+    def _decided(self, queues: Iterable[Queue]) -> None:
+        for queue in queues:
+            self._undecided[queue.id] -= 1
+            if not self._undecided[queue.id]:
+                del self._undecided[queue.id]
 
     def _append(
         self,
@@ -657,13 +669,14 @@ class Broker:
 
     def _relocate(
         self,
+        queue: Queue,
         reference: MessageReference,
         reason: RemovalReason,
         to: Sequence[Queue],
         record: MessageRecord,
         refused: Callable[[], None],
     ) -> None:
-        """Take a message out of its queue for ``reason``, into others if there are any."""
+        """Take a message out of ``queue`` for ``reason``, into others if there are any."""
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location, reason)
@@ -675,21 +688,23 @@ class Broker:
         size = size_in_store(record)
 
         def not_stored(error: OrthiaError) -> None:
-            for queue in to:
-                queue.use.release(size)
+            self._decided((queue,))
+            for target in to:
+                target.use.release(size)
             if not isinstance(error, StoreFull):  # which is told once, and not for each message
                 LOGGER.error(
                     "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                     reference.seq,
                     reason.value,
-                    ", ".join(f"queue {queue.name}" for queue in to) or "nowhere",
+                    ", ".join(f"queue {target.name}" for target in to) or "nowhere",
                     error,
                 )
             refused()
 
-        self._append(unit, messages, None, not_stored)
-        for queue in to:
-            queue.use.add(size)  # whatever its limits are: nothing stored is lost for them
+        self._append(unit, messages, lambda: self._decided((queue,)), not_stored)
+        self._undecided[queue.id] += 1
+        for target in to:
+            target.use.add(size)  # whatever its limits are: nothing stored is lost for them
 
     # --- queues
 

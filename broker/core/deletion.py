@@ -60,7 +60,7 @@ class Deletions:
         """Begin to delete a queue; raises BrokerError if it stays, else ``done`` follows the end.
 
         Unless it is to be done by ``force``, a queue stays that has a consumer or a message, or to
-        which one is on its way, which ``is_expected`` says.
+        which one is on its way, or may come back, which ``is_expected`` says.
         """
         queue = self._addresses.queue_to_delete(principal, name)
         self._refuse_if_in_doubt(queue)
@@ -89,7 +89,7 @@ def _refuse_if_used(queue: Queue, *, is_expected: bool) -> None:
     elif queue.uncounted_after is not None:
         holds.append("perhaps messages, which this node has not counted yet")
     elif is_expected:
-        holds.append("a message on its way")
+        holds.append("a message on its way, or one that may come back")
     if holds:
         raise QueueInUse(
             f"queue {quoted(queue.name)} has {' and '.join(holds)}: it is deleted by force only,"

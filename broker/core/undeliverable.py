@@ -25,6 +25,7 @@ class Relocate(Protocol):
 
     def __call__(
         self,
+        queue: Queue,
         reference: MessageReference,
         reason: RemovalReason,
         to: Sequence[Queue],
@@ -33,6 +34,7 @@ class Relocate(Protocol):
     ) -> None:
         """Put ``record`` into each of ``to``, if there is one; or raise BrokerError and do nothing.
 
+        ``reference`` is what ``queue`` has of it until then.
         ``refused`` is called if the store does not take it: then nothing was done either.
         """
 
@@ -114,7 +116,7 @@ class Undeliverable:
         try:
             to = () if target == DROP else self._ensure_queues(target)
             record = _moved(queue, reference.record, target)
-            self._relocate(reference, reason, to, record, refused)
+            self._relocate(queue, reference, reason, to, record, refused)
         except BrokerError as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
                 "message %d of queue %s is %s, and cannot be moved to %s: %s; it stays stored",

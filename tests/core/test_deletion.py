@@ -17,6 +17,7 @@ from config.settings import (
 )
 from journal.api import BEGINNING, QueueCounts
 from journal.codec import QueueBinding, Xid
+from journal.errors import StoreFull
 from journal.memory import MemoryJournal
 from journal.unit import Unit
 from journal.xa import XaTransactions
@@ -89,6 +90,45 @@ def test_a_queue_that_is_used_stays_unless_it_is_forced(used: str) -> None:
     core.journal.commit()
     core.settle()
     assert core.broker.queues()["orders"].depth
+
+
+@pytest.mark.parametrize("how", ["transaction", "dead letter"])
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_message_that_may_come_back_keeps_its_queue(how: str, *, is_stored: bool) -> None:
+    """What takes it out is not stored yet: if the store refuses that, it is in the queue again."""
+    core = CoreUnderTest(settings("orders", max_delivery_attempts=1), auto_commit=False)
+    core.send("/queue/orders", "a")
+    core.journal.commit()
+    core.settle()
+    consumer = core.consume("/queue/orders")
+    if how == "transaction":
+        taken = consumer.take("a")
+        consumer.end.set_aside(taken)
+        sends = [("/queue/answers", message("b"))]
+        work = TransactionWork(sends, acknowledgements={consumer.end: taken})
+        core.commit(work, lambda: None)
+    else:
+        consumer.reject("a")
+    consumer.end.close()
+    assert core.broker.queues()["orders"].depth == 0
+    with pytest.raises(QueueInUse, match="may come back"):
+        delete(core, "orders")
+    core.journal.commit(len(core.journal.waiting) - 1)  # the other queue's binding
+    if is_stored:
+        core.journal.commit()
+    else:
+        core.journal.refuse(StoreFull("disk full"))
+    core.settle()
+    if not is_stored:
+        with pytest.raises(QueueInUse, match="1 messages"):
+            delete(core, "orders")
+        return
+    ended: list[int] = []
+    core.broker.delete_queue(ANYONE, "orders", ended.append, force=False)
+    while not ended:
+        core.journal.commit()
+        core.settle()
+    assert ended == [0]
 
 
 @pytest.mark.parametrize("backlog", ["in memory", "in the table", "of an earlier node"])
