@@ -66,7 +66,8 @@ class QueueSubscription:
             and self._delivered_bytes < self._max_bytes
             and (
                 self._delivered_bytes < SMALL_CLAIM
-                or not self._budget.is_exhausted
+                # As the budget's ``is_exhausted``, which for each delivery would be a call.
+                or self._budget.claimed < self._budget.limit
                 or self._budget.refuse(self)
             )
             and self._consumer.is_writable

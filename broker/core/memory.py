@@ -10,6 +10,8 @@ SMALL_CLAIM = 65_536
 """Bytes a consumer may hold however many others do not acknowledge what they have."""
 _MOST_ASKED = 256
 """How many holders are asked to make room at a time: there may be very many that cannot."""
+_UNLIMITED = 1 << 62
+"""More bytes than there is memory."""
 MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
@@ -90,13 +92,16 @@ class MemoryBudget:
     and each consumer has credit for SMALL_CLAIM only.
     """
 
-    __slots__ = ("_claimed", "_holders", "_refused", "_relieved", "limit", "used")
+    __slots__ = ("_holders", "_refused", "_relieved", "claimed", "limit", "used")
 
     def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
-        """Begin empty; ``relieved`` is called when ``relieve`` has something to do."""
-        self.limit = limit
+        """Begin empty; ``relieved`` is called when ``relieve`` has something to do.
+
+        A ``limit`` below 0 is none.
+        """
+        self.limit = limit if limit >= 0 else _UNLIMITED
         self.used = 0
-        self._claimed = 0
+        self.claimed = 0
         self._relieved = relieved
         self._refused: Refused[Claimant] = Refused()
         self._holders: deque[Holder] = deque()
@@ -104,7 +109,7 @@ class MemoryBudget:
     @property
     def is_exhausted(self) -> bool:
         """Whether what consumers do not acknowledge takes all of the memory."""
-        return 0 <= self.limit <= self._claimed
+        return self.claimed >= self.limit
 
     def refuse(self, claimant: Claimant) -> bool:
         """Note that somebody gets no more because the budget is exhausted; return False."""
@@ -120,23 +125,23 @@ class MemoryBudget:
 
     def claim(self, size: int) -> None:
         """Count a message that went to a consumer."""
-        self._claimed += size
+        self.claimed += size
 
     def unclaim(self, size: int) -> None:
         """Count messages of so many bytes that are out of the consumers' hands for good."""
-        before = self._claimed
-        self._claimed = before - size
-        if self._claimed < self.limit <= before and self._refused:
+        before = self.claimed
+        self.claimed = before - size
+        if self.claimed < self.limit <= before and self._refused:
             self._relieved()
 
     @property
     def room(self) -> int:
         """How many bytes fit; may be below zero."""
-        return self.limit - self.used if self.limit >= 0 else 1 << 40
+        return self.limit - self.used
 
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` more bytes fit."""
-        return self.limit < 0 or self.used + size <= self.limit
+        return self.used + size <= self.limit
 
     def register(self, holder: Holder) -> None:
         """Have ``holder`` asked to shed when another needs room.

@@ -243,7 +243,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
         for client in list(self.clients):
             self.lose(client)
         assert self.memory.used == self.others
-        assert self.core.broker._budget._claimed <= self.core.broker._budget.used
+        assert self.core.broker._budget.claimed <= self.core.broker._budget.used
 
 
 def test_nobody_waits_for_ever_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:

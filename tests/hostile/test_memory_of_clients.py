@@ -297,8 +297,8 @@ def test_what_is_claimed_comes_to_nothing_in_the_end() -> None:
     first.reject("2", "3")
     first.reject("2")
     first.end.close()
-    assert core.broker._budget._claimed > 0
+    assert core.broker._budget.claimed > 0
     second = core.consume("/queue/a", auto=True)
     core.settle()
     assert len(second.received) == 17
-    assert core.broker._budget._claimed == core.broker._budget.used == 0
+    assert core.broker._budget.claimed == core.broker._budget.used == 0
