@@ -87,10 +87,12 @@ class ClientSubscription:
             return
         frame = self._message(reference)
         reference.written_at = self._write(frame) - len(frame)
-        if self.mode is AckMode.AUTO:
-            self._subscription().acknowledge((reference,), None)
-        else:
+        if self.mode is not AckMode.AUTO:
             self.unacknowledged[reference.seq] = reference
+        elif self.core is None:
+            raise ProtocolError("the subscription is not attached")
+        else:
+            self.core.acknowledge((reference,), None)
 
     def refuse(self, reference: MessageReference) -> None:
         """Give back a large message whose body cannot be read: that was an attempt."""
@@ -104,9 +106,18 @@ class ClientSubscription:
             self.core.acknowledge((reference,), None)
 
     def _head_of(self, reference: MessageReference, body_size: int) -> bytes:
+        return self._frame(reference, body_size, b"", b"")
+
+    def _message(self, reference: MessageReference) -> bytes:
+        if reference.shared is not None:
+            return self._shared_message(reference, reference.shared)
+        body = reference.record.body
+        return self._frame(reference, len(body), body, b"\0")
+
+    def _frame(self, reference: MessageReference, body_size: int, body: bytes, end: bytes) -> bytes:
         record = reference.record
         ack = b"\nack:%d-%d" % (self.number, reference.seq) if self._with_ack else b""
-        return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n" % (
+        return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b%b" % (
             self._head,
             reference.seq,
             ack,
@@ -114,13 +125,9 @@ class ClientSubscription:
             record.timestamp_ms,
             block_for(self._version, record.headers),
             body_size,
+            body,
+            end,
         )
-
-    def _message(self, reference: MessageReference) -> bytes:
-        if reference.shared is not None:
-            return self._shared_message(reference, reference.shared)
-        body = reference.record.body
-        return b"%b%b\0" % (self._head_of(reference, len(body)), body)
 
     def _shared_message(self, reference: MessageReference, shared: dict[object, bytes]) -> bytes:
         """Return a frame that differs from those of others at its beginning only."""
@@ -132,11 +139,6 @@ class ClientSubscription:
             reference.shared = None
             rest = shared[self._version] = self._message(reference)[len(beginning) :]
         return beginning + rest
-
-    def _subscription(self) -> Subscription:
-        if self.core is None:
-            raise ProtocolError("the subscription is not attached")
-        return self.core
 
     def take(self, seq: int) -> list[MessageReference]:
         """Take the messages an ACK or NACK of ``seq`` means out of the unacknowledged.
@@ -152,11 +154,13 @@ class ClientSubscription:
         if self.mode is AckMode.CLIENT_INDIVIDUAL:
             return [self.unacknowledged.pop(seq)]
         taken = []
-        for delivered in self.unacknowledged:
-            taken.append(delivered)
+        for delivered, reference in self.unacknowledged.items():
+            taken.append(reference)
             if delivered == seq:
                 break
-        return [self.unacknowledged.pop(one) for one in taken]
+        for reference in taken:
+            del self.unacknowledged[reference.seq]
+        return taken
 
     def put_back(self, references: Sequence[MessageReference]) -> None:
         """Undo ``take``: the transaction that took them was aborted.
