@@ -40,7 +40,7 @@ _MIXED_TIMERS = {
     "beta": Timers(0.3, 3.4),
     "gamma": Timers(0.15, 2.4),
 }
-_RETENTION = '<journal-retention xmlns="urn:orthia" period="1" unit="DAYS"/>'
+_RETENTION = '<journal-retention xmlns="urn:orthia" period="30" unit="DAYS"/>'
 
 
 class Process(Protocol):

@@ -95,7 +95,7 @@ def log_disk_full(ground: Ground) -> Iterator[Strike]:
     node.free_log()
 
 
-@fault("store's disk full", "disk", is_alone=True)
+@fault("store's disk full", "disk", lacks="standby", is_alone=True)
 def store_disk_full(ground: Ground) -> Iterator[Strike]:
     """Leave no byte on the disk that messages and locks are on, for less than the lease or more.
 
