@@ -15,8 +15,8 @@ from tests.support.waiting import wait_until
 _LARGE_BYTES = 1024 * 1024
 _LARGE_MESSAGES = 60
 _WITHOUT_MEMORY = (1, 70, IO_ERROR, -signal.SIGSEGV, -signal.SIGABRT)
-"""How a node may end for want of memory: before Orthia's own code is loaded, after, or in C, where a
-stack cannot grow."""
+"""How a node may end for want of memory: before Orthia's own code is loaded, or after; and in C,
+where a stack cannot grow."""
 _IN_A_BATCH_BYTES = 1024 * 1024
 _TRAP_SECONDS = 5.0
 _RESTART_SECONDS = 60.0
