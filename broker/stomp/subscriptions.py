@@ -132,11 +132,11 @@ class ClientSubscription:
     def _shared_message(self, reference: MessageReference, shared: dict[object, bytes]) -> bytes:
         """Return a frame that differs from those of others at its beginning only."""
         seq = reference.seq
+        reference.shared = None  # which outlives this frame where the client is to acknowledge it
         ack = b"\nack:%d-%d" % (self.number, seq) if self._with_ack else b""
         beginning = b"%b%d%b" % (self._head, seq, ack)
         rest = shared.get(self._version)
         if rest is None:
-            reference.shared = None
             rest = shared[self._version] = self._message(reference)[len(beginning) :]
         return beginning + rest
 

@@ -139,6 +139,23 @@ def test_subscribers_share_a_message_and_its_frame() -> None:
     assert first.shared is last.shared
 
 
+def test_what_is_not_acknowledged_keeps_no_frame() -> None:
+    """It would be held beside the message, and counted for nobody."""
+    core = CoreUnderTest()
+    clients = [Client(core) for _ in range(3)]
+    for client in clients:
+        client.send("SUBSCRIBE", id="0", destination=TOPIC, ack="client")
+    core.send(TOPIC, "x" * 1_000)
+    assert [client.commands() for client in clients] == [["MESSAGE"]] * 3
+    kept = [
+        reference
+        for client in clients
+        for one in client.session._subscriptions.all()
+        for reference in one.unacknowledged.values()
+    ]
+    assert [reference.shared for reference in kept] == [None] * 3
+
+
 def transaction(core: CoreUnderTest, messages: int) -> Steps:
     """Return a COMMIT of so many messages, which has begun."""
     sends = [(QUEUE, message(str(number))) for number in range(messages)]
