@@ -137,6 +137,8 @@ class DiskWatch:
             self._unseen = str(error)
             return 0
         self._unseen = None
+        if self._stopped.is_set():
+            return 0  # a look that hung: the node may be live anew, with a watch of its own
         fullest = min(disks, key=self._limits.left)
         self._judge(self._limits.problem(fullest))
         return self._limits.left(fullest)

@@ -98,6 +98,31 @@ def test_each_change_is_told_and_logged_once(
     assert "99.9 % full" in second
 
 
+def test_a_look_that_ends_after_the_stop_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would close the store of the node's next life, whose own watch sees no change."""
+    monkeypatch.setattr("broker.disk_usage._JOIN_SECONDS", 0.01)
+    watched = Watched(tmp_path)
+    begun, hangs = threading.Event(), threading.Event()
+
+    def hanging() -> list[Disk]:
+        begun.set()
+        assert hangs.wait(60)
+        return [disk(999)]
+
+    watched.watch.start()
+    monkeypatch.setattr(watched.watch, "_disks", hanging)
+    assert begun.wait(60)
+    thread = watched.watch._thread
+    assert thread is not None
+    watched.watch.stop()
+    hangs.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert watched.told == []
+
+
 def test_a_real_disk_is_looked_at(tmp_path: Path) -> None:
     """What the store's files have free counts as room; nothing is told while there is some."""
     told: list[str | None] = []
