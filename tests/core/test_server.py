@@ -175,6 +175,17 @@ def test_an_error_is_read_whole_before_the_connection_closes() -> None:
         wait_until(lambda: server.connections == 0, what="the connection is forgotten")
 
 
+def test_what_each_message_goes_through_has_fast_attributes() -> None:
+    """With more than 30 attributes that are not slots CPython finds each of them slower."""
+    with serving() as server, connected(server) as client:
+        client.sendall(b"SUBSCRIBE\ndestination:/queue/q\nid:s\nreceipt:r\n\n\0")
+        read_until(client, b"receipt-id:r")
+        queue = server.broker.queues()["q"]
+        (connection,) = server.server._connections
+        for one in (server.broker, server.journal, queue, connection, connection._session):
+            assert len(getattr(one, "__dict__", ())) <= 30, type(one)
+
+
 def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
     """Its unread bytes do not reset the connection under the ERROR frame."""
     with serving(max_body_bytes=1_000) as server, connected(server) as client:
