@@ -22,6 +22,7 @@ from broker.core.logins import LoginGuard
 from broker.core.sources import source_of
 from broker.descriptors import connections_that_fit
 from broker.listening import acceptor_error
+from broker.quoting import quoted
 from broker.refusals import Refusal, Refusals
 from broker.stomp.frames import Version, error_frame
 from broker.stomp.prefixes import Prefixes
@@ -68,6 +69,8 @@ class Connection(asyncio.Protocol):
         self.held = 0
         """Bytes the broker holds for the client, as last counted."""
         self.is_admitted = False
+        self.account = server.memory.strangers
+        """With whom it shares a bound of what is held."""
         now = monotonic_seconds()
         self.activity = Activity(now)
         self._received = 0
@@ -87,7 +90,6 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        memory = server.memory
         self._session = StompSession(
             server.core,
             acceptor.limits,
@@ -95,7 +97,7 @@ class Connection(asyncio.Protocol):
             close=self._close,
             clock=monotonic_seconds,
             authenticate=self._authenticate,
-            may_take=lambda: memory.used < memory.limit or memory.refuse(self),
+            may_take=self._may_take,
             left=lambda: self._left,
             connection_ttl=acceptor.settings.connection_ttl,
             silence_factor=acceptor.settings.heart_beat_to_connection_ttl_modifier,
@@ -150,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._has_received()
 
     def _has_received(self) -> None:
-        if self._server.memory.is_full:
+        if self._server.memory.is_full or self.account.is_full:
             self._server.has_sent_when_full(self, self._session.sent_bytes)
         self.update_reading()
 
@@ -219,7 +221,7 @@ class Connection(asyncio.Protocol):
 
     def resume_deliveries(self) -> None:
         """Deliver again: there is memory for it."""
-        if self._may_write and not self._closing:
+        if self._may_write and not self._closing and self._may_take():
             self._session.set_writable(writable=True)
             self._count()
 
@@ -261,9 +263,17 @@ class Connection(asyncio.Protocol):
         unsent = self._unsent()
         held = unsent + self._session.held_bytes
         if held != self.held and self.is_admitted:
-            self._server.memory.used += held - self.held
+            more = held - self.held
+            self._server.memory.used += more
+            self.account.used += more
             self.held = held
         return unsent
+
+    def _may_take(self) -> bool:
+        memory, account = self._server.memory, self.account
+        if memory.used < memory.limit and account.used < account.limit:
+            return True
+        return memory.refuse(self)
 
     # --- the session's side
 
@@ -285,6 +295,7 @@ class Connection(asyncio.Protocol):
             if not principal.unrestricted:
                 server.logins.succeeded(self.address, login)
             server.admission.log_in(self, None if principal.unrestricted else principal.name)
+            server.log_in(self, principal)
             return principal
 
         wait = server.logins.begin(self.address, login, monotonic_seconds())
@@ -387,7 +398,9 @@ class StompServer:
         self.core = core
         self.journal = journal
         self.limits = limits
-        self.memory = ClientMemory(limits.max_client_bytes, limits.max_connections)
+        self.memory = ClientMemory(
+            limits.max_client_bytes, limits.max_connections, least_of_one=limits.max_body_bytes
+        )
         self.logins = LoginGuard(limits.max_login_delay)
         self.refusals = Refusals(refused)
         self.admission = Admission[Connection](limits, limits.max_connections, users)
@@ -502,19 +515,34 @@ class StompServer:
         acceptor.connections += 1
         return None
 
+    def log_in(self, connection: Connection, principal: Principal) -> None:
+        """Count what a client holds as its user's, or its address' where a user is not proved."""
+        name = f"the clients of user {quoted(principal.name)}"
+        if principal.unrestricted:
+            name = f"clients at {connection.source}"
+        if connection.is_admitted:
+            self.memory.leave(connection.account, connection.held)
+            connection.account = self.memory.enter(name)
+            connection.account.used += connection.held
+
     def is_leaving(self, connection: Connection) -> None:
         """Note that a client was told its last: if its place is wanted, it goes at once."""
         self.admission.leaves(connection)
 
     def has_sent_when_full(self, connection: Connection, sent_bytes: int) -> None:
         """End a client that sent more while there is no memory, if it holds more than its share."""
-        memory = self.memory
-        if sent_bytes > memory.share:
-            self._end_for_memory(
-                connection,
-                f"all clients together hold max-client-bytes {memory.limit} in the broker, and"
-                " this one went on sending",
-            )
+        if sent_bytes > self.memory.share:
+            reason = f"{self._who_is_full(connection)}, and this one went on sending"
+            self._end_for_memory(connection, reason)
+
+    def _who_is_full(self, connection: Connection) -> str:
+        memory, account = self.memory, connection.account
+        if memory.is_full:
+            return f"all clients together hold max-client-bytes {memory.limit} in the broker"
+        return (
+            f"{account.name} hold {account.limit} in the broker, the most of max-client-bytes"
+            f" {memory.limit} that is for one"
+        )
 
     def _end_for_memory(self, connection: Connection, reason: str) -> None:
         LOGGER.warning(
@@ -533,8 +561,8 @@ class StompServer:
             before = memory.used
             self._end_for_memory(
                 victim,
-                f"all clients together hold max-client-bytes {memory.limit} in the broker, and this"
-                " one did not read, send or acknowledge for a while",
+                f"{self._who_is_full(victim)}, and this one did not read, send or acknowledge for a"
+                " while",
             )
             if memory.used >= before:
                 break  # what it held is still on its way out
@@ -543,6 +571,8 @@ class StompServer:
     def forget(self, connection: Connection) -> None:
         """Forget a connection that is lost."""
         self.memory.used -= connection.held
+        self.memory.leave(connection.account, connection.held)
+        connection.account = self.memory.strangers
         self.memory.forget(connection)
         connection.held = 0
         connection.is_admitted = False

@@ -5,6 +5,9 @@ for the store, subscriptions, what was written and not taken, messages not ackno
 sum is at ``max-client-bytes``, nothing is delivered, and those that would have got something go on
 when there is room; a client that sends more, and holds more than its share, is ended; and of those
 that did next to nothing for a while the one that holds most.
+
+The clients of one user hold seven eighths of it at most, and where no login is asked for those of
+one address: beyond that the same is done, to them alone.
 """
 
 from collections.abc import Iterable
@@ -16,6 +19,8 @@ MIN_SHARE = 65_536
 """What a client may always make the broker hold, however many there are."""
 IDLE_SECONDS = 10.0
 """How long a client must do next to nothing before it is ended for what it holds."""
+_ONE_OF_EIGHT = 8
+"""One part of so many is kept for others than the user or address that holds most."""
 _ACTIVE_PART = 256
 """A client is active when it reads, sends or acknowledges this part of what it holds."""
 
@@ -26,6 +31,10 @@ class Holding(Protocol):
     @property
     def held(self) -> int:
         """Bytes held for it."""
+
+    @property
+    def account(self) -> "Account":
+        """With whom it shares a bound."""
 
     @property
     def activity(self) -> "Activity":
@@ -42,12 +51,35 @@ class Receiver(Protocol):
 _Client = TypeVar("_Client", bound=Holding)
 
 
+class Account:
+    """What the clients of one user or address hold together."""
+
+    __slots__ = ("clients", "limit", "name", "used")
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        """As a sentence begins that tells of them."""
+        self.limit = limit
+        self.used = 0
+        self.clients = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing may be delivered to them."""
+        return self.used >= self.limit
+
+
 class ClientMemory:
     """The sum, against its limit."""
 
-    __slots__ = ("_refused", "limit", "share", "used")
+    __slots__ = ("_accounts", "_of_one", "_refused", "limit", "share", "strangers", "used")
 
-    def __init__(self, limit: int, max_connections: int) -> None:
+    def __init__(self, limit: int, max_connections: int, *, least_of_one: int = 0) -> None:
+        """The clients of one user may hold ``least_of_one`` in any case: the largest frame."""
+        self._accounts: dict[str, Account] = {}
+        self._of_one = max(limit - limit // _ONE_OF_EIGHT, least_of_one)
+        self.strangers = Account("clients without a login", limit)
+        """Of those that are nobody yet, who may hold next to nothing each."""
         self.limit = limit
         self.share = max(MIN_SHARE, limit // max_connections)
         self.used = 0
@@ -57,6 +89,22 @@ class ClientMemory:
     def is_full(self) -> bool:
         """Whether nothing may be delivered."""
         return self.used >= self.limit
+
+    def enter(self, name: str) -> Account:
+        """Return the account of a client that is counted under ``name`` until it leaves."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account(name, self._of_one)
+        account.clients += 1
+        return account
+
+    def leave(self, account: Account, held: int) -> None:
+        """Note that a client which ``held`` so much is gone, or is counted as somebody else."""
+        account.used -= held
+        if account is not self.strangers:
+            account.clients -= 1
+            if not account.clients:
+                del self._accounts[account.name]
 
     def refuse(self, client: Receiver) -> bool:
         """Note that a client gets nothing because there is no room; return False."""
@@ -72,9 +120,14 @@ class ClientMemory:
 
     def victim(self, clients: Iterable[_Client]) -> _Client | None:
         """Return who is to be ended to make room; None if there is room, or all are active."""
-        if not self.is_full:
+        is_full = self.is_full
+        if not is_full and not any(one.is_full for one in self._accounts.values()):
             return None
-        idle = (one for one in clients if one.activity.is_idle and one.held > self.share)
+        idle = (
+            one
+            for one in clients
+            if one.activity.is_idle and one.held > self.share and (is_full or one.account.is_full)
+        )
         return max(idle, key=lambda one: one.held, default=None)
 
 

@@ -138,9 +138,11 @@ def serving(
 
 
 @contextmanager
-def connected(server: ServerUnderTest) -> Iterator[socket.socket]:
-    """Connect and say CONNECT."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+def connected(server: ServerUnderTest, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    """Connect, from an address of this machine, and say CONNECT."""
+    with socket.create_connection(
+        ("127.0.0.1", server.port), timeout=30, source_address=(source, 0)
+    ) as client:
         client.sendall(CONNECT)
         assert client.recv(4096).startswith(b"CONNECTED")
         yield client

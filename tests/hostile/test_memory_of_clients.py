@@ -3,13 +3,14 @@
 import logging
 import resource
 import tracemalloc
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from broker import descriptors
 from broker.core import client_memory
-from broker.core.client_memory import IDLE_SECONDS, Activity, ClientMemory
+from broker.core.client_memory import IDLE_SECONDS, Account, Activity, ClientMemory
 from broker.core.memory import SMALL_CLAIM
 from broker.stomp.parser import FrameParser
 from config.settings import AddressSettings, StompLimits
@@ -27,6 +28,7 @@ class Holder:
 
     held: int
     activity: Activity
+    account: Account = field(default_factory=lambda: Account("somebody", 1 << 40))
 
     def moves(self, moved: int) -> "Holder":
         """Have it read, send or acknowledge so much by now, and look."""
@@ -49,6 +51,55 @@ def test_of_those_that_do_nothing_the_largest_goes() -> None:
     assert memory.victim([small, large, busy]) is large
     assert memory.victim([busy]) is None
     assert memory.victim([holder(50_000)]) is None, "less than its share"
+
+
+def test_one_user_leaves_memory_to_others() -> None:
+    """Its clients together have seven eighths; of them the largest idle one goes, nobody else's."""
+    memory = ClientMemory(800_000, 10)
+    eve, bob = memory.enter("eve"), memory.enter("bob")
+    assert memory.enter("eve") is eve
+    hers, his = holder(400_000), holder(500_000)
+    hers.account, his.account = eve, bob
+    eve.used = 699_999
+    assert memory.victim([hers, his]) is None
+    eve.used = 700_000
+    assert eve.is_full
+    assert not bob.is_full
+    assert memory.victim([hers, his]) is hers
+    memory.leave(eve, 400_000)
+    assert memory.victim([hers, his]) is None
+    memory.leave(eve, 300_000)
+    assert memory.enter("eve") is not eve, "with its last client a user is forgotten"
+    assert ClientMemory(800_000, 10, least_of_one=790_000).enter("eve").limit == 790_000
+
+
+def test_while_one_holds_all_it_may_others_get_messages() -> None:
+    """With subscriptions of very long names; only who fills the memory is held back and ended."""
+    with (
+        serving(max_client_bytes=8_000_000, max_body_bytes=100_000) as server,
+        ExitStack() as stack,
+    ):
+        greedy = stack.enter_context(connected(server, source="127.0.0.2"))
+        for number in range(100):
+            name = b"%d" % number + b"n" * 60_000
+            greedy.sendall(b"SUBSCRIBE\nid:%b\ndestination:/topic/t\n\n\0" % name)
+        told = read_to_the_end(greedy)
+        assert b"clients at 127.0.0.2 hold 7000000 in the broker" in told
+        assert b"this one went on sending" in told
+        idle = stack.enter_context(connected(server, source="127.0.0.2"))
+        idle.sendall(b"SUBSCRIBE\nid:own\ndestination:/queue/own\nreceipt:own\n\n\0")
+        read_until(idle, b"receipt-id:own")
+        account = server.call(lambda: server.server.memory.enter("clients at 127.0.0.2"))
+        server.call(lambda: setattr(account, "used", account.used + account.limit))
+        other = stack.enter_context(connected(server))
+        other.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0")
+        other.sendall(b"SEND\ndestination:/queue/own\nreceipt:sent\n\nheld back\0")
+        other.sendall(b"SEND\ndestination:/queue/a\n\nserved\0")
+        assert b"served" in read_until(other, b"served\0")
+        idle.sendall(b"BEGIN\ntransaction:t\nreceipt:begun\n\n\0")
+        assert b"MESSAGE" not in read_until(idle, b"receipt-id:begun")
+        server.call(lambda: setattr(account, "used", account.used - account.limit))
+        assert b"held back" in read_until(idle, b"held back\0")
 
 
 def test_a_client_that_has_just_come_is_not_idle() -> None:
