@@ -171,7 +171,7 @@ def _lets_in(node: LimitedNode, source: str = "127.0.0.1") -> bool:
 def test_connections_leave_descriptors_to_the_database(tmp_path: Path) -> None:
     """A process that may open few files takes few connections, says so, and goes on storing."""
     with live_node(tmp_path, descriptors=200, max_connections_per_address=4_096) as node:
-        assert "takes 72 connections and not max-connections 4096" in node.log
+        logged(node, "takes 72 connections and not max-connections 4096")
         witness = Witness(node)
         for _ in range(71):
             node.connect()
