@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import migrations
 from config.settings import DatabaseStoreSettings
@@ -26,6 +27,10 @@ from tests.support.waiting import wait_until
 EVERY_DBMS = [*SERVER_NAMES, "sqlite"]
 
 Servers = Callable[[str], ServerProcess]
+
+# No test depends on how fast a busy machine is.
+settings.register_profile("orthia", deadline=None)
+settings.load_profile("orthia")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,12 +6,12 @@ here stand-ins take their place, whose stores and syncs are calls like the other
 
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
-import caio
 import pytest
 
 from journal.file import writing
@@ -129,6 +129,7 @@ def observed(observer: Observer, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             mmap=lambda descriptor, length: WatchedMap(observer, descriptor, length),
         )
         patch.setattr(writing, "mmap", maps)
-        aio = SimpleNamespace(Operation=WatchedOperation, Context=WatchedContext)
-        patch.setattr(caio, "linux_aio", aio)
+        aio = ModuleType("caio.linux_aio")
+        vars(aio).update(Operation=WatchedOperation, Context=WatchedContext)
+        patch.setitem(sys.modules, aio.__name__, aio)
         yield

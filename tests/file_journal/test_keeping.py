@@ -241,6 +241,7 @@ def test_asyncio_that_is_not_to_be_had_becomes_nio(
 ) -> None:
     """Without the library, or on a file system without it, NIO is used and the log says so."""
     monkeypatch.setitem(sys.modules, "caio", None)
+    monkeypatch.delitem(sys.modules, "caio.linux_aio", raising=False)
     journal = DirectJournal(file_settings(tmp_path, journal_type=JournalType.ASYNCIO))
     assert "the journal uses NIO" in caplog.text
     journal.add("stored")
