@@ -310,8 +310,11 @@ class Writer:
                     self._store.confirm()
             except StoreError as error:
                 valid = self._still_valid()
-                if isinstance(error, NoRoom) and valid and not (unresolved or after_no_room):
-                    raise _OutOfRoom(error) from error
+                if isinstance(error, NoRoom) and valid and not after_no_room:
+                    # Whatever became of an attempt before, this one has looked for it.
+                    was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
+                    if not unresolved or (was_looked_for and batch.marker() is not None):
+                        raise _OutOfRoom(error) from error
                 step = after_failure(error, unresolved=unresolved, lease_valid=valid)
                 unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
                 if is_storing:

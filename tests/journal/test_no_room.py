@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from config.settings import RoutingType
-from database import NoRoom
+from database import NoRoom, UnknownOutcome
 from journal.batch import Batch, Marker
 from journal.codec import QueueBinding
 from journal.errors import StoreFull
@@ -33,6 +33,8 @@ class FullStore(BatchStore):
         self.takes_deletes = True
         self.takes_messages = False
         """Whether there is room in the one table, though not in the other."""
+        self.lost = 0
+        """How many commits lose their connection, and are not done."""
         self.stored: list[int] = []
         self.deleted: list[int] = []
         self.bound: list[int] = []
@@ -42,6 +44,9 @@ class FullStore(BatchStore):
 
     def store(self, batch: Batch) -> None:
         """See ``BatchStore``."""
+        if self.lost:
+            self.lost -= 1
+            raise UnknownOutcome("connection lost")
         grows = batch.binding_rows or (not self.takes_messages and (batch.messages or batch.rows))
         if self.is_full and (grows or not self.takes_deletes):
             raise NoRoom("disk full")
@@ -164,6 +169,18 @@ def test_it_is_told_when_there_is_room_again() -> None:
     writing.submit(message(2))
     writing.wait(lambda: writing.told[-1] == ("stored", 2))
     writing.end()
+
+
+def test_a_batch_that_was_looked_for_and_is_not_there_is_done_without_room_too() -> None:
+    """Its connection was lost at the commit: it is repeated, and then there is no room for it."""
+    writing = Writing()
+    writing.store.lost = 1
+    writing.submit(message(1), deletion(9))
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 2)
+    assert writing.told == [("refused", 1), ("stored", 9)]
+    writing.end()
+    assert writing.writer.drained
 
 
 def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
