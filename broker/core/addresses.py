@@ -20,7 +20,7 @@ is created for it.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.api import DestinationRefused, Principal
 from broker.core.creations import QueueCreations
@@ -35,6 +35,8 @@ from config.settings import RoutingType, Settings
 from journal.codec import QueueBinding
 
 LOGGER = logging.getLogger("orthia.broker")
+_MULTICAST: Final = RoutingType.MULTICAST
+"""Asked for every SEND: an enumeration looks its members up each time."""
 _WILDCARDS = frozenset({"*", "#", ">"})
 """Words that stand for others in a subscription: Artemis' and Classic's."""
 MIN_SWEEP = 1_000
@@ -169,7 +171,7 @@ class AddressBook:
         """
         where = parse(destination)
         self._security.check(principal, "send", where.address)
-        if self.routing_type(where) is RoutingType.MULTICAST:
+        if self.routing_type(where) is _MULTICAST:
             address = self._address(where.address)
             if RoutingType.MULTICAST not in address.types:
                 self._refuse_type(where.address, address, RoutingType.MULTICAST)

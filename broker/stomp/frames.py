@@ -9,6 +9,7 @@ client, and neither is sent to one, whoever wrote it: an older Orthia's journal 
 import re
 from collections.abc import Iterable
 from enum import Enum
+from typing import Final
 
 from broker.quoting import quoted
 from config.errors import OrthiaError
@@ -28,6 +29,7 @@ class Version(Enum):
 
 ERROR_CONTENT_TYPE = "text/plain;charset=utf-8"
 """Of an ERROR's body. There are clients that cannot read a text without a charset, and end."""
+_V1_2: Final = Version.V1_2  # asked for every message: an enumeration looks its members up
 # Bytes as numbers, which are found several times faster than as texts.
 _NUL = 0
 _RETURN = 13
@@ -68,7 +70,7 @@ def escape(value: bytes, version: Version, *, is_key: bool = False) -> bytes:
     if value.isalnum():  # most receipts and ids
         return value
     plain = value.replace(b"\0", b" ")
-    if version is not Version.V1_2:
+    if version is not _V1_2:
         plain = plain.replace(b"\r", b" ")
         if version is Version.V1_0:
             plain = plain.replace(b"\n", b" ")
@@ -90,7 +92,7 @@ def block_for(version: Version, block: bytes) -> bytes:
     """
     if _NUL in block or _RETURN in block:
         block = block.replace(b"\0", b" ").replace(b"\r", b"\\r")
-    if version is Version.V1_2 or b"\\" not in block:
+    if version is _V1_2 or b"\\" not in block:
         return block
     lines = (line.partition(b":") for line in block.split(b"\n") if line)
     return b"".join(

@@ -101,6 +101,9 @@ class _State(Enum):
 
 # What is asked for every frame: an enumeration looks its members up each time.
 _CONNECTING: Final = _State.CONNECTING
+_LOGGING_IN: Final = _State.LOGGING_IN
+_CONNECTED: Final = _State.CONNECTED
+_STORING: Final = _State.STORING
 _DISCONNECTING: Final = _State.DISCONNECTING
 _CLOSED: Final = _State.CLOSED
 
@@ -238,8 +241,8 @@ class StompSession:
         if self._is_late:
             return True
         if self._incoming is None:
-            return self._state is _State.LOGGING_IN
-        return self._state is _State.STORING or not self._incoming.upload.wants_more
+            return self._state is _LOGGING_IN
+        return self._state is _STORING or not self._incoming.upload.wants_more
 
     @property
     def sent_bytes(self) -> int:
@@ -270,7 +273,7 @@ class StompSession:
         self._beats.read(self._clock())
         if self._first is not None and self._is_stranger(self._first + data[:ENOUGH]):
             return
-        waited = self._is_late or self._state is _State.LOGGING_IN or self._state is _State.STORING
+        waited = self._is_late or self._state is _LOGGING_IN or self._state is _STORING
         frames = self._parser.events(data)
         self._frames = chain(self._frames, frames) if waited else frames
         if not waited:
@@ -293,7 +296,7 @@ class StompSession:
 
     def _wait_with(self, data: bytes) -> None:
         """Note what comes before the login is answered; it is looked at afterwards."""
-        if self._state is not _State.LOGGING_IN:
+        if self._state is not _LOGGING_IN:
             return
         self._early_bytes += len(data)
         if self._early_bytes > self._limits.max_header_bytes:
@@ -306,7 +309,7 @@ class StompSession:
 
     def _handling(self) -> Steps:
         frame: Frame | None = None
-        connected, connecting = _State.CONNECTED, _State.CONNECTING
+        connected, connecting = _CONNECTED, _CONNECTING
         left = _FRAMES
         try:
             for event in self._frames:
@@ -394,7 +397,7 @@ class StompSession:
             self._close()
 
     def _is_ending(self) -> bool:
-        return self._state in (_State.CLOSED, _State.DISCONNECTING)
+        return self._state is _CLOSED or self._state is _DISCONNECTING
 
     # --- connecting
 
@@ -700,7 +703,7 @@ class StompSession:
     def _takes_more(self) -> bool:
         return (
             self._is_writable
-            and (self._state is _State.CONNECTED or self._state is _State.STORING)
+            and (self._state is _CONNECTED or self._state is _STORING)
             and self._stream is None
             and self._may_take()
         )

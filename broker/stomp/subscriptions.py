@@ -61,7 +61,9 @@ class ClientSubscription:
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
         self._head = head + b"\nmessage-id:"
-        self._with_ack = version is Version.V1_2 and mode is not AckMode.AUTO
+        # Asked for every message: an enumeration looks its members up each time.
+        self._is_auto = mode is AckMode.AUTO
+        self._with_ack = version is Version.V1_2 and not self._is_auto
 
     @property
     def is_writable(self) -> bool:
@@ -81,13 +83,13 @@ class ClientSubscription:
         if large is not None:
             head = self._head_of(reference, large.size)
             reference.written_at = self._write(head) - len(head)
-            if self.mode is not AckMode.AUTO:
+            if not self._is_auto:
                 self.unacknowledged[reference.seq] = reference
             self._stream(self, reference, large)
             return
         frame = self._message(reference)
         reference.written_at = self._write(frame) - len(frame)
-        if self.mode is not AckMode.AUTO:
+        if not self._is_auto:
             self.unacknowledged[reference.seq] = reference
         elif self.core is None:
             raise ProtocolError("the subscription is not attached")
@@ -102,7 +104,7 @@ class ClientSubscription:
 
     def streamed(self, reference: MessageReference) -> None:
         """Take note that the body of a large MESSAGE is written."""
-        if self.mode is AckMode.AUTO and self.core is not None:
+        if self._is_auto and self.core is not None:
             self.core.acknowledge((reference,), None)
 
     def _head_of(self, reference: MessageReference, body_size: int) -> bytes:
