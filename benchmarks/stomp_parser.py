@@ -30,6 +30,7 @@ PIECE_BYTES = 65_536
 """What one read of a socket brings at most."""
 _NUL = 0
 _RETURN = 13
+_SPACE = 32
 Take = Callable[[bytes], object]
 Reader = Callable[[Sequence[bytes], Take], None]
 """Hands over the body of each frame in the pieces of a stream."""
@@ -121,6 +122,8 @@ def _head(head: bytes, limits: StompLimits) -> tuple[str, dict[bytes, bytes]]:
         key, colon, value = line.partition(b":")
         if not (colon and key):
             raise ProtocolError("header line has no colon")
+        if key[0] <= _SPACE or key[-1] <= _SPACE:
+            raise ProtocolError("header name begins or ends with white space")
         if key not in headers:
             headers[key] = value
     if b"\\" in head:

@@ -22,6 +22,9 @@ _UNSENDABLE = re.compile(rb"[\0\r]")
 # A byte as a number is found several times faster than as a text.
 _NUL: Final = 0
 _RETURN: Final = 13
+_SPACE: Final = 32
+_TRIMMED: Final = ":\ufeff"
+"""Beside white space: what is sent as such, and what JavaScript trims."""
 _BACKSLASH: Final = 92
 _NEVER: Final = 2**62
 _V1_2: Final = Version.V1_2  # asked for every frame: an enumeration looks its members up
@@ -240,7 +243,8 @@ class FrameParser:
         return None
 
     def _head(self, head: bytes) -> tuple[str, dict[bytes, bytes]]:
-        if not head.isascii():
+        is_plain = head.isascii()
+        if not is_plain:
             try:
                 head.decode()
             except UnicodeDecodeError as error:
@@ -264,12 +268,18 @@ class FrameParser:
                 raise ProtocolError(
                     f"header line {quoted(shown)} has no {'name' if colon else 'colon'}"
                 )
+            if key[0] <= _SPACE or key[-1] <= _SPACE:
+                raise _padded(key)
             if key not in raw:
                 raw[key] = value
         if _BACKSLASH in head and command not in (b"CONNECT", b"STOMP"):
             for key, value in raw.items():
-                unescape(key, self.version)
+                name = unescape(key, self.version)
                 unescape(value, self.version)
+                _refuse_if_padded(name)
+        elif not is_plain:
+            for key in raw:
+                _refuse_if_padded(key)
         return command.decode(), raw
 
     def _body_end(
@@ -346,6 +356,25 @@ class FrameParser:
                 f"frame body is longer than max-body-bytes {self._limits.max_body_bytes}"
                 f"{self._when}"
             )
+
+
+def _refuse_if_padded(name: bytes) -> None:
+    """Refuse a header whose name, without what is around it, is the name of another.
+
+    There are receivers that trim names, each in its way, and what a version cannot express is sent
+    as a space: to them it would be a header of the broker, such as the content-length.
+    """
+    for one in (name.decode()[0], name.decode()[-1]):
+        if one <= " " or one.isspace() or one in _TRIMMED:
+            raise _padded(name)
+
+
+def _padded(name: bytes) -> ProtocolError:
+    shown = quoted(name[:80].decode("utf-8", "replace"))
+    return ProtocolError(
+        f"the header name {shown} begins or ends with white space or a colon, which receivers may"
+        " leave out: it would be another header to them"
+    )
 
 
 def _unsendable(head: bytes) -> ProtocolError:

@@ -36,6 +36,9 @@ header it is, and where. In STOMP 1.2 a carriage return is written `\\r`, a line
 1.0, carriage returns to 1.0 and 1.1. The same is done with messages of an older version of Orthia,
 which took such headers: a NUL in them is delivered as a space.
 
+White space, a line end or a colon at the beginning or the end of its name: there are clients that
+trim names, and to them it would be another header, such as the content-length.
+
 ## Dead letters that are sent again
 
 Whoever reads a dead-letter queue and sends its messages on may send all of their headers: where

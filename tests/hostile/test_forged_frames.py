@@ -71,3 +71,33 @@ def test_a_sender_forges_no_frame_for_a_receiver(
     assert receiver.frames == [("MESSAGE", "honest")] * 2
     connection.disconnect()
     witness.is_served()
+
+
+PADDED = {
+    "a space before": b" content-length",
+    "a space behind": b"content-length ",
+    "a tab": b"\tcontent-length",
+    "a control character": b"\x1fcontent-length",
+    "an escaped line end": b"\\ncontent-length",
+    "an escaped colon": b"content-length\\c",
+    "a space that does not break": "\u00a0content-length".encode(),
+    "a byte order mark": "\ufeffcontent-length".encode(),
+}
+"""To a receiver that trims names each is the length of the body, told before the broker's own."""
+
+
+@pytest.mark.parametrize("name", PADDED.values(), ids=PADDED)
+def test_a_sender_forges_no_header_for_a_receiver_that_trims_names(
+    node: LimitedNode, name: bytes
+) -> None:
+    """It would end the body where the sender likes, and take what follows for a frame."""
+    body = b"\0MESSAGE\nsubscription:1\nmessage-id:9\n\nforged"
+    length = b"content-length:%d" % len(body)
+    with node.connect() as sender:
+        head = b"SEND\ndestination:/queue/trimmed\n%b:0\n%b\n\n" % (name, length)
+        sender.sendall(head + body + b"\0")
+        assert b"begins or ends with white space" in rest_of(sender)
+    with node.connect() as sender:  # inside of a name or around a value it does no harm
+        head = b"SEND\ndestination:/queue/trimmed\nmy note: a :b\nn\\cm:\\nx\nreceipt:r\n\n"
+        sender.sendall(head + b"honest\0")
+        assert sender.recv(4096).startswith(b"RECEIPT")

@@ -106,3 +106,8 @@ def acknowledge(client: Client, frame: Frame, command: str = "ACK", **headers: s
         client.send(command, message_id=frame.get(b"message-id") or "", subscription="s", **headers)
     else:
         client.send(command, message_id=frame.get(b"message-id") or "", **headers)
+
+
+def is_trimmed(character: str) -> bool:
+    """Return whether a header's name must not begin or end with ``character``."""
+    return character <= " " or character.isspace() or character in ":\ufeff"

@@ -15,10 +15,11 @@ from broker.stomp.frames import (
 )
 from broker.stomp.parser import Frame, FrameParser
 from config.settings import StompLimits
+from tests.stomp.support import is_trimmed
 
 VERSIONS = st.sampled_from(list(Version))
 TEXTS = st.text(st.one_of(st.sampled_from("\\\r\n:cnr"), st.characters(codec="utf-8")), max_size=20)
-NAMES = TEXTS.filter(bool)
+NAMES = TEXTS.filter(lambda name: bool(name) and not (is_trimmed(name[0]) or is_trimmed(name[-1])))
 
 
 def parse_one(data: bytes, version: Version) -> Frame:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from broker.stomp.frames import ProtocolError, Version, escape
 from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
 from config.settings import StompLimits
+from tests.stomp.support import is_trimmed
 
 LIMITS = StompLimits(max_header_bytes=200, max_headers=4, max_body_bytes=300)
 STREAM = (
@@ -233,7 +234,11 @@ def test_what_is_written_is_read_back(
         headers = {
             k.replace("\n", "").replace(":", ""): v.replace("\n", "") for k, v in headers.items()
         }
-    headers = {k: v for k, v in headers.items() if k not in ("", "content-length")}
+    headers = {
+        k: v
+        for k, v in headers.items()
+        if k not in ("", "content-length") and not any(is_trimmed(one) for one in (k[0], k[-1]))
+    }
     lines = b"".join(
         escape(key.encode(), version) + b":" + escape(value.encode(), version) + b"\n"
         for key, value in headers.items()
