@@ -1,10 +1,11 @@
 """Passwords that a command gets without showing them, and files that only their owner reads."""
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -69,9 +70,22 @@ def seen_on_command_line(instead: str) -> Any:
 
 
 def warn_of_command_line(name: str, instead: str) -> None:
-    """Say on standard error that a password was given where others can see it."""
+    """Say on standard error that a password was given where others can see it.
+
+    A node says it before its log begins, and is not to wait for whoever reads standard error: what
+    a full pipe does not take at once is left unsaid.
+    """
+    if not _takes_a_line(sys.stderr):
+        return
     click.echo(
         f"orthia: warning: {name} shows a password to everybody on this machine, and to the shell's"
         f" history; {instead}",
         err=True,
     )
+
+
+def _takes_a_line(stream: TextIO) -> bool:
+    try:
+        return bool(select.select([], [stream], [], 0)[1])
+    except (OSError, TypeError, ValueError):  # no descriptor is under it, or none to wait for
+        return True
