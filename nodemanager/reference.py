@@ -1,5 +1,6 @@
 """Writes docs/failover-log.md: ``python -m nodemanager.reference > docs/failover-log.md``."""
 
+import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -117,7 +118,7 @@ def _parts() -> Iterator[str]:
 def _event(code: str, kind: type[Event]) -> Iterator[str]:
     names = ", ".join(f"`{item.name}`" for item in fields(kind))
     yield f'### <a id="{code.lower()}"></a>{code} {kind.__name__}\n'
-    yield f"{kind.__doc__}\n"
+    yield f"{inspect.getdoc(kind)}\n"
     yield f"> {kind.text}\n"
     yield f"- What to do: {kind.advice}"
     yield f"- Details: {names or 'none'}\n"
