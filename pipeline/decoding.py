@@ -45,6 +45,13 @@ _STANDARD_HEADERS: Final = frozenset(
 """Headers that STOMP, or Artemis' mapping of it to JMS, gives a meaning: no properties."""
 _BROKERS_OWN: Final = "_AMQ_"
 _KEPT_HEADER_BLOCKS: Final = 4_096
+_KEPT_HEADER_BYTES: Final = 4 * 1024 * 1024
+_LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: the last that programs which read the columns can name."""
+_FIRST_MS: Final = -62_135_596_800_000
+"""The first one of the year 1."""
+_MOST_CONSUMERS: Final = 2**31 - 1
+_INTEGER: Final = 2**63
 
 
 def needed(names: Sequence[str]) -> list[str]:
@@ -63,6 +70,7 @@ class Decoder:
         self._queues = queues
         self._decodes = any(name in _DECODED for name in schema.names)
         self._blocks: dict[bytes, list[tuple[str, str]]] = {}
+        self._kept_bytes = 0
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the wanted columns of fetched rows."""
@@ -96,8 +104,15 @@ class Decoder:
         return columns
 
     def _values(
-        self, seq: int, row_id: int, kind: int, record: bytes, body: bytes | None
+        self,
+        seq: int | None,
+        row_id: int | None,
+        kind: int | None,
+        record: bytes | None,
+        body: bytes | None,
     ) -> dict[str, Any]:
+        if seq is None or row_id is None or kind is None or record is None:
+            return {"corrupt": "a column of its row that must have a value has none"}
         try:
             message = stored_message(seq, row_id, kind, 0, record, body).record
             headers = self._headers(message)
@@ -105,6 +120,12 @@ class Decoder:
             return {"corrupt": error.reason}
         except ValueError as error:
             return {"corrupt": f"its headers cannot be read: {error}"}
+        if message.body_size >= _INTEGER:
+            return {"corrupt": f"it says that its body has {message.body_size} bytes"}
+        if not _FIRST_MS <= message.timestamp_ms <= _LAST_MS:
+            return {"corrupt": f"it was accepted at {message.timestamp_ms} ms, which is no time"}
+        # Accepted as it is, and good: it expires later, or earlier, than a column can say.
+        expires_ms = min(max(message.expires_ms, _FIRST_MS), _LAST_MS)
         return {
             "address": message.address,
             "headers": headers,
@@ -115,20 +136,23 @@ class Decoder:
             "priority": message.priority,
             # Microseconds, as Arrow keeps them: no datetime is made that is thrown away.
             "timestamp": message.timestamp_ms * 1000,
-            "expires": message.expires_ms * 1000 if message.expires_ms else None,
+            "expires": expires_ms * 1000 if expires_ms else None,
         }
 
     def _headers(self, message: MessageRecord) -> list[tuple[str, str]]:
         block = message.headers
         found = self._blocks.get(block)
         if found is None:
-            if len(self._blocks) >= _KEPT_HEADER_BLOCKS:
+            found = list(headers_map(block).items())
+            self._kept_bytes += len(block)
+            if len(self._blocks) >= _KEPT_HEADER_BLOCKS or self._kept_bytes > _KEPT_HEADER_BYTES:
                 self._blocks.clear()
-            found = self._blocks[block] = list(headers_map(block).items())
+                self._kept_bytes = len(block)
+            self._blocks[block] = found
         return found
 
 
-def _kind(user_record_type: int, queue_id: int | None) -> str:
+def _kind(user_record_type: int | None, queue_id: int | None) -> str:
     if user_record_type in (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE):
         return "body" if queue_id is None else "message"
     return "reference" if user_record_type == UserRecordType.ADD_REF else "other"
@@ -146,6 +170,8 @@ def decode_bindings(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _binding(row: dict[str, Any]) -> dict[str, Any]:
     shared = {name: row[name] for name in ("seq", "id", "epoch", "written_at")}
+    if row["record"] is None or row["user_record_type"] is None:
+        return shared | {"type": "other", "corrupt": "its row has no record, or no type"}
     if row["seq"] == ID_COUNTER_SEQ:
         return shared | {"type": "counter"}
     try:
@@ -176,6 +202,6 @@ def _of_queue(binding: QueueBinding) -> dict[str, Any]:
         "address": binding.address,
         "routing_types": [binding.routing_type.value],
         "durable": binding.durable,
-        "max_consumers": binding.max_consumers,
+        "max_consumers": max(min(binding.max_consumers, _MOST_CONSUMERS), -1),
         "auto_created": binding.auto_created,
     }

@@ -26,8 +26,9 @@ from config.settings import DatabaseStoreSettings
 from nodemanager.failover_log import Entry
 from nodemanager.merge import entries_of_file, parse_entry
 from pipeline.errors import BadOption
-from pipeline.fetching import BATCH_ROWS, TIME, Column, Source, open_source
+from pipeline.fetching import TIME, Column, Source, open_source
 from pipeline.journal_source import check_options, positive
+from pipeline.portions import ROWS
 from pipeline.schemas import FAILOVER_LOG, arrow_schema
 from pipeline.store import OPTIONS, StoreReference
 
@@ -175,7 +176,7 @@ def in_batches(entries: Iterable[Entry], pair: str | None) -> Iterator[pa.Record
     """Yield entries as batches of ``orthia.failover_log``."""
     schema = arrow_schema(FAILOVER_LOG)
     rows = (_row(entry, pair) for entry in entries)
-    while some := list(islice(rows, BATCH_ROWS)):
+    while some := list(islice(rows, ROWS)):
         columns = zip(*some, strict=True)
         arrays = [
             pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)

@@ -5,13 +5,13 @@ the standard library; MySQL and MariaDB through PyMySQL's streaming cursor. One 
 snapshot. Only names that were validated, numbers and times are ever put into a statement.
 """
 
-import gc
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from math import ceil
 from typing import Any, Final
 
@@ -29,12 +29,10 @@ from database import (
     translate_errors,
 )
 from database.sqltime import SQLITE_FORMAT
+from pipeline.portions import BYTES, portions
 
-FETCH_ROWS: Final = 2_000
-"""Rows one fetch of a DB-API cursor takes: measured, more is not faster and costs memory."""
-BATCH_ROWS: Final = 10_000
-"""Rows of one Arrow batch made from such fetches."""
 TIME: Final = pa.timestamp("us", tz="UTC")
+_BATCH_BYTES_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,7 @@ class PostgresqlSource(Source):
         """See ``Source``."""
         schema = pa.schema([(column.name, column.type) for column in columns])
         with _adbc_errors("read the store"), self._connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{_BATCH_BYTES_OPTION: str(BYTES)})
             cursor.execute(self._select(columns, rest), list(values) or None)
             for batch in cursor.fetch_record_batch():
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
@@ -170,6 +169,10 @@ class PostgresqlSource(Source):
     def time(self, instant: datetime) -> str:
         """See ``Source``."""
         return f"timestamptz '{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}+00'"
+
+    def selected_time(self, expression: str) -> str:
+        """See ``Source``; beyond what a ``datetime`` can say there is the first or the last day."""
+        return f"GREATEST(LEAST({expression}, timestamptz '9999-12-31'), timestamptz '0001-01-01')"
 
     def close(self) -> None:
         """See ``Source``."""
@@ -203,11 +206,9 @@ class _CursorSource(Source):
         schema = pa.schema([(column.name, column.type) for column in columns])
         with translate_errors("read the store"), self._cursor() as cursor:
             cursor.execute(self._select(columns, rest), list(values))
-            while True:
-                fetched = _fetch(cursor)
-                if not fetched:
-                    return
-                by_column = zip(*fetched, strict=True)
+            sized = [at for at, column in enumerate(columns) if column.type == pa.binary()]
+            for rows in portions(cursor, sized):
+                by_column = zip(*rows, strict=True)
                 arrays = [
                     self._array(values, column.type)
                     for values, column in zip(by_column, columns, strict=True)
@@ -215,9 +216,18 @@ class _CursorSource(Source):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _array(self, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-        if kind == TIME:
-            return self._times(values)
-        return pa.array(values, kind)
+        make = self._times if kind == TIME else partial(pa.array, type=kind)
+        try:
+            return make(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            # SQLite keeps anything in any column: what is not of its kind is told as NULL.
+            return pa.array([self._single(value, kind) for value in values], kind)
+
+    def _single(self, value: Any, kind: pa.DataType) -> Any:
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+            (found,) = self._times([value]) if kind == TIME else pa.array([value], kind)
+            return found
+        return None
 
     @abstractmethod
     def _times(self, values: Sequence[Any]) -> pa.Array:
@@ -227,23 +237,6 @@ class _CursorSource(Source):
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
         """Give a cursor that does not read everything at once."""
-
-
-def _fetch(cursor: Any) -> list[tuple[Any, ...]]:
-    """Fetch a batch of rows.
-
-    The collector would go through all of the new tuples, again and again, and find nothing.
-    """
-    rows: list[tuple[Any, ...]] = []
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        while len(rows) < BATCH_ROWS and (more := cursor.fetchmany(FETCH_ROWS)):
-            rows += more
-    finally:
-        if enabled:
-            gc.enable()
-    return rows
 
 
 class SqliteSource(_CursorSource):

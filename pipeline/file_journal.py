@@ -14,7 +14,6 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +32,8 @@ from journal.file.recovery import refuse_damage
 from journal.records import RecordType, UserRecordType
 from pipeline.decoding import Decoder, decode_bindings, needed
 from pipeline.errors import BadOption
-from pipeline.fetching import BATCH_ROWS
 from pipeline.journal_rows import Condition, column
+from pipeline.portions import portions
 from pipeline.schemas import JOURNAL, arrow_schema, subset
 
 _ROWS_A_PARTITION: Final = 250_000
@@ -149,7 +148,8 @@ class FileJournalReader(DataSourceReader):
                 for row in _rows(records, partition)
                 if all(_holds(one, row, partition.queues) for one in self._conditions)
             )
-            while some := list(islice(rows, BATCH_ROWS)):
+            sized = [at for at, field in enumerate(schema) if field.type == pa.binary()]
+            for some in portions(rows, sized):
                 columns = zip(*some, strict=True)
                 arrays = [pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)]
                 yield decoder.decode(pa.RecordBatch.from_arrays(arrays, schema=schema))

@@ -250,14 +250,16 @@ def queue_names(source: Source, settings: DatabaseStoreSettings) -> dict[int, st
     for seq, record in source.rows(
         f"SELECT seq, record FROM {table} WHERE user_record_type = {kind}"  # noqa: S608
     ):
-        binding = _queue(seq, bytes(record))
+        binding = _queue(seq, record)
         if binding is not None:
             names[seq] = binding.name
     return names
 
 
-def _queue(seq: int, record: bytes) -> QueueBinding | None:
+def _queue(seq: int, record: object) -> QueueBinding | None:
+    if not isinstance(record, bytes | memoryview):
+        return None
     try:
-        return decode_queue_binding(record, seq)
+        return decode_queue_binding(bytes(record), seq)
     except CorruptRecord:
         return None

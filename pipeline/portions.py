@@ -1,0 +1,64 @@
+"""Rows in portions that fit into memory, whatever the size of a row.
+
+A portion becomes an Arrow batch, which is in a worker's memory several times over: as it was
+fetched, decoded, and on its way to Spark. So bytes bound it, and the number of rows only bounds
+what the rows themselves cost. A single row may be larger than a portion; then it is one.
+"""
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+ROWS: Final = 10_000
+"""Rows of one portion, at most."""
+BYTES: Final = 4 * 1024 * 1024
+"""Bytes of one portion, at most, unless it is a single row: measured, more is not faster."""
+
+Row = tuple[Any, ...]
+
+
+def portions(rows: Iterable[Row], sized: Sequence[int]) -> Iterator[list[Row]]:
+    """Yield ``rows`` in lists; what the columns at the places ``sized`` hold counts in bytes."""
+    source = iter(rows)
+    left_over: list[Row] = []
+    while True:
+        portion, left_over = _portion(source, sized, left_over)
+        if not portion:
+            return
+        yield portion
+
+
+def _portion(
+    source: Iterator[Row], sized: Sequence[int], begun: list[Row]
+) -> tuple[list[Row], list[Row]]:
+    """Return the next portion, and the row that was too much for it.
+
+    The collector would go through all of the new tuples, again and again, and find nothing.
+    """
+    portion = begun
+    size = sum(_bytes(row, sized) for row in portion)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        while len(portion) < ROWS and size < BYTES:
+            row = next(source, None)
+            if row is None:
+                break
+            size += _bytes(row, sized)
+            if size > BYTES and portion:
+                return portion, [row]
+            portion.append(row)
+    finally:
+        if enabled:
+            gc.enable()
+    return portion, []
+
+
+def _bytes(row: Row, sized: Sequence[int]) -> int:
+    size = 0
+    for at in sized:
+        value = row[at]
+        # A file of SQLite may hold numbers where bytes belong.
+        if isinstance(value, bytes | str):
+            size += len(value)
+    return size

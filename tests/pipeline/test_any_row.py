@@ -1,0 +1,175 @@
+"""Whatever the broker accepts and a disk can hold is read: no row ends a job."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import text, update
+
+from config.settings import RoutingType
+from journal import MessageRecord, QueueBinding, encode_message
+from journal.codec import LargeBody
+from journal.unit import Unit
+from pipeline.journal_source import BindingsReader, JournalReader
+from pipeline.portions import BYTES, ROWS, portions
+from pipeline.schemas import JOURNAL
+from pipeline.store import StoreReference
+from tests.journal.support import QUEUE, SqlJournalStore, payload
+from tests.pipeline.test_readers import read
+
+LAST_INSTANT = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+NOW_MS = 1_700_000_000_000
+
+
+def message(**changes: Any) -> bytes:
+    """Return an encoded message."""
+    plain = MessageRecord("orders", b"colour:red\n", b"body", NOW_MS, 0, 4)
+    return encode_message(plain._replace(**changes))
+
+
+def store_all(store: SqlJournalStore, *payloads: bytes) -> None:
+    """Store encoded messages in the queue."""
+    journal = store.open()
+    unit = Unit()
+    for one in payloads:
+        unit.add_message([QUEUE], one)
+    journal.append_unit(unit)
+    store.settle(journal)
+
+
+def test_a_message_may_expire_whenever_its_sender_said(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """It is a good message: what its time of expiry says is bounded by what a column can."""
+    store_all(
+        store,
+        *(message(expires_ms=ms) for ms in (9_999_999_999_999_999, 2**63 - 1, -(2**63), NOW_MS, 0)),
+    )
+    rows = read(JournalReader(reference, JOURNAL.fieldNames()))
+    assert [row["corrupt"] for row in rows] == [None] * 5
+    assert [row["body"] for row in rows] == [b"body"] * 5
+    assert [row["expires"] for row in rows] == [
+        LAST_INSTANT,
+        LAST_INSTANT,
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime.fromtimestamp(NOW_MS / 1_000, UTC),
+        None,
+    ]
+
+
+def test_what_no_broker_writes_is_corrupt_and_read(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """A record that is whole and makes no sense says why; the rows beside it are as they were."""
+    spoilt = {
+        "is no time": message(timestamp_ms=2**62),
+        "ms, which is no time": message(timestamp_ms=-(2**63)),
+        "has 18446744073709551615 bytes": message(large=LargeBody(5, 2**64 - 1, 0)),
+        "headers cannot be read": message(headers=b"colour\n"),
+        "can't decode": message(headers=b"\xff:\xfe\n"),
+        "fewer than a message has": b"",
+    }
+    store_all(store, payload("before"), *(payload("gone") for _ in spoilt), payload("after"))
+    for seq, record in zip(sorted(store.rows())[1:], spoilt.values(), strict=False):
+        store.spoil(seq, record)
+    first, *middle, last = read(JournalReader(reference, JOURNAL.fieldNames()))
+    assert (first["body"], last["body"]) == (b"before", b"after")
+    for row, reason in zip(middle, spoilt, strict=True):
+        assert reason in row["corrupt"]
+        assert (row["body"], row["seq"] > 0) == (None, True)
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_columns_of_another_kind_are_null(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """SQLite keeps a text in a column of numbers; such a row says so, and the others are read."""
+    store_all(store, *(payload(f"{number}") for number in range(5)))
+    one, two, three, four, five = sorted(store.rows())
+    changes = {
+        f"epoch = 'seven' WHERE seq = {one}",
+        f"written_at = 'yesterday' WHERE seq = {two}",
+        f"record = 17 WHERE seq = {three}",
+        f"user_record_type = 70000 WHERE seq = {four}",
+    }
+    with store.database.engine.begin() as connection:
+        for change in changes:
+            connection.execute(text(f'UPDATE "{store.messages.name}" SET {change}'))
+    rows = {row["seq"]: row for row in read(JournalReader(reference, JOURNAL.fieldNames()))}
+    assert (rows[one]["epoch"], rows[one]["body"]) == (None, b"0")
+    assert (rows[two]["written_at"], rows[two]["body"]) == (None, b"1")
+    assert "must have a value" in rows[three]["corrupt"]
+    assert "must have a value" in rows[four]["corrupt"]
+    assert (rows[five]["body"], rows[five]["corrupt"]) == (b"4", None)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_time_that_is_infinite_is_a_far_day(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """PostgreSQL's times go further than any reader's."""
+    store_all(store, payload("late"), payload("early"), payload("now"))
+    for seq, instant in zip(sorted(store.rows()), ("infinity", "4000-01-01 BC"), strict=False):
+        with store.database.engine.begin() as connection:
+            connection.execute(
+                text(f"UPDATE {store.messages.name} SET written_at = '{instant}' WHERE seq = {seq}")
+            )
+    late, early, now = read(JournalReader(reference, ["seq", "written_at"]))
+    assert (late["written_at"].year, early["written_at"].year) == (9999, 1)
+    assert now["written_at"].year >= 2026 - 1
+
+
+def test_a_binding_may_allow_any_number_of_consumers(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """More than a column can say is as many as it can."""
+    journal = store.open()
+    queue = QueueBinding(QUEUE, "orders", "orders", RoutingType.ANYCAST, max_consumers=2**40)
+    journal.add_binding(queue)
+    store.settle(journal)
+    found = [row for row in read(BindingsReader(reference)) if row["type"] == "queue"]
+    assert [row["max_consumers"] for row in found] == [2**31 - 1]
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_binding_without_a_record_is_corrupt(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """And its queue's messages are read, without its name."""
+    journal = store.open()
+    journal.add_binding(QueueBinding(QUEUE, "orders", "orders", RoutingType.ANYCAST))
+    store.append(journal, "one")
+    with store.database.engine.begin() as connection:
+        connection.execute(
+            update(store.bindings).where(store.bindings.c.seq == QUEUE).values(record=text("3"))
+        )
+    found = [row for row in read(BindingsReader(reference)) if row["seq"] == QUEUE]
+    assert [row["corrupt"] for row in found] == ["its row has no record, or no type"]
+    rows = read(JournalReader(reference, ["queue", "body"]))
+    assert rows == [{"queue": None, "body": b"one"}]
+
+
+def test_a_batch_has_so_many_bytes(store: SqlJournalStore, reference: StoreReference) -> None:
+    """Whatever the mix: small rows first, then rows of 95 KiB, on every DBMS."""
+    small = [message(body=b"s") for _ in range(2_500)]
+    large = [message(body=bytes(95 * 1024)) for _ in range(100)]
+    store_all(store, *small, *large, message(body=bytes(BYTES + 1)), *small)
+    reader = JournalReader(reference, ["seq", "record"])
+    sizes, rows = [], 0
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            rows += batch.num_rows
+            sizes.append((sum(map(len, batch.column("record").to_pylist())), batch.num_rows))
+    assert rows == len(small) * 2 + len(large) + 1
+    # A row of its own for what is larger than a batch; ADBC adds the row that fills one.
+    assert all(size <= BYTES + 100 * 1024 or count == 1 for size, count in sizes), sizes
+
+
+def test_a_portion_ends_before_it_is_too_large() -> None:
+    """By bytes and by rows; nothing is lost between two of them."""
+    rows = [(n, b"x" * size) for n, size in enumerate([1, BYTES - 1, 1, BYTES * 2, BYTES // 2, 1])]
+    found = list(portions(rows, [1]))
+    assert [[row[0] for row in portion] for portion in found] == [[0, 1], [2], [3], [4, 5]]
+    numbers = [(n,) for n in range(ROWS * 2 + 1)]
+    assert [len(portion) for portion in portions(numbers, [])] == [ROWS, ROWS, 1]
+    assert list(portions([], [])) == []
