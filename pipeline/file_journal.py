@@ -46,23 +46,37 @@ class FileReference:
 
     directory: str
     bindings_directory: str
+    large_messages_directory: str
 
     @classmethod
     def of(cls, s: FileStoreSettings) -> "FileReference":
         """Return the reference to the journal of a node."""
-        return cls(str(s.journal_directory.absolute()), str(s.bindings_directory.absolute()))
+        return cls(
+            str(s.journal_directory.absolute()),
+            str(s.bindings_directory.absolute()),
+            str(s.large_messages_directory.absolute()),
+        )
 
     def settings(self) -> FileStoreSettings:
         """Return the settings to read it with."""
-        journal = Path(self.directory)
-        # The journal has the size of a large message; its body, wherever it is, is not read.
         return FileStoreSettings(
-            journal, Path(self.bindings_directory), journal.with_name("large-messages")
+            Path(self.directory),
+            Path(self.bindings_directory),
+            Path(self.large_messages_directory),
         )
 
     def to_options(self) -> dict[str, str]:
         """Return the options of ``orthia.journal`` that name it."""
-        return {"directory": self.directory, "bindingsDirectory": self.bindings_directory}
+        return {
+            "directory": self.directory,
+            "bindingsDirectory": self.bindings_directory,
+            "largeMessagesDirectory": self.large_messages_directory,
+        }
+
+
+def default_bodies(journal_directory: Path) -> Path:
+    """Return where large bodies lie if nothing else is said."""
+    return journal_directory.with_name("large-messages")
 
 
 def read_files(reference: FileReference) -> Contents:
@@ -269,10 +283,15 @@ class FileBindingsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield every binding; raises JournalError."""
-        contents = read_files(self._reference)
-        rows = [_binding_row(contents, *found) for found in contents.bindings.records.values()]
+        rows = stored_bindings(self._reference)
         schema = pa.schema([(name, column(name).type) for name in _OF_A_BINDING])
         yield decode_bindings(pa.RecordBatch.from_pylist(rows, schema=schema))
+
+
+def stored_bindings(reference: FileReference) -> list[dict[str, Any]]:
+    """Return the bindings as they are stored, the counter among them; raises JournalError."""
+    contents = read_files(reference)
+    return [_binding_row(contents, *found) for found in contents.bindings.records.values()]
 
 
 _OF_A_BINDING: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
@@ -288,7 +307,10 @@ def _binding_row(contents: Contents, position: Position, added: Added) -> dict[s
     return {
         "seq": position.seq,
         "id": added.row_id,
+        # What is live is committed, whatever it was written as.
+        "record_type": int(RecordType.ADD_RECORD),
         "user_record_type": added.user_record_type,
+        "queue_id": None if record.queue_id == NO_QUEUE else record.queue_id,
         "epoch": record.epoch,
         "record": record.payload(data, position.offset),
     }

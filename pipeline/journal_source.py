@@ -1,7 +1,8 @@
 """``orthia.journal``: MESSAGES and BINDINGS as DataFrames.
 
 Options: ``url`` or ``config`` say where the store is, or ``directory`` and ``bindingsDirectory``
-where the files of a file journal are; ``table`` is ``messages`` (default), ``history`` (what
+where the files of a file journal are (and ``largeMessagesDirectory`` where its large bodies, if not
+beside them as usual); ``table`` is ``messages`` (default), ``history`` (what
 journal-retention keeps) or ``bindings``, ``columns`` names what is wanted (nothing is decoded that
 is not), ``numPartitions`` how many tasks read. What the database leaves out by itself is said by
 options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since``
@@ -38,7 +39,12 @@ from config.settings import DatabaseStoreSettings, FileStoreSettings
 from pipeline.decoding import Decoder, decode_bindings, needed
 from pipeline.errors import BadOption
 from pipeline.fetching import Source, open_source
-from pipeline.file_journal import FileBindingsReader, FileJournalReader, FileReference
+from pipeline.file_journal import (
+    FileBindingsReader,
+    FileJournalReader,
+    FileReference,
+    default_bodies,
+)
 from pipeline.journal_rows import (
     Condition,
     SeqRange,
@@ -59,7 +65,7 @@ class JournalSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options; raises BadOption."""
-        self._store = _reference(options)
+        self._store = reference_of(options)
         self._table = options.get("table", "messages").lower()
         if self._table not in ("messages", "history", "bindings"):
             raise BadOption(
@@ -70,7 +76,7 @@ class JournalSource(DataSource):
         self._partitions = positive(options, "numpartitions")
         self._max_rows = positive(options, "maxrowsperbatch")
         self._conditions = conditions_of(options)
-        files = {"directory", "bindingsdirectory"}
+        files = {"directory", "bindingsdirectory", "largemessagesdirectory"}
         check_options(options, {*OPTIONS, *files, *_CONDITIONS, *_OWN_OPTIONS})
 
     @classmethod
@@ -122,14 +128,19 @@ class JournalSource(DataSource):
         )
 
 
-def _reference(options: Mapping[str, str]) -> StoreReference | FileReference:
-    """Return where the journal is: a database, or the directories of a file journal."""
+def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
+    """Return where the journal is: a database, or the directories of a file journal.
+
+    Raises BadOption.
+    """
     if "directory" in options:
         if "url" in options or "config" in options:
             raise BadOption("option directory: the store is files, or at url or config, not both")
         if "bindingsdirectory" not in options:
             raise BadOption("option directory: say bindingsDirectory, too")
-        return FileReference(options["directory"], options["bindingsdirectory"])
+        directory = options["directory"]
+        bodies = options.get("largemessagesdirectory", str(default_bodies(Path(directory))))
+        return FileReference(directory, options["bindingsdirectory"], bodies)
     if "config" in options and "url" not in options:
         store = config.load(Path(options["config"])).store
         if isinstance(store, FileStoreSettings):
