@@ -61,6 +61,7 @@ from nodemanager.events import (
     LoopUnanswered,
     NodeStopped,
     RestartsAsBackup,
+    ServiceClosing,
     StartFailed,
     TakeoverTimings,
 )
@@ -468,6 +469,8 @@ class BrokerNode:
 
     def _close_service(self, journal: MessageJournal) -> None:
         """Close the acceptors, store what waits, send the last receipts, close the sockets."""
+        if self._served_as is not None and self._manager is not None:
+            self._manager.log.emit(ServiceClosing(self._served_as[1]))
         if self._disk_watch is not None:
             self._disk_watch.stop()
         self._on_loop(self._stop_accepting())

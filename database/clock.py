@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from config.clock import monotonic_seconds
 
@@ -48,6 +48,12 @@ class DatabaseClock:
             self._ahead_ms, self._uncertainty_ms = ahead_ms, half_trip_ms
         now_ms = self._stopwatch() * 1000 + self._ahead_ms
         self._ahead_of_ticks_ns = int(now_ms * 1_000_000) - self._ticks_ns()
+
+    def now(self) -> datetime | None:
+        """Return the time in UTC, right after a suspend of the host too; None without a reading."""
+        if self._ahead_ms is None:
+            return None
+        return datetime.fromtimestamp(self._stopwatch() + self._ahead_ms / 1000, UTC)
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970 UTC."""

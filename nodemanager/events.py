@@ -90,12 +90,20 @@ class WaitingForLiveLock(Event):
 
 @dataclass(frozen=True)
 class LiveLockObtained(Event):
-    """The live lock was taken."""
+    """The live lock was taken.
+
+    Of the holder before, as far as this node saw: who it was; for how long there had been no sign
+    of it, its last renewal or its handing the lock over; and for how long it had certainly been
+    gone, its session of the database ended or its lock free. null where nothing was seen.
+    """
 
     code: ClassVar[str] = "AMQ221035"
     text: ClassVar[str] = "live lock obtained under token {token}"
     lock: Lock
     token: int
+    former: str | None = None
+    silent_ms: float | None = None
+    gone_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ class StartFailed(Event):
 
 @dataclass(frozen=True)
 class LeaseLost(Event):
-    """A lease ended without the node giving it back."""
+    """A lease ended without the node giving it back, so long after its last renewal began."""
 
     code: ClassVar[str] = "ORT100001"
     level: ClassVar[int] = ERROR
@@ -193,6 +201,7 @@ class LeaseLost(Event):
     lock: Lock
     token: int
     reason: str
+    silent_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -359,6 +368,17 @@ class LockReleased(Event):
     code: ClassVar[str] = "ORT100014"
     text: ClassVar[str] = "{lock} lock released, token {token}"
     lock: Lock
+    token: int
+
+
+@dataclass(frozen=True)
+class ServiceClosing(Event):
+    """A live node stops serving in good order, and gives the live lock back after that."""
+
+    code: ClassVar[str] = "ORT100036"
+    text: ClassVar[str] = (
+        "closing the acceptors under token {token}: what clients sent is stored first"
+    )
     token: int
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -160,8 +160,8 @@ class FailoverLog:
         self.role = role
         """What the node is now, for each entry; whoever changes the role sets it."""
         self.node_id: str | None = None
-        self.offset: timedelta | None = None
-        """Database time minus this node's wall time, once known."""
+        self.database_time: Callable[[], datetime | None] = lambda: None
+        """Tells the database's time as this node knows it, whatever its own clock is set to."""
         self._listener = listener
         self._numbers = itertools.count(1)
         self._mutex = threading.Lock()
@@ -206,7 +206,7 @@ class FailoverLog:
         lock, token = getattr(event, "lock", None), getattr(event, "token", None)
         now = datetime.now(UTC)
         return Entry(
-            db_time=None if self.offset is None else now + self.offset,
+            db_time=self.database_time(),
             node_time=now.astimezone(),
             node_id=self.node_id,
             node_name=self._node_name,

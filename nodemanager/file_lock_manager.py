@@ -26,13 +26,13 @@ from nodemanager.errors import LockLost, NotHeld
 from nodemanager.events import (
     ConnectorsResume,
     Event,
-    LiveLockObtained,
     LockReleased,
     NodeStarted,
     StateWritten,
 )
 from nodemanager.failover_log import FailoverLog
 from nodemanager.holder_id import new_holder_id
+from nodemanager.last_sign import LastSign
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.pair import ActivateCallback, PairNodeManager
 from nodemanager.protocol import FormerLife
@@ -200,7 +200,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                     with self._mutex:
                         self._holds.add(Lock.LIVE)
                     outage_ms = (self._clock() - former.stopped_seconds) * 1000
-                    activation = self._activate(Lock.LIVE, detection_ms=outage_ms)
+                    activation = self._activate(Lock.LIVE, former.last_sign())
                     token = self.fencing_token
                     self._outage_since = None
                     self.log.emit(ConnectorsResume(former.token, token, outage_ms))
@@ -244,13 +244,17 @@ class FileLockNodeManager(PairNodeManager[Lock]):
 
     # --- inside
 
-    def _activate(self, held: Lock, *, detection_ms: float | None) -> ActivateCallback:
+    def _activate(
+        self,
+        held: Lock,  # noqa: ARG002 - the live one
+        former: LastSign,
+    ) -> ActivateCallback:
         token = self._patiently(
             lambda: self._files.next_token(self.holder_id, self._newest_token())
         )
         self._token = token
-        self.log.emit(LiveLockObtained(held, token))
-        return ActivateCallback(self, detection_ms)
+        self.log.emit(self._obtained(token, former))
+        return ActivateCallback(self, former.age_ms(self._clock()))
 
     def _try_acquire(self, lock: Lock) -> Lock | None:
         if self._locker is not None and not self._locker.use_lock:

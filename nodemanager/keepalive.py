@@ -81,6 +81,11 @@ class KeepAlive:
         """The lease as it was last renewed."""
         return self._lease
 
+    @property
+    def renewed_seconds(self) -> float:
+        """When the last renewal that succeeded began, on the stopwatch."""
+        return self._lease.deadline_seconds - certain_seconds(self._expiration_ms)
+
     def is_valid(self) -> bool:
         """Return whether the lease is certainly held; takes no lock, for the delivery path."""
         return self._lost is None and self._clock() < self._lease.deadline_seconds

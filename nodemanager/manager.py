@@ -40,7 +40,6 @@ from nodemanager.events import (
     CrashDetected,
     Event,
     FenceAdvanced,
-    LiveLockObtained,
     LockReleased,
     NodeStarted,
     PresenceLost,
@@ -49,7 +48,7 @@ from nodemanager.events import (
 )
 from nodemanager.failover_log import FailoverLog, FailoverLogTable
 from nodemanager.fencing import Unblocker
-from nodemanager.holder_id import Timers, new_holder_id
+from nodemanager.holder_id import HolderId, Timers, new_holder_id
 from nodemanager.judgement import DriftJudge
 from nodemanager.keepalive import KeepAlive
 from nodemanager.last_sign import LastSign
@@ -361,7 +360,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
                     self._outage_since = None
                     self.log.emit(ConnectorsResume(former.token, lease.token, outage_ms))
                     self._want_presence()
-                    return self._activate(lease, detection_ms=outage_ms)
+                    return self._activate(lease, former.last_sign())
             except (StoreUnavailable, TransientStoreError) as error:
                 self._say_unavailable(error)
             self._pause(period_ms / 1000)
@@ -446,6 +445,8 @@ class JdbcNodeManager(PairNodeManager[Lease]):
 
     def _decline(self, lease: Lease) -> None:
         self._patiently(lambda: self._lockers[Lock.LIVE].release(lease))
+        # Said though it was never used: whoever reads the log looks for each token.
+        self.log.emit(LockReleased(Lock.LIVE, lease.token))
 
     def await_active_status(self) -> None:
         """Wait until some node serves, however long; raises Interrupted."""
@@ -472,10 +473,14 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             raise NotHeld("this node does not hold the live lock")
         return keep_alive
 
-    def _activate(self, lease: Lease, *, detection_ms: float | None) -> ActivateCallback:
+    def _activate(self, lease: Lease, former: LastSign) -> ActivateCallback:
         self._keep(lease, self._lose_live_lock)
-        self.log.emit(LiveLockObtained(Lock.LIVE, lease.token))
+        keeper = self._keeper
+        if keeper is not None and HolderId.parse(former.holder_id or "").has_presence:
+            former = former.gone_since(keeper.held_since_seconds)
+        self.log.emit(self._obtained(lease.token, former))
         asked = self._clock()
+        detection_ms = former.age_ms(asked)
         unblocker = Unblocker(
             lambda: self._stores.fence.end_fence_blockers(self.holder_id, lease.token),
             token=lease.token,
@@ -492,6 +497,13 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         fence_ms = (self._clock() - asked) * 1000
         self.log.emit(FenceAdvanced(lease.token, fence_ms))
         return ActivateCallback(self, detection_ms=detection_ms, fence_ms=fence_ms)
+
+    def _silent_ms(self, lock: Lock) -> float | None:
+        keep_alive = self._kept.get(lock)
+        if keep_alive is None:
+            return None
+        silent_ms = (self._clock() - keep_alive.renewed_seconds) * 1000
+        return silent_ms if math.isfinite(silent_ms) else None
 
     def _try_advance_fence(self, lease: Lease) -> bool:
         if not self.is_lease_valid():
@@ -559,7 +571,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         self._database_clock.observe(database_time, asked_seconds=asked, now_seconds=now)
         wall = datetime.now(UTC)
         drift = self._drift.observe(database_time, wall, asked_seconds=asked, now=now)
-        self.log.offset = self._drift.offset
+        self.log.database_time = self._database_clock.now
         if drift is not None:
             self.log.emit(drift)
 

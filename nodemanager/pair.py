@@ -29,6 +29,7 @@ from nodemanager.events import (
     BackupLockObtained,
     BackupStarted,
     LeaseLost,
+    LiveLockObtained,
     StaleFailback,
     StateNotWritten,
     StateWritten,
@@ -136,8 +137,8 @@ class PairNodeManager(ABC, Generic[_Held]):
         """Forget the backup lock, which was lost."""
 
     @abstractmethod
-    def _activate(self, held: _Held, *, detection_ms: float | None) -> ActivateCallback:
-        """Begin to keep the live lock."""
+    def _activate(self, held: _Held, former: LastSign) -> ActivateCallback:
+        """Begin to keep the live lock; ``former`` is what was seen of its holder before."""
 
     @abstractmethod
     def _decline(self, held: _Held) -> None:
@@ -162,6 +163,16 @@ class PairNodeManager(ABC, Generic[_Held]):
     def _is_still_held(self, held: _Held) -> bool:  # noqa: ARG002 - for locks that run out
         """Return whether a lock that was just taken is not over yet."""
         return True
+
+    def _silent_ms(self, lock: Lock) -> float | None:  # noqa: ARG002 - for locks that are renewed
+        """Return how long ago the last renewal that succeeded began; None without renewals."""
+        return None
+
+    def _obtained(self, token: int, former: LastSign) -> LiveLockObtained:
+        now = self._clock()
+        return LiveLockObtained(
+            Lock.LIVE, token, former.holder_id, former.age_ms(now), former.gone_ms(now)
+        )
 
     def _until_free(self, status: LockStatus) -> float:  # noqa: ARG002 - for locks that run out
         """Return how long to wait, in seconds, before looking at a lock again."""
@@ -224,7 +235,7 @@ class PairNodeManager(ABC, Generic[_Held]):
         except (LockAcquisitionTimeout, Interrupted):
             self._withdraw_failback()
             raise
-        return self._activate(held, detection_ms=sign.age_ms(self._clock()))
+        return self._activate(held, sign)
 
     def _wait_for_live_lock(self, started: float) -> tuple[_Held, LastSign]:
         timeout_ms = self._acquisition_timeout_ms
@@ -301,7 +312,7 @@ class PairNodeManager(ABC, Generic[_Held]):
             if held is None:
                 self._pause(self._until_free(live))
             elif self._keeps(held, decision, watch):
-                return self._activate(held, detection_ms=sign.age_ms(self._clock()))
+                return self._activate(held, sign)
 
     def _keeps(self, held: _Held, decision: Decision, watch: BackupWatch) -> bool:
         state = self._patiently(self.status).state
@@ -360,7 +371,7 @@ class PairNodeManager(ABC, Generic[_Held]):
     def _lose_live_lock(self, token: int, reason: str) -> None:
         failures: list[Exception] = []
         try:
-            show = self.log.record(LeaseLost(Lock.LIVE, token, reason))
+            show = self.log.record(LeaseLost(Lock.LIVE, token, reason, self._silent_ms(Lock.LIVE)))
         finally:
             # Whatever becomes of the log, with no memory left: who acts on the lease must know.
             for listener in self._lock_listeners:
@@ -374,7 +385,8 @@ class PairNodeManager(ABC, Generic[_Held]):
             LOGGER.error("a lock listener failed: %s", failure, exc_info=failure)
 
     def _lose_backup_lock(self, token: int, reason: str) -> None:
-        show = self.log.record(LeaseLost(Lock.BACKUP, token, reason))
+        lost = LeaseLost(Lock.BACKUP, token, reason, self._silent_ms(Lock.BACKUP))
+        show = self.log.record(lost)
         self._backup_lost.set()
         show()
 

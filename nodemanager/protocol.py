@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nodemanager.failover_log import FailoverLog
+from nodemanager.last_sign import LastSign
 from nodemanager.lease import Lock
 
 
@@ -34,6 +35,11 @@ class FormerLife:
     token: int
     stopped_seconds: float
     """On the stopwatch, which goes on from one life of a process to the next."""
+
+    def last_sign(self) -> LastSign:
+        """Return what the next life knows of this one: exactly when it stopped serving."""
+        stopped = self.stopped_seconds
+        return LastSign(stopped, stopped, self.holder_id, stopped)
 
 
 class NodeManager(Protocol):

@@ -53,3 +53,28 @@ def test_any_other_lock_is_a_sign_as_long_as_it_is_held(holder: str) -> None:
     assert known((held(5.0, holder), 100.0), (held(-4.0, holder), 109.0)).age_ms(110.0) == 10_000
     assert known((held(-7.0, holder), 100.0)).age_ms(110.0) == 17_000
     assert known((held(math.inf, holder), 100.0), (FREE, 100.5)).age_ms(101.0) == 1_000
+
+
+def test_a_lease_that_ran_out_says_since_when_its_holder_was_gone() -> None:
+    """At the latest since then; and before that it may have been there."""
+    running, over = known((held(18.5), 100.0)), known((held(18.5), 100.0), (held(-2.5), 121.0))
+    assert (running.holder_id, running.gone_ms(101.0)) == (HOLDER, None)
+    assert (over.holder_id, over.gone_ms(122.0)) == (HOLDER, 3_500)
+
+
+def test_whoever_gave_the_lock_back_was_gone_when_it_was_first_seen_free() -> None:
+    """However often it was seen free after that."""
+    sign = known((held(18.5), 100.0), (FREE, 100.5), (FREE, 160.0))
+    assert (sign.holder_id, sign.gone_ms(160.5)) == (HOLDER, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("since", "gone_ms"),
+    [(None, None), (99.5, 1_500), (98.5, 2_500), (90.0, 2_500)],
+    ids=["unknown", "after its last sign", "at it", "before it"],
+)
+def test_a_process_that_ended_was_gone_since_then(
+    since: float | None, gone_ms: float | None
+) -> None:
+    """But not since before its last sign, which was at 98.5."""
+    assert known((held(18.5), 100.0)).gone_since(since).gone_ms(101.0) == gone_ms

@@ -3,12 +3,20 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from database import StoreUnavailable
-from nodemanager import JdbcNodeManager, NodeManagerStatus, State
+from nodemanager import (
+    Interrupted,
+    JdbcNodeManager,
+    NodeManagerStatus,
+    State,
+    failover_log,
+)
 from nodemanager.activation import HolderWatch
 from nodemanager.events import (
     CrashDetected,
@@ -165,6 +173,72 @@ def test_a_node_that_returns_knows_since_when_nobody_served(simulation: Simulati
     simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
     simulation.clock.now += 3_600
     assert simulation.manager.start_live_node().detection_ms == 3_600_000
+
+
+def test_who_takes_the_live_lock_says_what_it_saw_of_its_holder_before(
+    simulation: Simulation,
+) -> None:
+    """Who that was, when it last renewed, and when its lease ended at the latest."""
+    simulation.manager.start()
+    simulation.store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    simulation.clock.now += 3_600
+    simulation.manager.start_live_node()
+    (obtained,) = (one for one in simulation.events if isinstance(one, LiveLockObtained))
+    assert (obtained.former, obtained.silent_ms) == (OTHER, 3_600_000)
+    assert obtained.gone_ms == 3_600_000 - EXPIRATION_MS
+
+
+def test_the_first_node_of_a_pair_saw_nobody(simulation: Simulation) -> None:
+    """No holder is made up for it; the lock was free when it looked."""
+    simulation.manager.start()
+    simulation.manager.start_live_node()
+    (obtained,) = (one for one in simulation.events if isinstance(one, LiveLockObtained))
+    assert obtained == LiveLockObtained(Lock.LIVE, 1, None, None, 0.0)
+
+
+def test_a_lost_lease_says_when_it_was_last_renewed(simulation: Simulation) -> None:
+    """That is the last proof that its node could serve."""
+    simulation.manager.start()
+    simulation.manager.start_live_node()
+    simulation.clock.now += 30
+    simulation.manager._kept[Lock.LIVE]._lose("the local deadline has passed")
+    (lost,) = (one for one in simulation.events if isinstance(one, LeaseLost))
+    assert lost.silent_ms == pytest.approx(30_000)
+
+
+def test_a_token_that_was_given_back_unused_is_in_the_log(simulation: Simulation) -> None:
+    """Whoever reads the log looks for each token."""
+    manager, store = simulation.manager, simulation.store
+    manager.start()
+    manager.start_backup()
+    store.write_state(State.LIVE)
+
+    def pause_the_pair() -> None:
+        if MemoryNodeManagerStore.status(store).live.is_held:
+            store.before_status = manager.interrupt
+            store.write_state(State.PAUSED)
+
+    store.before_status = pause_the_pair
+    with pytest.raises(Interrupted):
+        manager.await_live_node()
+    assert LockReleased(Lock.LIVE, 1) in simulation.events
+    assert LiveLockObtained not in simulation.kinds()
+
+
+def test_events_have_the_databases_time_whatever_the_nodes_clock_is_set_to(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's own clock that is set counts for ``node_time`` only."""
+    simulation.manager.start()
+    before = simulation.manager.log._entry(LockReleased(Lock.LIVE, 1))
+    set_back = SimpleNamespace(now=lambda zone: datetime.now(zone) - timedelta(hours=1))
+    monkeypatch.setattr(failover_log, "datetime", set_back)
+    simulation.clock.now += 5
+    after = simulation.manager.log._entry(LockReleased(Lock.LIVE, 1))
+    assert before.db_time is not None
+    assert after.db_time is not None
+    assert after.db_time - before.db_time == timedelta(seconds=5)
+    assert after.node_time < before.node_time
 
 
 def test_a_lock_that_a_node_had_for_a_moment_is_no_sign_of_the_node_before(
