@@ -1,0 +1,160 @@
+"""The account of one pair: what its logs and its store tell, and how much of it is certain."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pipeline.history.doubts import Doubt, Overlap, doubts, overlaps
+from pipeline.history.lives import Life, Step
+from pipeline.history.outages import (
+    Outage,
+    Present,
+    Takeover,
+    after_the_last,
+    stalls,
+    takeovers,
+)
+from pipeline.history.tenures import LIVE, Span, Tenure, by_lock
+
+
+@dataclass(frozen=True)
+class Account:
+    """What happened to a pair from ``begin`` to ``end``."""
+
+    begin: int
+    end: int
+    tenures: Sequence[Tenure]
+    takeovers: Sequence[Takeover]
+    outages: Sequence[Outage]
+    """Those in the period, and the times of which the log cannot tell; the open one first, then
+    the longest."""
+    overlaps: Sequence[Overlap]
+    doubts: Sequence[Doubt]
+    serving: str | None
+    """The node that serves at the end, as far as known."""
+    uncertain_us: int = field(default=0)
+    """By how much clocks stepped during outages: nobody knows how long those were."""
+
+    @property
+    def out_most_us(self) -> int:
+        """For how much of the period nobody served, at most."""
+        times = [(one.begin.lo, one.end.hi) for one in self.outages]
+        return min(self._period, self._sum(times) + self.uncertain_us)
+
+    @property
+    def out_least_us(self) -> int:
+        """For how much of the period certainly nobody served."""
+        times = [(one.begin.hi, one.end.lo) for one in self.outages if one.is_known]
+        return max(0, self._sum(times) - self.uncertain_us)
+
+    @property
+    def availability(self) -> tuple[float, float] | None:
+        """What part of the period was served, at least and at most; None of an empty period."""
+        if self._period <= 0:
+            return None
+        return 1 - self.out_most_us / self._period, 1 - self.out_least_us / self._period
+
+    @property
+    def _period(self) -> int:
+        return max(0, self.end - self.begin)
+
+    def _sum(self, times: Sequence[tuple[int, int]]) -> int:
+        """Return how long these times together are within the period, each moment once."""
+        total, until = 0, self.begin
+        for begin, end in sorted(times):
+            begin, end = max(begin, until), min(end, self.end)
+            if end > begin:
+                total, until = total + end - begin, end
+        return total
+
+
+def account_of(
+    lives: Sequence[Life], present: Present | None, since: int | None, until: int
+) -> Account:
+    """Return the account of a pair until ``until``; not before its first service in the log.
+
+    Events after ``until`` count for what they say of the time before. ``present`` None is for logs
+    alone.
+    """
+    held = by_lock(lives)
+    live = held.get(LIVE, [])
+    taken = list(takeovers(live))
+    begin = _first_moment(lives, taken, until) if since is None else since
+    begin = min(max(begin, _first_moment(lives, taken, until)), until)
+    now = until if present is None else max(until, present.now)
+    found = [*_between(taken), *(stall for one in live for stall in stalls(one))]
+    last = after_the_last(live, taken[-1] if taken else None, present, now)
+    if not live and lives:
+        last = _nobody_ever(begin, now, present)
+    if last is not None:
+        found.append(last)
+    in_period = [
+        _clipped(one, until) for one in found if one.end.hi >= begin and one.begin.lo < until
+    ]
+    steps = [step for life in lives for step in life.steps]
+    return Account(
+        begin=begin,
+        end=until,
+        tenures=[one for tenures in held.values() for one in tenures],
+        takeovers=taken,
+        outages=sorted(in_period, key=_importance),
+        overlaps=[one for tenures in held.values() for one in overlaps(tenures)],
+        doubts=list(doubts(lives, held, present)),
+        serving=_serving(taken, in_period),
+        uncertain_us=_uncertain(in_period, steps),
+    )
+
+
+def _first_moment(lives: Sequence[Life], taken: Sequence[Takeover], until: int) -> int:
+    """Return when the account begins: before its first start a pair was not out."""
+    first = next((one for one in taken if one.tenure.serving is not None), None)
+    if first is not None and taken[0].begin is None and first.tenure.serving is not None:
+        return first.tenure.serving.hi
+    known = (one.said[0].at for one in lives if one.said)
+    return min(known, default=until)
+
+
+def _between(taken: Sequence[Takeover]) -> Iterator[Outage]:
+    for one in taken:
+        if one.begin is not None and one.tenure.serving is not None:
+            opened = one.tenure.serving
+            end = Span(max(opened.lo, one.begin.lo), max(opened.hi, one.begin.lo))
+            yield Outage(one.begin, end, one.cause, one.before, one.tenure, is_known=one.is_known)
+
+
+_NOBODY: Final = "nobody has ever served, as far as the log tells"
+
+
+def _nobody_ever(begin: int, end: int, present: Present | None) -> Outage:
+    known = present is not None and not present.is_held
+    cause = _NOBODY if known else f"unknown: {_NOBODY}"
+    return Outage(Span(begin, begin), Span(end, end), cause, is_open=True, is_known=known)
+
+
+def _clipped(one: Outage, until: int) -> Outage:
+    """Return an outage as far as it is before ``until``: one that is over later is open then."""
+    if one.end.hi <= until:
+        return one
+    end = Span(min(one.end.lo, until), until)
+    begin = Span(min(one.begin.lo, until), min(one.begin.hi, until))
+    is_open = one.is_open or one.end.lo > until
+    return replace(one, begin=begin, end=end, is_open=is_open)
+
+
+def _importance(one: Outage) -> tuple[bool, bool, int, int]:
+    return (not (one.is_open and one.is_known), not one.is_known, -one.most_us, one.begin.lo)
+
+
+def _serving(taken: Sequence[Takeover], outages: Sequence[Outage]) -> str | None:
+    if not taken or any(one.is_open for one in outages):
+        return None
+    last = taken[-1]
+    return last.tenure.node if last.tenure.serving is not None else None
+
+
+def _uncertain(outages: Sequence[Outage], steps: Sequence[Step]) -> int:
+    return sum(
+        abs(step.by)
+        for step in steps
+        if any(one.begin.lo <= step.end and step.begin <= one.end.hi for one in outages)
+    )

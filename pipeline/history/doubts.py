@@ -1,0 +1,157 @@
+"""What must not be, and what cannot be told: overlaps, lost events and tokens, clocks that step."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from nodemanager import events
+from pipeline.history.lives import Life
+from pipeline.history.outages import Present
+from pipeline.history.tenures import LIVE, Tenure
+
+_NAMES_OTHERS: Final = {
+    events.LiveLockObtained.__name__: "former",
+    events.CrashDetected.__name__: "holder",
+    events.BackupAnnounced.__name__: "live_holder",
+    events.WaitingForLiveLock.__name__: "held_by",
+}
+"""Events that name another holder, and the detail that does."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A holder that spoke of its lock when a newer token had begun."""
+
+    tenure: Tenure
+    following: Tenure
+    until: int
+    evidence: str
+    """``renewed``, ``served``, ``released``, ``one token``; or ``noticed late``."""
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether both went on; not if the older was paused, and found out late."""
+        return self.evidence != "noticed late"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something in the log that is missing or cannot be."""
+
+    kind: str
+    at: int | None
+    node: str | None
+    what: str
+
+
+def overlaps(held: Sequence[Tenure]) -> Iterator[Overlap]:
+    """Yield the overlaps among the tenures of one lock, in order of their tokens."""
+    for one, following in pairwise(held):
+        if one.holder == following.holder:
+            continue
+        found = _overlap(one, following)
+        if found is not None:
+            yield found
+
+
+def _overlap(one: Tenure, following: Tenure) -> Overlap | None:
+    since = following.since
+    late = max(filter(None, (one.late, one.ended.hi if one.ended is not None else None)), default=0)
+    renewed = max(one.renewals, default=0)
+    if one.token == following.token:
+        return Overlap(one, following, max(late, since), "one token")
+    if renewed > since:
+        return Overlap(one, following, max(late, renewed), "renewed")
+    if one.serving is not None and one.serving.lo > since:
+        return Overlap(one, following, max(late, one.serving.hi), "served")
+    if one.end == "released" and one.ended is not None and one.ended.hi > since:
+        return Overlap(one, following, one.ended.hi, "released")
+    return Overlap(one, following, late, "noticed late") if late > since else None
+
+
+def doubts(
+    lives: Sequence[Life], held: Mapping[str, Sequence[Tenure]], present: Present | None
+) -> Iterator[Doubt]:
+    """Yield what is missing of a pair's log, or cannot be, in order of time as far as known."""
+    found = [
+        *_missing_events(lives),
+        *_stepped_clocks(lives),
+        *_unheard_holders(lives, present),
+        *_tokens(held.get(LIVE, ()), present),
+    ]
+    yield from sorted(found, key=lambda one: (one.at or 0, one.kind, one.what))
+
+
+def _missing_events(lives: Sequence[Life]) -> Iterator[Doubt]:
+    for life in lives:
+        gaps = list(life.gaps)
+        if not gaps:
+            continue
+        count = sum(gap.last - gap.first + 1 for gap in gaps)
+        ranges = ", ".join(
+            str(gap.first) if gap.first == gap.last else f"{gap.first} to {gap.last}"
+            for gap in gaps[:5]
+        )
+        more = "" if len(gaps) <= 5 else ", and others"
+        what = f"{count} of the events of {life.holder} are not in the log: {ranges}{more}"
+        yield Doubt("events missing", gaps[0].before, life.node, what)
+
+
+def _stepped_clocks(lives: Sequence[Life]) -> Iterator[Doubt]:
+    for life in lives:
+        for step in life.steps:
+            what = (
+                f"the database's clock moved by {step.by / 1_000_000:+.1f} s against that of"
+                f" {life.node}: one of them was set"
+            )
+            yield Doubt("clock stepped", step.begin, life.node, what)
+
+
+def _unheard_holders(lives: Sequence[Life], present: Present | None) -> Iterator[Doubt]:
+    heard = {life.holder for life in lives}
+    named: dict[str, int | None] = {}
+    for life in lives:
+        for one in life.said:
+            detail = _NAMES_OTHERS.get(one.event)
+            other = one.details.get(detail) if detail is not None else None
+            if isinstance(other, str) and "@" in other:
+                named.setdefault(other, one.at)
+    if present is not None and present.holder is not None and present.is_held:
+        named.setdefault(present.holder, present.now)
+    for holder, at in named.items():
+        if holder not in heard:
+            what = f"nothing that {holder} logged is here, though others saw it hold the live lock"
+            yield Doubt("log missing", at, holder.rpartition("@")[0], what)
+
+
+def _tokens(live: Sequence[Tenure], present: Present | None) -> Iterator[Doubt]:
+    for one, following in pairwise(live):
+        between = following.token - one.token - 1
+        if between > 0 and following.former != one.holder:
+            tokens = (
+                f"{one.token + 1}" if between == 1 else f"{one.token + 1} to {one.token + between}"
+            )
+            what = (
+                f"who held the live lock under token {tokens} is not in the log: a node whose log"
+                " is not here, or a command"
+            )
+            yield Doubt("token missing", following.since, None, what)
+        if following.since < one.since:
+            what = (
+                f"token {following.token} of {following.node} begins before token {one.token} of"
+                f" {one.node}: a clock was set, or the log was written by others"
+            )
+            yield Doubt("time runs back", following.since, following.node, what)
+    if present is None or not live:
+        return
+    newest = live[-1].token
+    if present.token < newest:
+        what = (
+            f"the log has token {newest}, and the store's newest is {present.token}: the store was"
+            " restored, or is another's"
+        )
+        yield Doubt("store behind the log", present.now, None, what)
+    elif present.token > newest and present.holder != live[-1].holder:
+        what = f"the store's newest token is {present.token}, and the log's {newest}"
+        yield Doubt("token missing", present.now, None, what)

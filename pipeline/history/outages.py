@@ -1,0 +1,274 @@
+"""When nobody served: between the end of one node's service and the beginning of the next's.
+
+A node that ends in good order says so. Of one that was killed or frozen the end is told by others,
+and lies between two instants:
+
+- not before the last proof that it was there: its last renewal, which its lease tells whoever takes
+  the lock and whoever reads it now, or the last thing it said;
+- not after the first sign that it was gone: its session of the database had ended, its lock was
+  free, its lease had run out, or two renewals in a row had not come. A node that serves renews each
+  period, or says in its log that it could not.
+
+The end of the last service is told by what the store says now: nobody who is dead says anything.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nodemanager.holder_id import HolderId, Timers
+from nodemanager.lease import State
+from pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
+
+_MS: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Present:
+    """What the store says of the live lock."""
+
+    now: int
+    holder: str | None
+    token: int
+    is_held: bool
+    expires_at: int | None
+    state: State
+
+    @property
+    def renewed_at(self) -> int | None:
+        """When the lease was last renewed; None if it does not say."""
+        timers = timers_of(self.holder)
+        if timers is None or self.expires_at is None:
+            return None
+        return min(self.now, self.expires_at - timers.expiration_ms * _MS)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A time in which nobody served, or in which the log cannot tell whether somebody did."""
+
+    begin: Span
+    end: Span
+    cause: str
+    before: Tenure | None = None
+    after: Tenure | None = None
+    """Who served then; None while nobody does."""
+    is_open: bool = False
+    is_known: bool = True
+    """False where somebody may have served all the time."""
+
+    @property
+    def most_us(self) -> int:
+        """How long it was at most."""
+        return max(0, self.end.hi - self.begin.lo)
+
+    @property
+    def least_us(self) -> int:
+        """How long it was at least."""
+        return max(0, self.end.lo - self.begin.hi) if self.is_known else 0
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """A node became live: how the service before it ended, if there was one."""
+
+    tenure: Tenure
+    cause: str
+    before: Tenure | None = None
+    begin: Span | None = None
+    """When the service before it ended; None for the first start of a pair."""
+    is_known: bool = True
+
+
+def timers_of(holder: str | None) -> Timers | None:
+    """Return how a holder keeps its lease; None if it does not say, or keeps none."""
+    known = HolderId.parse(holder or "")
+    return None if known.kind else known.timers
+
+
+def takeovers(live: Sequence[Tenure]) -> Iterator[Takeover]:
+    """Yield how each tenure of the live lock began, in order of the tokens.
+
+    Of one that never served the next inherits the end of the service before. One that said nothing
+    at all after it had the lock may have served: its last words may be lost.
+    """
+    pending: Takeover | None = None
+    served: Tenure | None = None
+    for tenure, following in zip(live, [*live, None][1:], strict=True):
+        if tenure.serving is None and tenure.ended is None and following is not None:
+            gone = following.before_since("gone_ms")
+            over = following.since if gone is None else gone
+            tenure.serving = Span(tenure.since, max(tenure.since, over))
+        if pending is not None and pending.begin is not None:
+            taken = Takeover(tenure, pending.cause, pending.before, pending.begin, pending.is_known)
+        elif served is not None:
+            taken = _after(served, tenure)
+        else:
+            taken = _first(tenure)
+        yield taken
+        if tenure.serving is None:
+            pending = taken
+        else:
+            served, pending = tenure, None
+
+
+def _first(tenure: Tenure) -> Takeover:
+    """Return the beginning of the first tenure in the log: somebody may have served before."""
+    renewed = tenure.before_since("silent_ms")
+    if renewed is None:
+        return Takeover(tenure, "first start")
+    gone = tenure.before_since("gone_ms")
+    begin = Span(renewed, max(renewed, tenure.since if gone is None else gone))
+    return Takeover(tenure, _why_taken(tenure), None, begin)
+
+
+def _after(served: Tenure, following: Tenure) -> Takeover:
+    """Return how ``following`` came after ``served``, which was the last to serve."""
+    since = following.since
+    said = served.ended
+    former = following.former
+    between = following.token > served.token + 1
+    if between and former != served.holder:
+        # Others held the lock, and their logs are not here.
+        lo = served.last_sign(since) if said is None else min(said.lo, since)
+        gone = following.before_since("gone_ms")
+        hi = max(lo, since if gone is None else min(gone, since))
+        return Takeover(following, "unknown", served, Span(lo, hi), is_known=True)
+    if said is not None and said.hi <= since:
+        lo = max(said.lo, min(served.last_sign(said.hi), said.hi))
+        cause = (served.end or "") if (served.late or 0) <= since else _why_taken(following)
+        return Takeover(following, cause, served, Span(lo, said.hi))
+    sign = max(served.last_sign(since), served.serving.lo if served.serving else served.since)
+    sign = min(sign, since)
+    renewed = following.before_since("silent_ms") if former == served.holder else None
+    if renewed is None:
+        renewed = _from_crash(following, served.timers)
+    if renewed is not None:
+        begin = _silent(following, max(sign, min(renewed, since)), served.given_up_at(renewed))
+    else:
+        begin = Span(sign, max(sign, _latest(following, served, between=between)))
+    return Takeover(following, _why_taken(following), served, begin)
+
+
+def _why_taken(tenure: Tenure) -> str:
+    if tenure.crash is not None:
+        return "crash detected"
+    if timers_of(tenure.former) is None and tenure.former is not None:
+        return "lock free"
+    return "lease expired"
+
+
+def _silent(tenure: Tenure, lo: int, given_up_at: int | None) -> Span:
+    """Return when a holder ended that said nothing, not before ``lo``."""
+    known = [tenure.since, tenure.before_since("gone_ms"), given_up_at]
+    return Span(lo, max(lo, min(at for at in known if at is not None)))
+
+
+def _from_crash(tenure: Tenure, timers: Timers | None) -> int | None:
+    """Return the last renewal that a detected crash tells of, in the log of an older node."""
+    crash = tenure.crash
+    left = None if crash is None else tenure.life.millis(crash, "remaining_ms")
+    if crash is None or left is None or timers is None or left > timers.expiration_ms * _MS:
+        return None
+    return crash.at + left - timers.expiration_ms * _MS
+
+
+def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
+    """Return when ``served`` ended at the latest, if nobody saw its last renewal."""
+    if tenure.crash is not None:
+        watched = tenure.life.millis(tenure.crash, "watched_ms") or 0
+        return min(tenure.since, tenure.crash.at - watched)
+    if served.timers is None or between:
+        return tenure.since
+    # The lease had run out when it was taken.
+    over = served.given_up_at(tenure.since - served.timers.expiration_ms * _MS)
+    return tenure.since if over is None else min(tenure.since, over)
+
+
+def after_the_last(
+    live: Sequence[Tenure], last: Takeover | None, present: Present | None, end: int
+) -> Outage | None:
+    """Return what became of the last service until ``end``; None if it goes on, or never was.
+
+    Without ``present``, from files alone, nobody knows: unless the node says that it ended.
+    """
+    if last is None:
+        return None
+    served: Tenure | None = last.tenure
+    if last.tenure.serving is None:
+        served = last.before
+        if not _is_held_by_another(present, live):
+            begin = last.begin or Span(live[0].since, live[0].since)
+            cause = f"{last.cause}, and {last.tenure.node} has not served"
+            return _open(begin, cause, served, end)
+    if present is not None and present.is_held:
+        if _is_held_by_another(present, live):
+            return _unknown(served or live[0], end, f"unknown: no log of {present.holder}")
+        if served is None:
+            return None
+        renewed = present.renewed_at
+        overdue = None if renewed is None else served.given_up_at(renewed)
+        if renewed is None or overdue is None or overdue > present.now:
+            return None
+        return _open(Span(renewed, overdue), "no renewal", served, end)
+    if served is None:
+        return None
+    return _ended(served, present, end)
+
+
+def _ended(served: Tenure, present: Present | None, end: int) -> Outage | None:
+    """Return the outage after a service whose lock nobody holds now, or nobody knows of."""
+    nobody = ", and nobody after it"
+    if present is not None and present.state is State.PAUSED:
+        nobody = ", and backups stay passive (failover-on-shutdown is false)"
+    if served.ended is not None:
+        lo = max(served.ended.lo, min(served.last_sign(served.ended.hi), served.ended.hi))
+        return _open(Span(lo, served.ended.hi), f"{served.end}{nobody}", served, end)
+    if present is None:
+        return _unknown(served, end, "unknown: the log ends")
+    sign = served.last_sign(present.now)
+    renewed = present.renewed_at if present.holder == served.holder else None
+    over = None if renewed is None else served.given_up_at(renewed)
+    if renewed is not None and over is not None:
+        lo = max(sign, renewed)
+        return _open(Span(lo, max(lo, over)), f"lease expired{nobody}", served, end)
+    how = "released" if present.holder is None else "lock free"
+    return _open(Span(sign, max(sign, present.now)), f"{how}{nobody}", served, end)
+
+
+def _is_held_by_another(present: Present | None, live: Sequence[Tenure]) -> bool:
+    if present is None or not present.is_held:
+        return False
+    return not any((one.holder, one.token) == (present.holder, present.token) for one in live)
+
+
+def _open(begin: Span, cause: str, before: Tenure | None, end: int) -> Outage:
+    at = Span(max(end, begin.lo), max(end, begin.lo))
+    return Outage(begin, at, cause, before, is_open=True)
+
+
+def _unknown(served: Tenure, end: int, cause: str) -> Outage:
+    lo = served.last_sign(end) if served.ended is None else served.ended.lo
+    lo = min(max(lo, served.serving.lo if served.serving else lo), end)
+    hi = end if served.ended is None else served.ended.hi
+    return Outage(Span(lo, max(lo, hi)), Span(lo, end), cause, served, is_open=True, is_known=False)
+
+
+def stalls(tenure: Tenure) -> Iterator[Outage]:
+    """Yield the times in which a node that went on afterwards may have stood still."""
+    for one in tenure.stalls:
+        gap = tenure.life.millis(one, "gap_ms") or 0
+        period = tenure.life.millis(one, "period_ms")
+        if period is None:
+            period = tenure.timers.renew_period_ms * _MS if tenure.timers is not None else 0
+            begin = Span(one.at - gap, min(one.at, one.at - gap + SILENT_PERIODS * period))
+            yield Outage(begin, Span(one.at, one.at), "paused, and went on", tenure, tenure)
+        elif gap >= SILENT_PERIODS * period:
+            yield Outage(
+                Span(one.at - gap, one.at),
+                Span(one.at - gap, one.at),
+                "paused or starved, and went on",
+                tenure,
+                tenure,
+                is_known=False,
+            )

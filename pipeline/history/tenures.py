@@ -1,0 +1,326 @@
+"""Who held which lock, from when to when, by the holder's own account.
+
+| The holder says             | it served until                                               |
+|-----------------------------|---------------------------------------------------------------|
+| service closing, released   | between the two: what clients had sent was still stored       |
+| lease lost                  | between its last renewal and that                             |
+| fenced write refused        | between the last thing it said and that                       |
+| loop unanswered             | so long before that; with policy LOG it may answer again      |
+| critical IO error, stopped  | then                                                          |
+| nothing                     | see ``outages``: whoever took the lock says what it saw       |
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from nodemanager import events
+from nodemanager.holder_id import Timers
+from pipeline.history.lives import Life, Said
+
+LIVE: Final = "live"
+OBTAINED: Final = frozenset(
+    {events.LiveLockObtained.__name__, events.BackupLockObtained.__name__},
+)
+_ACTIVE: Final = frozenset({events.LiveActive.__name__, events.BackupActive.__name__})
+_TIMINGS: Final = events.TakeoverTimings.__name__
+_STOPPED: Final = events.NodeStopped.__name__
+_CRASH: Final = events.CrashDetected.__name__
+_CLOSING: Final = frozenset({events.ServiceClosing.__name__, events.FailbackRequested.__name__})
+_OF_LIVE: Final = frozenset(
+    {
+        *_ACTIVE,
+        _TIMINGS,
+        events.FencedWriteRefused.__name__,
+        events.FenceAdvanced.__name__,
+        events.ServiceClosing.__name__,
+    }
+)
+"""Events that name a token, no lock, and mean that of the live lock."""
+_WARNINGS: Final = frozenset(
+    {events.RenewalOverrun.__name__, events.RenewalNotTriggered.__name__},
+)
+"""What the watchdog of a node says that runs, and cannot renew."""
+RENEWED: Final = {
+    events.RenewalSlow.__name__: "duration_ms",
+    events.RenewalGap.__name__: "period_ms",
+    events.RenewalBeyondExpiration.__name__: None,
+}
+"""Events that follow a renewal, and the detail that says how long before them it was at most."""
+_SIGNS: Final = frozenset(
+    {
+        *_ACTIVE,
+        *RENEWED,
+        _TIMINGS,
+        events.StateWritten.__name__,
+        events.ClockDrift.__name__,
+        events.FailbackRequested.__name__,
+        events.FailbackPutOff.__name__,
+    }
+)
+"""What only a node says that the store has just answered: what it serves by."""
+STALLED: Final = frozenset(
+    {events.RenewalGap.__name__, events.RenewalBeyondExpiration.__name__},
+)
+SILENT_PERIODS: Final = 2
+"""A node that has not renewed for so many periods serves nobody, or says that it could not renew:
+its watchdog speaks after one and a half."""
+PHASES: Final = ("detection_ms", "fence_ms", "load_ms", "open_ms")
+
+
+class Span(NamedTuple):
+    """An instant that is not known exactly: not before ``lo``, not after ``hi``."""
+
+    lo: int
+    hi: int
+
+
+@dataclass
+class Tenure:
+    """One holding of one lock."""
+
+    lock: str
+    token: int
+    life: Life
+    since: int
+    obtained: Said | None = None
+    """None if that event is missing: ``since`` is that of the first that there is."""
+    crash: Said | None = None
+    """What made it take the lock over, if that was a crash."""
+    serving: Span | None = None
+    """When a live node opened its acceptors; None if it never did."""
+    ended: Span | None = None
+    """When it held or served no more, by its own account; None if it gave none."""
+    end: str | None = None
+    """What that account is called."""
+    phases: Mapping[str, float | None] = field(default_factory=dict)
+    signs: list[int] = field(default_factory=list)
+    """When it proved that it was there."""
+    renewals: list[int] = field(default_factory=list)
+    """When it renewed, at the earliest."""
+    warnings: list[int] = field(default_factory=list)
+    """When its watchdog said that it ran, and could not renew."""
+    stalls: list[Said] = field(default_factory=list)
+    """Renewals that were far apart."""
+    late: int | None = None
+    """The last time it spoke of this token."""
+
+    @property
+    def holder(self) -> str:
+        """Who held it."""
+        return self.life.holder
+
+    @property
+    def node(self) -> str:
+        """The name of its node."""
+        return self.life.node
+
+    @property
+    def timers(self) -> Timers | None:
+        """How it kept its lease."""
+        return self.life.timers
+
+    @property
+    def former(self) -> str | None:
+        """The holder before, as far as this one saw."""
+        text = None if self.obtained is None else self.obtained.details.get("former")
+        return text if isinstance(text, str) else None
+
+    def before_since(self, name: str) -> int | None:
+        """Return when something was, that is told as milliseconds before the lock was taken."""
+        if self.obtained is None:
+            return None
+        millis = self.life.millis(self.obtained, name)
+        return None if millis is None else self.since - max(0, millis)
+
+    def given_up_at(self, renewed: int, said_at: int | None = None) -> int | None:
+        """Return when it served no more, at the latest, if it was last renewed at ``renewed``.
+
+        After two periods without a renewal; but with its lease, if its watchdog showed a period
+        before the end (``said_at``, if it said that) that the process ran. None: it does not say.
+        """
+        timers = self.timers
+        if timers is None:
+            return None
+        period, lease = timers.renew_period_ms * 1_000, timers.expiration_ms * 1_000
+        end = renewed + lease if said_at is None else said_at
+        ran = any(renewed < at < end - period for at in self.warnings)
+        return renewed + (lease if ran or not period else min(lease, SILENT_PERIODS * period))
+
+    def last_sign(self, before: int) -> int:
+        """Return the last proof, until ``before``, that it was there."""
+        return max((at for at in self.signs if at < before), default=min(self.since, before))
+
+
+def tenures_of(life: Life) -> list[Tenure]:
+    """Return what this holder held, in order."""
+    reading = _Reading(life)
+    for one in life.said:
+        reading.hear(one)
+    return list(reading.finished())
+
+
+class _Reading:
+    """Goes through a life; at each moment a holder has each lock at most once."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._found: list[Tenure] = []
+        self._held: dict[str, Tenure] = {}
+        self._closing: int | None = None
+        self._crash: Said | None = None
+        self._last = 0
+        self._after_gap = 0
+
+    def hear(self, one: Said) -> None:
+        """Note the next event."""
+        event = one.event
+        if one.seq > self._last + 1:
+            self._after_gap = one.seq
+        if event == _CRASH:
+            self._crash = one
+        lock = LIVE if event in _OF_LIVE else one.lock
+        tenure = self._of(one, lock)
+        live = self._held.get(LIVE)
+        if tenure is not None:
+            self._note(tenure, one)
+        end = _ENDS.get(event)
+        if end is not None:
+            for held in [tenure] if lock is not None else list(self._held.values()):
+                if held is not None:
+                    self._end(held, end(held, one, self._closing), one)
+        elif live is not None and live.ended is None:
+            if event in _SIGNS and self._closing is None:
+                live.signs.append(self._sign(one))
+            elif event in _WARNINGS:
+                live.warnings.append(one.at)
+        if event in _CLOSING and live is not None and self._closing is None:
+            self._closing = one.at
+        self._last = one.seq
+
+    def _of(self, one: Said, lock: str | None) -> Tenure | None:
+        """Return the tenure an event speaks of, if it names a token; a new one with a new token."""
+        if lock is None or one.token is None:
+            return None
+        held = self._held.get(lock)
+        if held is not None and held.token == one.token:
+            return held
+        earlier = [t for t in self._found if (t.lock, t.token) == (lock, one.token)]
+        if earlier:
+            return earlier[-1]
+        if one.event not in OBTAINED and not self._after_gap:
+            return None
+        held = self._held[lock] = Tenure(lock, one.token, self._life, one.at)
+        self._found.append(held)
+        if lock == LIVE:
+            held.crash, self._crash, self._closing = self._crash, None, None
+        return held
+
+    def _may_have_served(self, tenure: Tenure) -> bool:
+        """Tell whether a node may serve whose event of that is missing."""
+        begun = 0 if tenure.obtained is None else tenure.obtained.seq
+        return tenure.lock == LIVE and tenure.serving is None and self._after_gap > begun
+
+    def _note(self, tenure: Tenure, one: Said) -> None:
+        tenure.late = one.at if tenure.late is None else max(tenure.late, one.at)
+        if one.event in OBTAINED:
+            tenure.obtained = one
+        elif one.event in _ACTIVE:
+            tenure.serving = Span(one.at, one.at)
+        elif one.event == _TIMINGS:
+            tenure.serving = tenure.serving or Span(tenure.since, one.at)
+            tenure.phases = {name: _number(one.details.get(name)) for name in PHASES}
+        elif one.event in RENEWED:
+            if one.event in STALLED:
+                tenure.stalls.append(one)
+            tenure.renewals.append(self._sign(one))
+            if self._may_have_served(tenure):
+                tenure.serving = Span(tenure.since, one.at)
+
+    def _sign(self, one: Said) -> int:
+        if one.event not in RENEWED:
+            return one.at
+        name = RENEWED[one.event]
+        ago = self._life.millis(one, name) if name is not None else 0
+        return one.at - (ago or 0)
+
+    def _end(self, tenure: Tenure, found: tuple[Span, str] | None, one: Said) -> None:
+        if found is None or one.at < tenure.since:
+            return
+        if self._may_have_served(tenure):
+            tenure.serving = Span(tenure.since, max(tenure.since, found[0].hi))
+        if tenure.ended is None or found[0].hi < tenure.ended.hi:
+            tenure.ended, tenure.end = found
+        if tenure.lock == LIVE:
+            tenure.late = max(tenure.late or one.at, one.at)
+
+    def finished(self) -> Iterator[Tenure]:
+        """Yield what was found."""
+        live = self._held.get(LIVE)
+        if live is not None and live.ended is None and self._closing is not None:
+            live.ended, live.end = Span(self._closing, self._closing), "closing"
+        yield from self._found
+
+
+_End = Callable[[Tenure, Said, int | None], tuple[Span, str] | None]
+
+
+def _released(_: Tenure, one: Said, closing: int | None) -> tuple[Span, str]:
+    begun = one.at if closing is None or one.lock != LIVE else min(closing, one.at)
+    return Span(begun, one.at), "released"
+
+
+def _lost(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str]:
+    silent = tenure.life.millis(one, "silent_ms")
+    if silent is None:
+        return Span(tenure.last_sign(one.at), one.at), "lost"
+    renewed = one.at - max(0, silent)
+    over = tenure.given_up_at(renewed, one.at)
+    lo = min(max(renewed, tenure.last_sign(one.at)), one.at)
+    return Span(lo, one.at if over is None else max(lo, min(one.at, over))), "lost"
+
+
+def _fenced(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str]:
+    return Span(tenure.last_sign(one.at), one.at), "fenced"
+
+
+def _failed(_: Tenure, one: Said, closing: int | None) -> tuple[Span, str]:
+    return Span(one.at if closing is None else min(closing, one.at), one.at), "failed"
+
+
+def _stopped(_: Tenure, one: Said, closing: int | None) -> tuple[Span, str]:
+    return Span(one.at if closing is None else min(closing, one.at), one.at), "stopped"
+
+
+def _wedged(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str] | None:
+    if one.details.get("policy") == "LOG" or tenure.lock != LIVE:
+        return None
+    since = one.at - max(0, tenure.life.millis(one, "unanswered_ms") or 0)
+    return Span(since, since), "wedged"
+
+
+_ENDS: Final[Mapping[str, _End]] = {
+    events.LockReleased.__name__: _released,
+    events.LeaseLost.__name__: _lost,
+    events.FencedWriteRefused.__name__: _fenced,
+    events.CriticalIOError.__name__: _failed,
+    events.LoopUnanswered.__name__: _wedged,
+    events.StartFailed.__name__: _failed,
+    _STOPPED: _stopped,
+}
+"""Events by which a holder says that it holds a lock, or serves, no more; what each tells."""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def by_lock(lives: Sequence[Life]) -> dict[str, list[Tenure]]:
+    """Return the tenures of each lock, in order of their tokens."""
+    found: dict[str, list[Tenure]] = {}
+    for life in lives:
+        for tenure in tenures_of(life):
+            found.setdefault(tenure.lock, []).append(tenure)
+    for held in found.values():
+        held.sort(key=lambda one: (one.token, one.since))
+    return found

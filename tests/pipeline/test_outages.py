@@ -1,0 +1,421 @@
+"""When nobody served, from forged logs: each way in which a service can end."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from nodemanager import events
+from nodemanager.lease import Lock, State
+from pipeline.history.account import Account, account_of
+from pipeline.history.outages import Outage, Present
+from tests.pipeline.forging import OPENING_SECONDS, Node, holder, lives, present, us
+
+NODE_STOPPED = events.NodeStopped(0, "stopped")
+LOST = events.LeaseLost(Lock.LIVE, 1, "the local deadline has passed", 31_000.0)
+
+
+@dataclass(frozen=True)
+class Told:
+    """An outage in seconds: between when it began, between how long it was."""
+
+    begin: tuple[float, float]
+    seconds: tuple[float, float]
+    cause: str
+    is_open: bool = False
+
+
+def told(outage: Outage) -> Told:
+    """Return an outage as the tables below have it."""
+    begin = tuple((at - us(0)) / 1_000_000 for at in outage.begin)
+    long = (outage.least_us / 1_000_000, outage.most_us / 1_000_000)
+    return Told((begin[0], begin[1]), long, outage.cause, outage.is_open)
+
+
+def account(*nodes: Node, now: Present | None = None, until: float = 300) -> Account:
+    """Return the account of a pair until so many seconds after noon."""
+    return account_of(lives(*nodes), now, None, us(until))
+
+
+def a() -> Node:
+    """Return the node that serves first, since noon."""
+    return Node("a").becomes_live(-OPENING_SECONDS, 1)
+
+
+def b() -> Node:
+    """Return the node that waits."""
+    return Node("b").says(1, events.BackupLockObtained(Lock.BACKUP, 1))
+
+
+A, B = holder("a"), holder("b")
+SERVED_BY_B = present(300, B, 2, renewed=299)
+
+TOLD = [
+    pytest.param(
+        [
+            a(),
+            b()
+            .says(100.8, events.CrashDetected(A, 2_500.0, 15_000.0))
+            .becomes_live(102.6, 2, A, renewed=98, gone=100.1),
+        ],
+        Told((98, 100.1), (2.54, 4.64), "crash detected"),
+        id="kill -9: from the last renewal to the end of its session",
+    ),
+    pytest.param(
+        [a(), b().becomes_live(118.1, 2, A, renewed=98, gone=118)],
+        Told((98, 102), (16.14, 20.14), "lease expired"),
+        id="kill -9 without crash detection: two renewals did not come",
+    ),
+    pytest.param(
+        [
+            a()
+            .says(130, events.LeaseLost(Lock.LIVE, 1, "paused", 32_000.0))
+            .says(131, NODE_STOPPED),
+            b().becomes_live(118.1, 2, A, renewed=98, gone=118),
+        ],
+        Told((98, 102), (16.14, 20.14), "lease expired"),
+        id="frozen, and awake after the takeover",
+    ),
+    pytest.param(
+        [
+            a()
+            .says(80, events.ServiceClosing(1))
+            .says(80.5, events.LockReleased(Lock.LIVE, 1))
+            .says(80.6, NODE_STOPPED),
+            b().becomes_live(80.7, 2, A, renewed=80.4, gone=80.6),
+        ],
+        Told((80, 80.5), (0.24, 0.74), "released"),
+        id="an orderly stop: until the last receipt was sent",
+    ),
+    pytest.param(
+        [
+            a()
+            .says(60, events.LeaseLost(Lock.LIVE, 1, "renewal failed", 1_500.0))
+            .says(60.1, events.CriticalIOError("no store"))
+            .says(60.2, events.NodeStopped(74, "no store")),
+            b().becomes_live(90, 2, A, renewed=58.5, gone=78.5),
+        ],
+        Told((58.5, 60), (30.04, 31.54), "lost"),
+        id="the database stopped",
+    ),
+    pytest.param(
+        [
+            a()
+            .says(70, events.LoopUnanswered(20_000.0, 20_000, "SHUTDOWN"))
+            .says(70.1, events.CriticalIOError("the event loop"))
+            .says(70.2, events.NodeStopped(74, "the event loop")),
+            b().becomes_live(90, 2, A, renewed=69, gone=89),
+        ],
+        Told((50, 50), (40.04, 40.04), "wedged"),
+        id="a loop that did not answer",
+    ),
+    pytest.param(
+        [
+            a(),
+            b()
+            .obtains(118, 2, A, renewed=98, gone=118)
+            .says(119, events.StartFailed("the port is taken")),
+            Node("c").becomes_live(130, 3, B, renewed=119, gone=119.1),
+        ],
+        Told((98, 102), (28.04, 32.04), "lease expired"),
+        id="the first to take over did not serve",
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "expected"), TOLD)
+def test_an_outage_is_between_proof_of_life_and_proof_of_death(
+    nodes: list[Node], expected: Told
+) -> None:
+    """And ends when the acceptors are open."""
+    last = nodes[-1]
+    now = present(300, last.holder, 3 if last.name == "c" else 2, renewed=299)
+    found = account(*nodes, now=now)
+    (outage,) = found.outages
+    shown = told(outage)
+    assert shown.cause == expected.cause
+    assert shown.begin == pytest.approx(expected.begin)
+    assert shown.seconds == pytest.approx(expected.seconds)
+    assert not outage.is_open
+    assert found.serving == last.name
+
+
+OPEN = [
+    pytest.param(
+        [a()],
+        present(300, A, 1, renewed=99.5),
+        Told((99.5, 103.5), (196.5, 200.5), "lease expired, and nobody after it", is_open=True),
+        id="killed, and nobody back",
+    ),
+    pytest.param(
+        [a()],
+        present(115, A, 1, renewed=99.5),
+        Told((99.5, 103.5), (11.5, 15.5), "no renewal", is_open=True),
+        id="killed a moment ago: the lease still runs",
+    ),
+    pytest.param(
+        [
+            a()
+            .says(80, events.ServiceClosing(1))
+            .says(80.5, events.LockReleased(Lock.LIVE, 1))
+            .says(80.6, NODE_STOPPED)
+        ],
+        present(300, None, 1),
+        Told((80, 80.5), (219.5, 220), "released, and nobody after it", is_open=True),
+        id="an orderly stop, and nobody there",
+    ),
+    pytest.param(
+        [
+            a()
+            .says(80, events.ServiceClosing(1))
+            .says(80.5, events.LockReleased(Lock.LIVE, 1))
+            .says(80.6, NODE_STOPPED),
+            b(),
+        ],
+        present(300, None, 1, state=State.PAUSED),
+        Told(
+            (80, 80.5),
+            (219.5, 220),
+            "released, and backups stay passive (failover-on-shutdown is false)",
+            is_open=True,
+        ),
+        id="an orderly stop without failover",
+    ),
+    pytest.param(
+        [a(), b().obtains(118, 2, A, renewed=98, gone=118)],
+        present(300, B, 2, renewed=299),
+        Told((98, 102), (198, 202), "lease expired, and b has not served", is_open=True),
+        id="whoever took over does not serve",
+    ),
+    pytest.param(
+        [a().says(60, LOST).says(60.1, events.NodeStopped(74, "no store"))],
+        present(300, A, 1, renewed=29),
+        Told((29, 33), (267, 271), "lost, and nobody after it", is_open=True),
+        id="alone, frozen, and ended when it woke",
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "now", "expected"), OPEN)
+def test_what_the_store_says_now_closes_the_history(
+    nodes: list[Node], now: Present, expected: Told
+) -> None:
+    """Nobody who is dead says anything: an outage that goes on is one."""
+    until = (now.now - us(0)) / 1_000_000
+    found = account(*nodes, now=now, until=until)
+    (outage,) = found.outages
+    assert (told(outage).cause, outage.is_open) == (expected.cause, True)
+    assert told(outage).begin == pytest.approx(expected.begin)
+    assert told(outage).seconds == pytest.approx(expected.seconds)
+    assert found.serving is None
+    assert found.availability is not None
+    least, most = found.availability
+    assert least == pytest.approx(1 - expected.seconds[1] / until)
+    assert most == pytest.approx(1 - expected.seconds[0] / until)
+
+
+@pytest.mark.parametrize(
+    "now", [present(300, A, 1, renewed=299), present(300, A, 1, renewed=296.5)]
+)
+def test_a_pair_that_serves_was_out_at_no_time(now: Present) -> None:
+    """Its lease was renewed less than two periods ago."""
+    found = account(a(), now=now)
+    assert (list(found.outages), found.availability, found.serving) == ([], (1.0, 1.0), "a")
+
+
+def test_the_open_outage_comes_first_and_then_the_longest() -> None:
+    """It is what an operator has to do with now."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    third = Node("c").becomes_live(150, 3, B, renewed=149.9, gone=149.95)
+    found = account(a(), second, third, now=present(300, third.holder, 3, renewed=279.7))
+    assert [one.is_open for one in found.outages] == [True, False, False]
+    assert found.outages[0].most_us == 20_300_000
+    assert found.outages[1].most_us > found.outages[2].most_us
+
+
+def test_a_waiting_node_does_not_make_its_own_wait_an_outage() -> None:
+    """The other one served meanwhile, and handed over."""
+    second = (
+        Node("b")
+        .becomes_live(-OPENING_SECONDS, 1)
+        .says(93, events.FailbackRequested())
+        .says(93.1, events.LockReleased(Lock.LIVE, 1))
+    )
+    first = (
+        Node("a")
+        .says(0.5, events.WaitingForLiveLock(Lock.LIVE, B))
+        .becomes_live(93.2, 2, B, renewed=93.05, gone=93.15)
+    )
+    (outage,) = account(first, second, now=present(300, A, 2, renewed=299)).outages
+    assert told(outage).seconds == pytest.approx((0.14, 0.24))
+
+
+def test_files_alone_do_not_tell_what_came_after_them() -> None:
+    """A killed node's file looks as that of one that serves: the log cannot tell."""
+    found = account(a().says(100, events.ClockDrift(300.0, 250)))
+    (outage,) = found.outages
+    assert (outage.is_known, outage.cause) == (False, "unknown: the log ends")
+    assert found.availability == pytest.approx((1 / 3, 1.0))
+
+
+def test_one_nodes_file_alone_is_named_and_its_neighbours_time_is_unknown() -> None:
+    """Under token 2 somebody served, or did not."""
+    first = (
+        a()
+        .says(100, events.ServiceClosing(1))
+        .says(100, events.LockReleased(Lock.LIVE, 1))
+        .becomes_live(200, 3, B, renewed=199, gone=199.5)
+    )
+    found = account(first, now=present(300, A, 3, renewed=299))
+    assert {one.kind for one in found.doubts} == {"token missing", "log missing"}
+    (outage,) = found.outages
+    assert told(outage).seconds == pytest.approx((0.54, 100.04))
+    assert found.availability == pytest.approx((1 - 100.04 / 300, 1 - 0.54 / 300))
+
+
+def test_the_store_knows_a_holder_that_the_log_does_not() -> None:
+    """Whether it serves nobody can tell; that its log is missing is said."""
+    found = account(a(), now=present(300, B, 2, renewed=299))
+    (outage,) = found.outages
+    assert (outage.is_known, outage.cause) == (False, f"unknown: no log of {B}")
+    assert {one.kind for one in found.doubts} == {"log missing", "token missing"}
+    assert found.availability == pytest.approx((0.0, 1.0), abs=1e-3)
+
+
+def test_a_backups_file_alone_does_not_make_a_pair_that_never_served() -> None:
+    """It says who did; not whether that was so all the time."""
+    alone = b().says(2, events.BackupAnnounced(A))
+    found = account(alone, until=100)
+    assert found.availability == (0.0, 1.0)
+    assert [one.kind for one in found.doubts] == ["log missing"]
+
+
+def test_a_pair_that_never_served_is_out() -> None:
+    """A backup waits for a live node that was never started."""
+    found = account(b(), now=present(300, None, 0, state=State.NOT_STARTED))
+    (outage,) = found.outages
+    assert (outage.is_open, outage.is_known) == (True, True)
+    assert found.availability == (0.0, 0.0)
+
+
+def test_lost_rows_are_named_and_what_they_hid_is_a_range() -> None:
+    """The event of the open acceptors is gone; a later one shows that it must have been."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    second.says(130, events.RenewalSlow(Lock.LIVE, 2, 2_100.0, 2_000)).without(3, 4, 5)
+    found = account(a(), second, now=SERVED_BY_B)
+    (doubt,) = found.doubts
+    assert doubt.kind == "events missing"
+    assert "3 to 5" in doubt.what
+    (outage,) = found.outages
+    assert told(outage).seconds == pytest.approx((118.1 - 102, 130 - 98))
+
+
+def test_a_life_whose_first_events_are_gone_is_named() -> None:
+    """Such as after somebody deleted old rows."""
+    first = a().says(20, events.ClockDrift(300.0, 250)).without(1, 2)
+    found = account(first, now=present(300, A, 1, renewed=299))
+    assert [one.what for one in found.doubts] == [
+        f"2 of the events of {A} are not in the log: 1 to 2"
+    ]
+    assert found.availability == (1.0, 1.0)
+
+
+def test_an_outage_that_was_over_after_the_period_is_open_at_its_end() -> None:
+    """What was logged later tells of the time before, too."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    found = account(a(), second, now=SERVED_BY_B, until=110)
+    (outage,) = found.outages
+    assert (outage.is_open, found.serving) == (True, None)
+    assert found.availability == pytest.approx((98 / 110, 102 / 110))
+
+
+@pytest.mark.parametrize("off", [-3_600, 3_600], ids=["back", "forward"])
+def test_a_clock_that_steps_during_an_outage_makes_it_uncertain(off: float) -> None:
+    """Availability stays what it can be: between nothing and all."""
+    second = b()
+    second.says(99, events.ClockDrift(1.0, 250))
+    second.clock_is_off = off
+    second.becomes_live(118.1, 2, A, renewed=98, gone=118)
+    until = 300 + off
+    found = account(a(), second, now=present(until, B, 2, renewed=until - 1), until=until)
+    assert "clock stepped" in {one.kind for one in found.doubts}
+    if found.availability is not None:
+        least, most = found.availability
+        assert 0 <= least <= most <= 1
+    if off > 0:
+        assert found.out_least_us <= 20_140_000 <= found.out_most_us
+
+
+def test_a_token_that_was_declined_is_not_missing() -> None:
+    """The next holder saw the same one before it."""
+    second = b().becomes_live(118.1, 3, A, renewed=98, gone=118)
+    found = account(a(), second, now=present(300, B, 3, renewed=299))
+    assert list(found.doubts) == []
+    assert told(found.outages[0]).seconds == pytest.approx((16.14, 20.14))
+
+
+def test_a_node_that_stood_still_and_went_on_was_out_meanwhile() -> None:
+    """Nobody was there to take over; its renewals tell how long."""
+    paused = a().says(160, events.RenewalBeyondExpiration(Lock.LIVE, 1, 62_000.0, 20_000))
+    found = account(paused, now=present(300, A, 1, renewed=299))
+    (outage,) = found.outages
+    assert told(outage).seconds == pytest.approx((58, 62))
+    late = a().says(160, events.RenewalGap(Lock.LIVE, 1, 12_000.0, 2_000, 20_000))
+    (outage,) = account(late, now=present(300, A, 1, renewed=299)).outages
+    assert (told(outage).seconds, outage.is_known) == ((0, 12), False)
+
+
+def test_a_log_without_what_nodes_write_today_is_read_too() -> None:
+    """Of a crash the lease's end was told before; of an expired lease only its timers."""
+    crash = b().says(100.8, events.CrashDetected(A, 2_500.0, 17_200.0)).becomes_live(100.9, 2)
+    (outage,) = account(a(), crash, now=SERVED_BY_B).outages
+    assert told(outage).begin == pytest.approx((98, 100.9))
+    expired = b().becomes_live(118.1, 2)
+    (outage,) = account(a().says(90, events.ClockDrift(1.0, 2)), expired, now=SERVED_BY_B).outages
+    assert told(outage).begin == pytest.approx((90, 102.1))
+
+
+def test_an_overlap_is_a_conflict_if_the_older_holder_went_on() -> None:
+    """It renewed, served, gave back what was not its own; or it only found out late."""
+    later = 130.0
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+
+    def evidence(node: Node) -> tuple[str, bool]:
+        (found,) = account(node, second, now=SERVED_BY_B).overlaps
+        return found.evidence, found.is_conflict
+
+    renewed = events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000)
+    gap = events.RenewalGap(Lock.LIVE, 1, 2_500.0, 2_000, 20_000)
+    assert evidence(a().says(later, renewed)) == ("renewed", True)
+    assert evidence(a().says(later, gap)) == ("renewed", True)
+    assert evidence(a().says(later, events.LockReleased(Lock.LIVE, 1))) == ("released", True)
+    woke = a().says(later, events.LeaseLost(Lock.LIVE, 1, "paused", 32_000.0))
+    assert evidence(woke) == ("noticed late", False)
+    opened_late = Node("a").obtains(0, 1).opens(later, 1)
+    assert evidence(opened_late) == ("served", True)
+    # A renewal that hung in the frozen process, and was answered before the other began.
+    slow = events.RenewalSlow(Lock.LIVE, 1, 32_000.0, 2_000)
+    assert evidence(a().says(later, slow)) == ("noticed late", False)
+
+
+def test_a_token_that_two_held_is_a_conflict() -> None:
+    """No store gives a token out twice."""
+    twice = Node("b").becomes_live(118.1, 1, A, renewed=98, gone=118)
+    found = account(a(), twice, now=present(300, B, 1, renewed=299))
+    assert [(one.evidence, one.is_conflict) for one in found.overlaps] == [("one token", True)]
+
+
+def test_tokens_that_run_against_time_are_named() -> None:
+    """A log that was written by others, or by clocks that were set."""
+    first = Node("a").becomes_live(200, 1)
+    second = Node("b").becomes_live(100, 2)
+    found = account(first, second, now=SERVED_BY_B)
+    assert "time runs back" in {one.kind for one in found.doubts}
+    assert found.availability is not None
+    assert 0 <= found.availability[0] <= found.availability[1] <= 1
+
+
+def test_an_event_from_before_the_database_answered_keeps_its_place() -> None:
+    """It is placed by the node's clock, but not after what followed it."""
+    node = Node("late").says(600, events.BackupStarted(), knows_time=False)
+    node.becomes_live(1, 1)
+    assert [one.at for one in node.life().said][:2] == [us(1), us(1)]
