@@ -1,6 +1,8 @@
 """From stored rows to the columns of ``orthia.journal``, by the broker's own codec."""
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -8,14 +10,18 @@ import pyarrow as pa
 from journal.api import stored_message
 from journal.codec import (
     AddressBinding,
+    LargeBody,
     MessageRecord,
     PreparedTransaction,
     QueueBinding,
     decode_binding,
+    large_body_size,
 )
 from journal.errors import CorruptRecord
 from journal.headers import headers_map
 from journal.records import ID_COUNTER_SEQ, UserRecordType
+from pipeline.bodies import BodyReader
+from pipeline.errors import BodyUnreadable
 from pipeline.schemas import BINDINGS, arrow_schema
 
 STORED: Final = frozenset(
@@ -25,7 +31,7 @@ STORED: Final = frozenset(
 """Columns the database gives as they are."""
 
 _DECODED: Final = frozenset(
-    {"address", "headers", "properties", "body", "body_size", "large"}
+    {"address", "headers", "properties", "body", "body_size", "large", "large_id"}
     | {"priority", "timestamp", "expires", "corrupt"}
 )
 """Columns for which a record must be decoded."""
@@ -52,6 +58,8 @@ _FIRST_MS: Final = -62_135_596_800_000
 """The first one of the year 1."""
 _MOST_CONSUMERS: Final = 2**31 - 1
 _INTEGER: Final = 2**63
+_PART_BYTES: Final = 16 * 1024 * 1024
+"""Bodies of large messages in one batch, beyond which it is cut; a larger one is alone."""
 
 
 def needed(names: Sequence[str]) -> list[str]:
@@ -62,10 +70,27 @@ def needed(names: Sequence[str]) -> list[str]:
     return list(wanted)
 
 
+@dataclass(frozen=True)
+class Bodies:
+    """Where the bodies of large messages are taken from."""
+
+    reader: BodyReader
+    max_bytes: int
+    """A larger one is left out."""
+
+    def of(self, large: LargeBody) -> bytes | None:
+        """Return a body, None if it is too large; raises BodyUnreadable."""
+        return self.reader.whole(large) if large.size <= self.max_bytes else None
+
+
 class Decoder:
     """Makes batches of the wanted columns; keeps decoded headers, which are often the same."""
 
-    def __init__(self, schema: pa.Schema, queues: Mapping[int, str]) -> None:
+    def __init__(
+        self, schema: pa.Schema, queues: Mapping[int, str], bodies: Bodies | None = None
+    ) -> None:
+        """Without ``bodies`` a large message's is NULL."""
+        self._bodies = bodies if "body" in schema.names else None
         self._schema = schema
         self._queues = queues
         self._decodes = any(name in _DECODED for name in schema.names)
@@ -85,6 +110,22 @@ class Decoder:
                     values = self._derived(field.name, batch)
                 arrays.append(pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def decode_in_parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted columns of fetched rows, in as many batches as large bodies need."""
+        if self._bodies is None:
+            yield self.decode(batch)
+            return
+        start = size = 0
+        records = (batch.column(name) for name in ("record", "body_record"))
+        for at, (record, body) in enumerate(zip(*records, strict=True)):
+            large = _large_size(record) or _large_size(body)
+            more = large if large <= self._bodies.max_bytes else 0
+            if more and size + more > _PART_BYTES and at > start:
+                yield self.decode(batch.slice(start, at - start))
+                start, size = at, 0
+            size += more
+        yield self.decode(batch.slice(start))
 
     def _derived(self, name: str, batch: pa.RecordBatch) -> list[str | None]:
         queue_ids = batch.column("queue_id").to_pylist()
@@ -122,22 +163,38 @@ class Decoder:
             return {"corrupt": f"its headers cannot be read: {error}"}
         if message.body_size >= _INTEGER:
             return {"corrupt": f"it says that its body has {message.body_size} bytes"}
+        if message.large is not None and message.large.id >= _INTEGER:
+            return {"corrupt": f"it says that its body is {message.large.id}"}
         if not _FIRST_MS <= message.timestamp_ms <= _LAST_MS:
             return {"corrupt": f"it was accepted at {message.timestamp_ms} ms, which is no time"}
         # Accepted as it is, and good: it expires later, or earlier, than a column can say.
         expires_ms = min(max(message.expires_ms, _FIRST_MS), _LAST_MS)
+        content, corrupt = self._body(message)
         return {
             "address": message.address,
             "headers": headers,
             "properties": [pair for pair in headers if _is_property(pair[0])],
-            "body": message.body if message.large is None else None,
+            "body": content,
             "body_size": message.body_size,
             "large": message.large is not None,
+            "large_id": message.large.id if message.large is not None else None,
             "priority": message.priority,
             # Microseconds, as Arrow keeps them: no datetime is made that is thrown away.
             "timestamp": message.timestamp_ms * 1000,
             "expires": expires_ms * 1000 if expires_ms else None,
+            "corrupt": corrupt,
         }
+
+    def _body(self, message: MessageRecord) -> tuple[bytes | None, str | None]:
+        """Return the body as far as it is wanted, and why it cannot be read."""
+        if message.large is None:
+            return message.body, None
+        if self._bodies is None:
+            return None, None
+        try:
+            return self._bodies.of(message.large), None
+        except BodyUnreadable as error:
+            return None, str(error)
 
     def _headers(self, message: MessageRecord) -> list[tuple[str, str]]:
         block = message.headers
@@ -150,6 +207,13 @@ class Decoder:
                 self._kept_bytes = len(block)
             self._blocks[block] = found
         return found
+
+
+def _large_size(record: pa.Scalar) -> int:
+    try:
+        return large_body_size(record.as_py()) if record.is_valid else 0
+    except struct.error:
+        return 0  # it is cut off: the decoder says so
 
 
 def _kind(user_record_type: int | None, queue_id: int | None) -> str:
@@ -172,6 +236,8 @@ def _binding(row: dict[str, Any]) -> dict[str, Any]:
     shared = {name: row[name] for name in ("seq", "id", "epoch", "written_at")}
     if row["record"] is None or row["user_record_type"] is None:
         return shared | {"type": "other", "corrupt": "its row has no record, or no type"}
+    names = ("seq", "id", "epoch", "written_at", "user_record_type", "record")
+    shared = {name: row[name] for name in names}
     if row["seq"] == ID_COUNTER_SEQ:
         return shared | {"type": "counter"}
     try:

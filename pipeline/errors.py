@@ -17,6 +17,10 @@ class BadOption(PipelineError):
     """An option of a data source cannot be used."""
 
 
+class BodyUnreadable(PipelineError):
+    """The body of a large message is not there, or is not what was stored."""
+
+
 class MigrationRefused(PipelineError):
     """A store is not in a state in which it may be copied, or copied into."""
 

@@ -30,7 +30,8 @@ from journal.file.inspect import inspect
 from journal.file.opening import Contents, read_payload
 from journal.file.recovery import refuse_damage
 from journal.records import RecordType, UserRecordType
-from pipeline.decoding import Decoder, decode_bindings, needed
+from pipeline.bodies import FileBodyReader
+from pipeline.decoding import Bodies, Decoder, decode_bindings, needed
 from pipeline.errors import BadOption
 from pipeline.journal_rows import Condition, column
 from pipeline.portions import portions
@@ -123,6 +124,8 @@ class FileJournalReader(DataSourceReader):
         columns: Sequence[str],
         partitions: int | None = None,
         conditions: Sequence[Condition] = (),
+        *,
+        max_body: int = 0,
     ) -> None:
         """Raises BadOption for a condition on the time of a row, which files do not have."""
         if any(condition.column == "written_at" for condition in conditions):
@@ -131,6 +134,7 @@ class FileJournalReader(DataSourceReader):
         self._columns = list(columns)
         self._partitions = partitions
         self._conditions = list(conditions)
+        self._max_body = max_body
 
     def partitions(self) -> list[InputPartition]:
         """Read the files and deal out what is live; raises JournalError."""
@@ -153,7 +157,12 @@ class FileJournalReader(DataSourceReader):
         """Yield the wanted columns of a partition's records."""
         if not isinstance(partition, FilePartition):
             raise TypeError(f"{partition!r} is no part of this reader")
-        decoder = Decoder(arrow_schema(subset(JOURNAL, ",".join(self._columns))), partition.queues)
+        reader = FileBodyReader(self._reference.settings().large_messages_directory)
+        decoder = Decoder(
+            arrow_schema(subset(JOURNAL, ",".join(self._columns))),
+            partition.queues,
+            Bodies(reader, self._max_body) if self._max_body else None,
+        )
         names = needed(self._columns)
         schema = pa.schema([(name, _type(name)) for name in names])
         with contextlib.closing(_Records(self._reference, partition.files)) as records:
@@ -166,7 +175,8 @@ class FileJournalReader(DataSourceReader):
             for some in portions(rows, sized):
                 columns = zip(*some, strict=True)
                 arrays = [pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)]
-                yield decoder.decode(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield from decoder.decode_in_parts(batch)
 
 
 def _type(name: str) -> pa.DataType:

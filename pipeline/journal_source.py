@@ -1,10 +1,11 @@
 """``orthia.journal``: MESSAGES and BINDINGS as DataFrames.
 
 Options: ``url`` or ``config`` say where the store is, or ``directory`` and ``bindingsDirectory``
-where the files of a file journal are (and ``largeMessagesDirectory`` where its large bodies, if not
-beside them as usual); ``table`` is ``messages`` (default), ``history`` (what
-journal-retention keeps) or ``bindings``, ``columns`` names what is wanted (nothing is decoded that
-is not), ``numPartitions`` how many tasks read. What the database leaves out by itself is said by
+where the files of a file journal are (and ``largeMessagesDirectory``, if it is not beside them);
+``table`` is ``messages`` (default), ``history`` (what journal-retention keeps), ``bindings`` or
+``bodies`` (of large messages, in pieces); ``columns`` names what is wanted (nothing is decoded that
+is not), ``numPartitions`` how many tasks read. ``maxLargeBodyBytes`` has the column ``body`` hold
+bodies of large messages, too, up to that size. What the database leaves out by itself is said by
 options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each included), ``since``
 (included) and ``until`` (not included) by the time a row was written, ``queue``: a name, or a JSON
 list of names.
@@ -36,7 +37,8 @@ from pyspark.sql.types import StructType
 
 import config
 from config.settings import DatabaseStoreSettings, FileStoreSettings
-from pipeline.decoding import Decoder, decode_bindings, needed
+from pipeline.bodies import FileBodiesReader, SqlBodiesReader, SqlBodyReader
+from pipeline.decoding import Bodies, Decoder, decode_bindings, needed
 from pipeline.errors import BadOption
 from pipeline.fetching import Source, open_source
 from pipeline.file_journal import (
@@ -53,10 +55,13 @@ from pipeline.journal_rows import (
     queue_names,
     select_rows,
 )
-from pipeline.schemas import BINDINGS, HISTORY, JOURNAL, arrow_schema, subset
+from pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, subset
 from pipeline.store import OPTIONS, StoreReference
 
-_OWN_OPTIONS: Final = frozenset({"table", "columns", "numpartitions", "maxrowsperbatch"})
+_OWN_OPTIONS: Final = frozenset(
+    {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes"}
+)
+_TABLES: Final = ("messages", "history", "bindings", "bodies")
 _BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
 
 
@@ -67,14 +72,15 @@ class JournalSource(DataSource):
         """Check the options; raises BadOption."""
         self._store = reference_of(options)
         self._table = options.get("table", "messages").lower()
-        if self._table not in ("messages", "history", "bindings"):
+        if self._table not in _TABLES:
             raise BadOption(
-                f"option table: {self._table!r} is no table of a journal; expected messages,"
-                " history or bindings"
+                f"option table: {self._table!r} is no table of a journal; expected one of"
+                f" {', '.join(_TABLES)}"
             )
         self._columns = options.get("columns")
         self._partitions = positive(options, "numpartitions")
         self._max_rows = positive(options, "maxrowsperbatch")
+        self._max_body = positive(options, "maxlargebodybytes") or 0
         self._conditions = conditions_of(options)
         files = {"directory", "bindingsdirectory", "largemessagesdirectory"}
         check_options(options, {*OPTIONS, *files, *_CONDITIONS, *_OWN_OPTIONS})
@@ -88,6 +94,8 @@ class JournalSource(DataSource):
         """Return the wanted columns."""
         if self._table == "bindings":
             return BINDINGS
+        if self._table == "bodies":
+            return BODIES
         return subset(HISTORY if self._table == "history" else JOURNAL, self._columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -98,16 +106,24 @@ class JournalSource(DataSource):
                 raise BadOption("option table: only a database has its history read here")
             if self._table == "bindings":
                 return FileBindingsReader(store)
+            if self._table == "bodies":
+                directory = store.settings().large_messages_directory
+                return FileBodiesReader(directory, self._partitions)
             columns = schema.fieldNames()
-            return FileJournalReader(store, columns, self._partitions, self._conditions)
+            return FileJournalReader(
+                store, columns, self._partitions, self._conditions, max_body=self._max_body
+            )
         if self._table == "bindings":
             return BindingsReader(store)
+        if self._table == "bodies":
+            return SqlBodiesReader(store, self._partitions)
         return JournalReader(
             store,
             schema.fieldNames(),
             self._partitions,
             self._conditions,
             history=self._table == "history",
+            max_body=self._max_body,
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -125,6 +141,7 @@ class JournalSource(DataSource):
             self._partitions,
             self._conditions,
             max_rows=self._max_rows,
+            max_body=self._max_body,
         )
 
 
@@ -166,9 +183,11 @@ class JournalReader(DataSourceReader):
         conditions: Sequence[Condition] = (),
         *,
         history: bool = False,
+        max_body: int = 0,
     ) -> None:
         self._store = store
         self._history = history
+        self._max_body = max_body
         self._columns = list(columns)
         self._wanted_partitions = partitions
         self._conditions = list(conditions)
@@ -194,6 +213,7 @@ class JournalReader(DataSourceReader):
                 partition.seqs,
                 self._conditions,
                 history=self._history,
+                max_body=self._max_body,
             )
 
     def _settings(self) -> DatabaseStoreSettings:
@@ -227,18 +247,25 @@ def read_range(
     conditions: Sequence[Condition] = (),
     *,
     history: bool = False,
+    max_body: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted columns of a range, decoded as far as they need to be."""
+    """Yield the wanted columns of a range, decoded as far as they need to be.
+
+    The body of a large message is among them up to ``max_body`` bytes.
+    """
     by_name = any(condition.column == "queue" for condition in conditions)
     queues = queue_names(source, settings) if by_name or "queue" in columns else {}
     ids: dict[str, list[int]] = {}
     for queue_id, name in queues.items():
         ids.setdefault(name, []).append(queue_id)
     table = HISTORY if history else JOURNAL
-    decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues)
     names = needed(columns)
-    for batch in select_rows(source, settings, names, seqs, conditions, ids, history=history):
-        yield decoder.decode(batch)
+    # Bodies by a connection of their own: rows are still coming through this one.
+    with SqlBodyReader(settings) as reader:
+        bodies = Bodies(reader, max_body) if max_body else None
+        decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues, bodies)
+        for batch in select_rows(source, settings, names, seqs, conditions, ids, history=history):
+            yield from decoder.decode_in_parts(batch)
 
 
 def _integer(text: str) -> tuple[int]:

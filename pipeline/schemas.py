@@ -38,6 +38,7 @@ JOURNAL: Final = StructType(
         StructField("body", BinaryType()),
         StructField("body_size", LongType()),
         StructField("large", BooleanType()),
+        StructField("large_id", LongType()),
         StructField("priority", IntegerType()),
         StructField("timestamp", TimestampType()),
         StructField("expires", TimestampType()),
@@ -50,8 +51,9 @@ JOURNAL: Final = StructType(
 )
 """MESSAGES. ``kind`` is ``message`` (of one queue), ``body`` (shared), ``reference`` (one queue's
 share of a body) or ``other``; ``size`` is that of the stored record; ``large`` says that the body
-lies outside the journal, and ``body`` is NULL then; ``corrupt`` says why a record
-cannot be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
+lies outside the journal, where ``large_id`` names it, and ``body`` is NULL then unless
+``maxLargeBodyBytes`` asks for it; ``corrupt`` says why a record cannot be read; ``queue`` is NULL
+for a body, and for a queue that BINDINGS does not know."""
 
 _OF_THE_TABLE: Final = ("record_type", "user_record_type", "tx_id")
 HISTORY: Final = StructType(
@@ -80,11 +82,23 @@ BINDINGS: Final = StructType(
         StructField("epoch", LongType()),
         StructField("written_at", TimestampType()),
         StructField("corrupt", StringType()),
+        StructField("user_record_type", ShortType()),
+        StructField("record", BinaryType()),
     ]
 )
 """BINDINGS. ``type`` is ``queue``, ``address``, ``transaction`` (prepared and in doubt; ``name`` is
 its xid), ``other``, or ``counter``: the row whose ``id`` is the highest id that may have been given
 out. ``seq`` is the id of the queue, address or transaction."""
+
+BODIES: Final = StructType(
+    [
+        StructField("large_id", LongType()),
+        StructField("position", LongType()),
+        StructField("piece", BinaryType()),
+    ]
+)
+"""Bodies of large messages, a row for each piece of 256 KiB, the last one shorter. ``large_id`` is
+that of the messages that have the body; ``position`` counts from 0."""
 
 FAILOVER_LOG: Final = StructType(
     [

@@ -47,12 +47,14 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         conditions: Sequence[Condition] = (),
         *,
         max_rows: int | None = None,
+        max_body: int = 0,
     ) -> None:
         self._store = store
         self._columns = list(columns)
         self._wanted_partitions = partitions
         self._conditions = list(conditions)
         self._max_rows = max_rows
+        self._max_body = max_body
         self._stop_at: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -94,7 +96,14 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(f"{partition!r} is no range of this reader")
         settings = self._store.settings()
         with open_source(settings) as source:
-            yield from read_range(source, settings, self._columns, partition.seqs, self._conditions)
+            yield from read_range(
+                source,
+                settings,
+                self._columns,
+                partition.seqs,
+                self._conditions,
+                max_body=self._max_body,
+            )
 
     def _last_seq(self) -> int:
         settings = self._store.settings()

@@ -71,7 +71,7 @@ def summary(messages: DataFrame) -> DataFrame:
     return (
         messages.where("kind IN ('message', 'reference')")
         .groupBy("day", "queue")
-        .agg(F.count("*").alias("messages"), F.sum(F.length("body")).alias("body_bytes"))
+        .agg(F.count("*").alias("messages"), F.sum("body_size").alias("body_bytes"))
         .orderBy("day", "queue")
     )
 

@@ -2,7 +2,7 @@
 
 A journal has the messages that wait; acknowledged ones are gone from it. So what is told of it is
 the traffic of which something is left, its age, and the backlog as it built up. What left its queue
-is told of the history that journal-retention keeps.
+is told of the history that journal-retention keeps. Bytes are those of bodies, large ones included.
 """
 
 from typing import Final
@@ -10,10 +10,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-COLUMNS: Final = ("seq", "kind", "queue", "written_at", "timestamp", "body", "headers")
+COLUMNS: Final = ("seq", "kind", "queue", "written_at", "timestamp", "body_size", "headers")
 """What these jobs read of MESSAGES."""
 
-HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "size")
+HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "body_size")
 """What ``left`` reads of the history."""
 
 _ORIGIN: Final = "_AMQ_ORIG_QUEUE"
@@ -28,7 +28,7 @@ def deliverable(messages: DataFrame) -> DataFrame:
         F.coalesce("queue", F.lit("(not bound)")).alias("queue"),
         F.date_trunc("hour", written_at).alias("hour"),
         written_at.alias("written_at"),
-        F.coalesce(F.length("body"), F.lit(0)).alias("bytes"),
+        F.coalesce("body_size", F.lit(0)).alias("bytes"),
         F.element_at("headers", _ORIGIN).alias("origin"),
     )
 
@@ -88,7 +88,7 @@ def left(history: DataFrame) -> DataFrame:
         .groupBy(F.coalesce("queue", F.lit("(not bound)")).alias("queue"), "reason")
         .agg(
             F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
+            F.sum("body_size").alias("bytes"),
             _per_second("removed_at"),
             F.expr("percentile(seconds, 0.5)").alias("median_seconds_in_queue"),
             F.expr("percentile(seconds, 0.95)").alias("p95_seconds_in_queue"),

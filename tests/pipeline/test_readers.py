@@ -255,7 +255,7 @@ def test_failover_logs_of_table_and_files(
         ({}, "url or the option config"),
         ({"url": "sqlite:///a.db", "config": "broker.xml"}, "not both"),
         ({"url": "oracle://db"}, "is not a database Orthia can use"),
-        ({"url": "sqlite:///a.db", "table": "queues"}, "history or bindings"),
+        ({"url": "sqlite:///a.db", "table": "queues"}, "messages, history, bindings, bodies"),
         ({"url": "sqlite:///a.db", "columns": "seq,boddy"}, "boddy is not among the columns"),
         ({"url": "sqlite:///a.db", "numpartitions": "0"}, "at least 1"),
         ({"url": "sqlite:///a.db", "since": "yesterday"}, "2026-01-31T12:00:00Z"),
