@@ -15,8 +15,8 @@ UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-has
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test packages run demo test test-mysql lint format docs fuzz model simulate chaos
-.PHONY: benchmark wheel lock clean
+.PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model
+.PHONY: simulate chaos benchmark wheel lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,7 +55,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 # The tests start some hundred nodes: each would compile every module anew where the environment
 # forbids Python to keep what it compiled.
-test test-mysql: export PYTHONDONTWRITEBYTECODE =
+test test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
@@ -68,6 +68,12 @@ test-mysql: setup-test ## Run on MySQL what runs on MariaDB; MYSQLD=PATH names m
 	MYSQLD=$$mysqld $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup -k mysql \
 		tests/database tests/migrations tests/nodemanager tests/journal tests/core tests/process \
 		$(PYTEST_ARGS)
+
+upgrade-test: setup-test ## Have nodes of an older version, AGAINST=CHECKOUT, and of this one serve together
+	@test -d '$(AGAINST)/migrations/versions' || { echo "make upgrade-test needs a checkout of an older" \
+		"version; say: git worktree add /tmp/older COMMIT; make upgrade-test AGAINST=/tmp/older"; exit 1; }
+	AGAINST='$(abspath $(AGAINST))' $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup \
+		tests/upgrade $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test ## Ruff and mypy --strict
 	$(BIN)/ruff check .

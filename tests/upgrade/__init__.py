@@ -1,0 +1,1 @@
+"""Two versions of Orthia on one database: `make upgrade-test AGAINST=CHECKOUT`."""

@@ -1,0 +1,57 @@
+"""The two versions whose nodes meet: this checkout, and an older one.
+
+AGAINST in the environment names a checkout of the older version. It runs in this environment's
+interpreter with its packages. Without AGAINST the older version is this one, too: that shows that
+the scenes are right, and nothing about upgrades.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+from tests.process.nodes import NodeProcess
+
+HERE = Path(__file__).parents[2]
+IS_OF_TWO_VERSIONS = bool(os.environ.get("AGAINST"))
+_CHECKOUT = Path(os.environ.get("AGAINST") or HERE).resolve()
+
+
+class Version(Enum):
+    """Which checkout a process is of."""
+
+    OLDER = str(_CHECKOUT)
+    NEWER = str(HERE)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a process needs to find its modules there, and nowhere else."""
+        return {"PYTHONSAFEPATH": "1", "PYTHONPATH": self.value}
+
+    def of(self, node: NodeProcess) -> NodeProcess:
+        """Have ``node`` be of this version from its next start on."""
+        node.environment = self.environment
+        return node
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of this version's ``orthia`` to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "broker.cli", *arguments],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+
+def revisions(version: Version) -> set[str]:
+    """Return the names of the schema's revisions that a version knows."""
+    names = Path(version.value, "migrations", "versions").glob("r[0-9]*.py")
+    return {name.name.removeprefix("r").partition("_")[0] for name in names}
+
+
+HAVE_ONE_SCHEMA = revisions(Version.OLDER) == revisions(Version.NEWER)
+"""Whether an older node can start beside a newer one."""
