@@ -108,6 +108,20 @@ def test_when_all_places_are_taken_own_connections_make_room_first() -> None:
     assert refused.kind is Refusal.CONNECTIONS
 
 
+def test_a_full_address_takes_nobodys_place_when_all_places_are_taken() -> None:
+    """It would pass its own limit: only those of its own that have not logged in make room."""
+    admission = Admission[Client](StompLimits(max_connections_per_address=2), 4)
+    full = [Client("a") for _ in range(2)]
+    for client in full:
+        assert admission.admit(client) is None
+        admission.log_in(client, None)
+    for _ in range(2):
+        assert admission.admit(Client("b")) is None
+    refused = admission.admit(Client("a"))
+    assert isinstance(refused, Refused)
+    assert isinstance(admission.admit(Client("c")), MakesRoom)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from("xyz"))))
 def test_no_limit_is_ever_passed_and_nothing_is_left_behind(
     steps: list[tuple[int, int, str]],

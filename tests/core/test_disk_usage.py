@@ -3,6 +3,7 @@
 import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,13 +51,17 @@ def test_a_problem_says_what_is_the_case_and_what_to_do() -> None:
 class Watched:
     """A watch of disks that the test fills."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, period_ms: int = 10) -> None:
         self.used = 0
         self.told: list[str | None] = []
         self.looked = threading.Event()
         self.problem: Exception | None = None
         self.watch = DiskWatch(
-            [directory], DiskLimits(90, -1), period_ms=10, reusable=lambda: 0, told=self.told.append
+            [directory],
+            DiskLimits(90, -1),
+            period_ms=period_ms,
+            reusable=lambda: 0,
+            told=self.told.append,
         )
         self.watch._disks = self._disks  # type: ignore[method-assign]
 
@@ -96,6 +101,17 @@ def test_each_change_is_told_and_logged_once(
     assert "messages are taken again" in end
     assert "Input/output error" in unseen
     assert "99.9 % full" in second
+
+
+def test_a_disk_that_is_nearly_full_is_looked_at_sooner(tmp_path: Path) -> None:
+    """However long the period is: what is left could be gone before its end."""
+    watched = Watched(tmp_path, period_ms=3_600_000)
+    watched.used = 899
+    watched.watch.start()
+    assert watched.told == []
+    watched.used = 901
+    wait_until(lambda: watched.told, what="the next look")
+    watched.watch.stop()
 
 
 def test_a_look_that_ends_after_the_stop_tells_nothing(
@@ -139,6 +155,17 @@ def test_a_real_disk_is_looked_at(tmp_path: Path) -> None:
     (after,) = watch._disks()
     assert 0 < before.used_percent < 100
     assert after.used_percent < before.used_percent
+
+
+def test_the_reserve_of_root_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is free some is kept for root: a node that is not root cannot write there."""
+    fake = SimpleNamespace(f_frsize=4_096, f_blocks=1_000, f_bfree=150, f_bavail=50)
+    monkeypatch.setattr("broker.disk_usage.os.statvfs", lambda _: fake)
+    limits = DiskLimits(90, -1)
+    watch = DiskWatch([tmp_path], limits, period_ms=1_000, reusable=lambda: 0, told=lambda _: None)
+    (seen,) = watch._disks()
+    assert (seen.free, seen.total) == (50 * 4_096, 900 * 4_096)
+    assert limits.problem(seen) is not None
 
 
 def test_nothing_is_looked_at_without_a_limit(tmp_path: Path) -> None:

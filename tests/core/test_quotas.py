@@ -7,7 +7,8 @@ import pytest
 
 from broker.api import BrokerError, OutgoingMessage, TransactionWork
 from broker.core.memory import MESSAGE_OVERHEAD
-from broker.core.quota import NoRoomInStore, QuotaExceeded
+from broker.core.quota import AddressUse, Charges, NoRoomInStore, QuotaExceeded, StoreUse
+from config.addresses import ResolvedAddressSettings
 from config.settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -259,3 +260,15 @@ def test_a_message_that_is_too_large_counts_nothing() -> None:
     with pytest.raises(BrokerError):
         core.broker.send(ANYONE, "/queue/orders", OutgoingMessage(b"", b"x" * 20, True, 0, 4), None)
     assert used(core) == 0
+
+
+def test_what_a_transaction_counted_is_taken_back_once() -> None:
+    """However often it is refused: the others' messages go on counting."""
+    total = StoreUse(-1)
+    use = AddressUse("q", ResolvedAddressSettings(), total)
+    use.charge(5)
+    charges = Charges()
+    charges.charge(use, 7)
+    for _ in range(2):
+        charges.take_back()
+    assert (use.used, use.messages, total.used) == (5, 1, 5)
