@@ -18,6 +18,8 @@ class ExitCode(IntEnum):
     INCOMPLETE = 1
     NOBODY_LIVE = 3
     USAGE = 64
+    WRONG_DATA = 65
+    NO_CLUSTER = 68
     UNAVAILABLE = 69
     SOFTWARE = 70
     IO_ERROR = 74
@@ -29,9 +31,13 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; a node: stopped as asked",
-    ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be",
+    ExitCode.INCOMPLETE: "not everything was confirmed, or not as it should be; `pipeline audit`"
+    " and `migrate`: faults were found",
     ExitCode.NOBODY_LIVE: "no node serves clients, says status",
     ExitCode.USAGE: "the command line is wrong",
+    ExitCode.WRONG_DATA: "what `--from` or another input names is not what was expected there, or"
+    " is damaged",
+    ExitCode.NO_CLUSTER: "Spark's cluster, which `--master` names, is not there",
     ExitCode.UNAVAILABLE: "the database, the broker or the directory of the locks is not there, or"
     " has no schema",
     ExitCode.SOFTWARE: "something went wrong that should not",
@@ -52,14 +58,19 @@ class Unavailable(OrthiaError):  # noqa: N818 - named for what is the case
 
 def code_of(error: OrthiaError) -> ExitCode:
     """Return the exit code for an error that ended a command."""
-    if isinstance(error, AcceptorNotFree | LockAcquisitionTimeout | JournalInUse):
+    return code_of_kind(type(error))
+
+
+def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
+    """Return the exit code for errors of a class."""
+    if issubclass(kind, AcceptorNotFree | LockAcquisitionTimeout | JournalInUse):
         return ExitCode.LOCK_NOT_ACQUIRED
-    if isinstance(error, ConfigurationError | PermanentStoreError | AcceptorError):
+    if issubclass(kind, ConfigurationError | PermanentStoreError | AcceptorError):
         return ExitCode.CONFIGURATION
-    if isinstance(error, JournalIOError | JournalDamaged | CorruptRecord):
+    if issubclass(kind, JournalIOError | JournalDamaged | CorruptRecord):
         return ExitCode.IO_ERROR
-    if isinstance(error, BrokerRefused):
+    if issubclass(kind, BrokerRefused):
         return ExitCode.REFUSED
-    if isinstance(error, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
+    if issubclass(kind, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE
     return ExitCode.SOFTWARE

@@ -21,6 +21,14 @@ class BodyUnreadable(PipelineError):
     """The body of a large message is not there, or is not what was stored."""
 
 
+class ClusterUnreachable(PipelineError):
+    """The cluster that was to run a job is not there."""
+
+
+class WrongInput(PipelineError):
+    """What is to be read is not what an export wrote, or is damaged."""
+
+
 class MigrationRefused(PipelineError):
     """A store is not in a state in which it may be copied, or copied into."""
 

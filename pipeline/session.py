@@ -13,10 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipeline.errors import ClusterUnreachable
 from pipeline.failover_source import FailoverLogSource
 from pipeline.journal_source import JournalSource
+from pipeline.masters import check_master, check_reachable
 from pipeline.node_manager_source import NodeManagerSource
 from pipeline.requirements import java_home
 from pipeline.store import PASSWORD_VARIABLE
@@ -38,13 +42,17 @@ def build_session(
     settings: Mapping[str, str] | None = None,
     passwords: Mapping[str, str] | None = None,
     progress: bool = False,
+    verbose: bool = False,
 ) -> SparkSession:
     """Start Spark, or join the session there is, with Orthia's data sources in it.
 
     ``settings`` are Spark's own and win; ``passwords`` are given to the workers as environment
-    variables of these names; ``progress`` shows Spark's bar on standard error. Raises
-    MissingRequirement when there is no Java.
+    variables of these names; ``progress`` shows Spark's bar on standard error, ``verbose`` Spark's
+    own warnings and errors. Raises MissingRequirement when there is no Java, BadOption for a master
+    that Spark does not know, ClusterUnreachable when nobody is there.
     """
+    check_master(master)
+    check_reachable(master)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -52,7 +60,8 @@ def build_session(
         **_NEEDED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        f" -Dorthia.spark.log={'warn' if verbose else 'off'}",
     }
     if master.startswith("local"):
         # Nothing outside this machine has to reach a local session, so nothing can.
@@ -64,7 +73,14 @@ def build_session(
     builder = SparkSession.builder.appName("orthia").master(master)
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        if master.startswith("local"):
+            raise
+        raise ClusterUnreachable(
+            f"Spark does not start on {master}; --verbose shows why"
+        ) from error
     register(spark, passwords)
     return spark
 

@@ -17,12 +17,10 @@ from broker.cli.settings_options import (
     StoreOptions,
     store_options,
 )
-from broker.exit_codes import ExitCode, Unavailable
 from config import load
 from config.secrets import codec_key, read_secret
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
-from pipeline.errors import MigrationFailed, MigrationRefused
 from pipeline.store import StoreReference
 
 _NO_FILES: Final = (
@@ -82,19 +80,13 @@ def migrate(
         from pipeline.jobs.migrate import End
         from pipeline.jobs.migrate import migrate as copy
 
-        try:
-            checked = copy(
-                spark,
-                End(source, old),
-                End(target, new),
-                partitions=spark_on.partitions,
-                say=spark_on.say,
-            )
-        except MigrationRefused as error:
-            raise Unavailable(str(error)) from error
-        except MigrationFailed as error:
-            click.echo(f"orthia: {error}", err=True)
-            click.get_current_context().exit(ExitCode.INCOMPLETE)
+        checked = copy(
+            spark,
+            End(source, old),
+            End(target, new),
+            partitions=spark_on.partitions,
+            say=spark_on.say,
+        )
     rows = [vars(one) for one in checked]
     if as_json:
         print_json({"tables": rows})

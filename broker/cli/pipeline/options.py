@@ -1,7 +1,8 @@
 """What every job of the pipeline is told: where the data is, and where Spark runs."""
 
-import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from broker.cli.opening import check_started, check_stored, opened
+from broker.cli.pipeline.failures import in_one_line
 from broker.cli.settings_options import PAIR, StoreOptions, store_options
-from broker.exit_codes import Unavailable
-from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings, FileStoreSettings
-from pipeline.errors import MissingRequirement, PipelineError
+from pipeline.errors import WrongInput
+from pipeline.masters import check_master
 from pipeline.requirements import require_extra
 from pipeline.store import PASSWORD_VARIABLE, StoreReference
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LOCAL: Final = "local[*]"
-_WORKER_ERROR: Final = re.compile(
-    r"^(?:database|config|journal|nodemanager|pipeline)\.errors\.\w+: (.+)$", re.MULTILINE
-)
-"""The last line of a worker's traceback, when the error was one of ours."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class SparkOptions:
     settings: dict[str, str]
     partitions: int | None
     quiet: bool
+    verbose: bool = False
 
     def say(self, text: str) -> None:
         """Tell a person how far a job is."""
@@ -58,14 +56,21 @@ def spark_options(command: _Command) -> _Command:
         conf: tuple[tuple[str, str], ...],
         partitions: int | None,
         quiet: bool,
+        verbose: bool,
         **kwargs: Any,
     ) -> Any:
-        return command(
-            *args, spark_on=SparkOptions(master, dict(conf), partitions, quiet), **kwargs
-        )
+        spark_on = SparkOptions(master, dict(conf), partitions, quiet, verbose)
+        with in_one_line(verbose=verbose):
+            check_master(master)
+            return command(*args, spark_on=spark_on, **kwargs)
 
     decorated: Any = with_spark
     for option in (
+        click.option(
+            "--verbose",
+            is_flag=True,
+            help="Show Spark's warnings, and where in the code an error came from.",
+        ),
         click.option("--quiet", "-q", is_flag=True, help="Say nothing about how far the job is."),
         click.option(
             "--partitions",
@@ -146,12 +151,13 @@ class Source:
     def opened(self, spark_on: SparkOptions) -> Iterator["Inputs"]:
         """Start Spark and give the inputs.
 
-        Raises Unavailable when Spark, the store or its schema is not there.
+        Raises Unavailable when the store or its schema is not there, MissingRequirement when Spark
+        is not, WrongInput when the directory is no export.
         """
         if self.settings is None:
             directory = str(self.directory)
             if "://" not in directory and not Path(directory, "messages").is_dir():
-                raise Unavailable(f"{directory} has no messages: it is no Parquet export")
+                raise WrongInput(f"{directory} has no messages: it is no Parquet export")
             with session(spark_on) as spark:
                 from pipeline.reading import ExportInputs
 
@@ -175,11 +181,8 @@ def reachable(
 
 
 def require_spark() -> None:
-    """Raise Unavailable when the extra is not installed."""
-    try:
-        require_extra()
-    except MissingRequirement as error:
-        raise Unavailable(str(error)) from error
+    """Raise MissingRequirement when the extra is not installed."""
+    require_extra()
 
 
 @contextmanager
@@ -188,10 +191,10 @@ def session(
 ) -> Iterator["SparkSession"]:
     """Give a Spark session, which ends with the block unless it was there before.
 
-    Raises Unavailable when Spark or Java is not there, or a worker cannot reach a store.
+    Raises MissingRequirement when Spark or Java is not there, ClusterUnreachable when the cluster
+    is not.
     """
     require_spark()
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from pipeline.session import build_session
@@ -200,28 +203,32 @@ def session(
         ours = SparkSession.getActiveSession() is None
         if ours:
             spark_on.say(f"starting Spark on {spark_on.master}")
-        try:
-            spark = build_session(
-                spark_on.master,
-                settings=spark_on.settings,
-                passwords=passwords,
-                progress=sys.stderr.isatty() and not spark_on.quiet,
-            )
-        except MissingRequirement as error:
-            raise Unavailable(str(error)) from error
+            stack.enter_context(_plain_interrupts())
+        spark = build_session(
+            spark_on.master,
+            settings=spark_on.settings,
+            passwords=passwords,
+            progress=sys.stderr.isatty() and not spark_on.quiet,
+            verbose=spark_on.verbose,
+        )
         if ours:
             stack.callback(spark.stop)
-        try:
-            yield spark
-        except PySparkException as error:
-            raise in_one_line(error) from error
+            stack.enter_context(_plain_interrupts())
+        yield spark
 
 
-def in_one_line(error: Exception) -> OrthiaError:
-    """Return what a failed job tells an operator: our own error if a worker raised one."""
-    text = str(error)
-    ours = _WORKER_ERROR.findall(text)
-    if ours:
-        return Unavailable(str(ours[-1]))
-    lines = [line for line in text.splitlines() if line.strip()]
-    return PipelineError(f"Spark: {lines[0] if lines else type(error).__name__}")
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Have Ctrl-C be a KeyboardInterrupt and nothing else.
+
+    PySpark's own handler calls Java amid another call, which ends in a page of errors; the session
+    cancels its jobs when it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
