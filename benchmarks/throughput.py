@@ -5,9 +5,11 @@
 1 KiB persistent messages over STOMP, a receipt for each, from one load process beside the broker's
 and the database's. Broker and floors take turns in every round and the median is printed, so that a
 noisy machine disturbs both: read the ratios. The floor of a client that waits is a bare driver loop
-that commits one row at a time (for eight such clients on PostgreSQL: pgbench with eight
-connections); that of many outstanding messages is 1,000 rows a commit by COPY, a multi-row INSERT
-or executemany. "cpu us" is what a message costs the node's process, in microseconds of a processor.
+that commits one row at a time, that of eight such clients eight of those loops at once, each in its
+own process; that of many outstanding messages is 1,000 rows a commit by COPY, a multi-row INSERT or
+executemany. On PostgreSQL there are two more: the first loop with a prepared statement, and pgbench
+with eight connections, which is not Python. "cpu us" is what a message costs the node's process, in
+microseconds of a processor.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from functools import partial
 from pathlib import Path
 
 import migrations
+from benchmarks.floor_clients import FloorClients
 from benchmarks.floors import EVERY_DBMS, Floor, started
 from benchmarks.stomp_load import consume, fill, produce
 from benchmarks.timers import timer_options
@@ -39,6 +42,19 @@ from tests.support.servers import (
 )
 
 CONSUMED = 40_000
+ONE_ROW = "one row a commit"
+PREPARED = "one row a commit, prepared"
+EIGHT = "eight loops of one row a commit"
+PGBENCH = "pgbench, 8 clients, prepared"
+BULK = "1,000 rows a commit"
+WORKS = (
+    ("1x1", "1 producer, waits for receipts", (ONE_ROW, PREPARED)),
+    ("8x1", "8 producers, wait for receipts", (EIGHT, PGBENCH)),
+    ("8x200", "8 producers, 200 outstanding", (BULK,)),
+    ("consume auto", "1 consumer, ack auto", ()),
+    ("consume client", "1 consumer, ack client", ()),
+)
+"""Each kind of work, what it is, and its floors, of which some are PostgreSQL's alone."""
 
 
 def resident_mib(node: NodeProcess, field: str = "VmRSS") -> float:
@@ -146,6 +162,7 @@ def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -
     floor_database = Database.from_settings(floor_settings)
     migrations.upgrade(floor_database, floor_settings)
     floor = Floor(floor_database)
+    eight = FloorClients(floor_settings, 8)
     pgbench = (
         Pgbench(server, server.create_database(), directory)
         if isinstance(server, PostgresqlServer)
@@ -156,13 +173,16 @@ def measure(server: StoreServer, directory: Path, seconds: float, rounds: int) -
         live = default_node(nodes, Role.LIVE, "live").start().wait_serving()
         memory.append(f"{resident_mib(live):.0f} MiB at rest")
         for number in range(rounds):
-            rates["floor: one row"].append(floor.one_at_a_time(seconds))
+            rates[ONE_ROW].append(floor.one_at_a_time(seconds))
+            rates[EIGHT].append(eight.rate(seconds))
             if pgbench is not None:
-                rates["floor: pgbench 8"].append(pgbench.rate(8, seconds))
-            rates["floor: bulk"].append(floor.many_outstanding(seconds))
+                rates[PREPARED].append(floor.prepared_one_at_a_time(seconds))
+                rates[PGBENCH].append(pgbench.rate(8, seconds))
+            rates[BULK].append(floor.many_outstanding(seconds))
             send_and_consume(measured, live, str(number), seconds)
         memory.append(f"{resident_mib(live):.0f} MiB after the run")
         memory.append(f"{resident_mib(live, 'VmHWM'):.0f} MiB peak")
+    eight.close()
     floor.close()
     floor_database.dispose()
     return measured
@@ -181,18 +201,14 @@ def main() -> None:
             Path(directory).chmod(0o755)
             measured = measure(server, Path(directory), arguments.seconds, arguments.rounds)
         middle = {work: statistics.median(rate) for work, rate in measured.rates.items()}
-        one, bulk = middle["floor: one row"], middle["floor: bulk"]
-        eight = middle.get("floor: pgbench 8", one)
-        for work, text, bare in (
-            ("1x1", "1 producer, waits for receipts", one),
-            ("8x1", "8 producers, wait for receipts", eight),
-            ("8x200", "8 producers, 200 outstanding", bulk),
-            ("consume auto", "1 consumer, ack auto", None),
-            ("consume client", "1 consumer, ack client", None),
-        ):
-            beside = f"{bare:10,.0f}{middle[work] / bare:8.2f}" if bare else ""
+        for work, text, floors in WORKS:
             cpu_us = statistics.median(measured.cpu_us[work])
-            print(f"{dbms:12}{text:34}{middle[work]:10,.0f}{cpu_us:8.1f}{beside}")
+            line = f"{dbms:12}{text:34}{middle[work]:10,.0f}{cpu_us:8.1f}"
+            for floor in filter(middle.__contains__, floors):
+                print(f"{line:64}{middle[floor]:10,.0f}{middle[work] / middle[floor]:8.2f} {floor}")
+                line = ""
+            if line:
+                print(line)
         print(f"{'':12}resident memory of the node: {', '.join(measured.memory)}", flush=True)
 
 
