@@ -8,7 +8,7 @@ from broker.slices import Slices, Steps
 from config.errors import OrthiaError
 from journal.codec import LargeBody, MessageRecord
 from journal.large import LargeMessages, Upload
-from journal.unit import MessageLocation
+from journal.unit import MessageLocation, Sender
 
 Done = Callable[[], None]
 OnRefused = Callable[[OrthiaError, Done | None], None]
@@ -61,6 +61,8 @@ class Principal:
     roles: frozenset[str]
     unrestricted: bool = False
     """True when security is off: every permission is granted."""
+    sender: Sender = field(default_factory=Sender)
+    """By whom the journal keeps the order of what the connection sends."""
 
 
 class OutgoingMessage(NamedTuple):

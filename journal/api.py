@@ -17,7 +17,7 @@ from journal.errors import CorruptRecord
 from journal.history import HistoryTotals
 from journal.large import LargeMessages
 from journal.records import UserRecordType
-from journal.unit import Binding, Body, Done, MessageLocation, Refused, Unit
+from journal.unit import Binding, Body, Done, MessageLocation, Refused, Sender, Unit
 
 
 class StoredMessage(NamedTuple):
@@ -123,11 +123,17 @@ class MessageJournal(ABC):
 
     @abstractmethod
     def append_message(
-        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+        self,
+        queue_id: int,
+        payload: bytes,
+        done: Done | None,
+        refused: Refused | None = None,
+        sender: Sender | None = None,
     ) -> int:
         """Store an encoded message for one queue and return its seq; ``done`` follows the commit.
 
-        ``refused`` is called instead if the store takes others and not this.
+        ``refused`` is called instead if the store takes others and not this, or has no room, or if
+        something that ``sender`` sent before was refused; see ``journal.senders``.
         Raises JournalClosed, RecordTooLarge.
         """
 

@@ -69,8 +69,18 @@ class UnitRefused(JournalError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"the database does not store this, though it stores other messages; nothing of it is"
-            f" stored: {reason}"
+            "the database does not store this, though it stores other messages; nothing of it is"
+            f" stored, nor any message sent behind it on its connection: {reason}"
+        )
+
+
+class SentBehindRefused(JournalError):
+    """Its sender was refused something before it, and is to send both again; it was not tried."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            "this was sent behind a message that was refused, on the same connection; nothing of"
+            f" it is stored, so that the order is kept when both are sent again: {reason}"
         )
 
 

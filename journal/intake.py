@@ -13,6 +13,7 @@ from journal.unit import (
     Done,
     MessageLocation,
     Refused,
+    Sender,
     Unit,
     expand,
 )
@@ -61,7 +62,12 @@ class Intake:
         return self._take_ids(1)
 
     def message(
-        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+        self,
+        queue_id: int,
+        payload: bytes,
+        done: Done | None,
+        refused: Refused | None = None,
+        sender: Sender | None = None,
     ) -> int:
         """Submit a message of one queue and return its seq; the hot path."""
         size = len(payload)
@@ -73,7 +79,7 @@ class Intake:
         self._next_id = seq + 1
         self._rows += 1
         self._bytes += size
-        self._submit(AppendedMessage(seq, queue_id, payload, done, refused))
+        self._submit(AppendedMessage(seq, queue_id, payload, done, refused, sender))
         return seq
 
     def unit(self, unit: Unit) -> list[MessageLocation]:

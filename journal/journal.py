@@ -27,7 +27,7 @@ from journal.retention import Pruner
 from journal.retry import pause_seconds
 from journal.sqlite import SqliteStore, free_bytes
 from journal.store import BatchStore, TableNames, fenced_engine
-from journal.unit import Appended, Done, MessageLocation, Refused, Unit
+from journal.unit import Appended, Done, MessageLocation, Refused, Sender, Unit
 from journal.writer import Writer
 
 _ATTEMPTS_TO_OPEN = 5
@@ -171,12 +171,17 @@ class Journal(MessageJournal):
         return self._intake.next_id()
 
     def append_message(
-        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+        self,
+        queue_id: int,
+        payload: bytes,
+        done: Done | None,
+        refused: Refused | None = None,
+        sender: Sender | None = None,
     ) -> int:
         """See ``MessageJournal``."""
         if self._refusal is not None:
             raise JournalClosed(self._refusal)
-        return self._intake.message(queue_id, payload, done, refused)
+        return self._intake.message(queue_id, payload, done, refused, sender)
 
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """See ``MessageJournal``."""

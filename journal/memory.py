@@ -8,6 +8,7 @@ import bisect
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from config.errors import OrthiaError
 from journal.api import (
@@ -19,12 +20,13 @@ from journal.api import (
     Window,
     stored_message,
 )
-from journal.batch import Batch
+from journal.batch import batch_of
 from journal.codec import decode_binding, large_body_size
 from journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from journal.intake import Intake
 from journal.limits import JournalLimits
 from journal.records import UserRecordType
+from journal.senders import in_turn, mark_refused
 from journal.unit import (
     Appended,
     AppendedMessage,
@@ -33,6 +35,7 @@ from journal.unit import (
     MessageLocation,
     Refused,
     Row,
+    Sender,
     Unit,
 )
 
@@ -144,10 +147,8 @@ class MemoryJournal(MessageJournal):
     def commit(self, units: int | None = None) -> None:
         """Store the first ``units`` that wait (all by default) as one batch."""
         count = len(self.waiting) if units is None else units
-        batch = Batch()
-        for _ in range(count):
-            batch.add(self.waiting.popleft())
-        if self.failure is not None or not batch.items:
+        items = [self.waiting.popleft() for _ in range(count)]
+        if self.failure is not None or not items:
             return
         if not self._still_valid():
             self.fail(LeaseExpired("the lease ended before the batch was stored"))
@@ -155,14 +156,20 @@ class MemoryJournal(MessageJournal):
         if self.store.fence_token != self._token:
             self.fail(Fenced(self._token))
             return
-        for item in batch.items:
-            self.store.apply(item, self._token)
-        report = batch.report(commit_seconds=0.0, attempts=1)
-        self._post_callback(lambda: self._intake.complete(batch.items, report))
+        for reason, stretch in in_turn(items):
+            if reason is not None:
+                for item in stretch:
+                    self._post_callback(partial(self._intake.refuse, item, reason))
+                continue
+            for item in stretch:
+                self.store.apply(item, self._token)
+            report = batch_of(stretch).report(commit_seconds=0.0, attempts=1)
+            self._post_callback(partial(self._intake.complete, stretch, report))
 
     def refuse(self, error: OrthiaError) -> None:
         """Refuse the first unit that waits as the SQL journal does that stores all others."""
         item = self.waiting.popleft()
+        mark_refused(item, error)
         self._post_callback(lambda: self._intake.refuse(item, error))
 
     def fail(self, error: OrthiaError) -> None:
@@ -189,11 +196,16 @@ class MemoryJournal(MessageJournal):
         return self._intake.next_id()
 
     def append_message(
-        self, queue_id: int, payload: bytes, done: Done | None, refused: Refused | None = None
+        self,
+        queue_id: int,
+        payload: bytes,
+        done: Done | None,
+        refused: Refused | None = None,
+        sender: Sender | None = None,
     ) -> int:
         """See ``MessageJournal``."""
         self._refuse_if_closed()
-        return self._intake.message(queue_id, payload, done, refused)
+        return self._intake.message(queue_id, payload, done, refused, sender)
 
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
         """See ``MessageJournal``."""

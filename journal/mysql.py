@@ -117,7 +117,7 @@ class MysqlStore(BatchStore):
             self._proxy = None
 
     def _store_at_once(self, batch: Batch) -> None:
-        ((seq, queue_id, payload, _, _),) = batch.messages
+        ((seq, queue_id, payload, *_),) = batch.messages
         values = f"{seq}, {seq}, {RecordType.ADD_RECORD:d}, {UserRecordType.ADD_MESSAGE:d}"
         with translate_errors("store a journal batch", during_commit=True):
             inserted = self._cursor.execute(
@@ -175,7 +175,7 @@ class MysqlStore(BatchStore):
     def _message_values(self, batch: Batch) -> Iterator[str]:
         kinds = f"{RecordType.ADD_RECORD:d},{UserRecordType.ADD_MESSAGE:d}"
         token = self._token
-        for seq, queue_id, payload, _, _ in batch.messages:
+        for seq, queue_id, payload, _, _, _ in batch.messages:
             yield f"({seq},{seq},{kinds},{queue_id},{token},x'{payload.hex()}')"
 
     def _row_values(self, rows: Iterable[Row]) -> Iterator[str]:

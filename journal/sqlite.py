@@ -151,7 +151,7 @@ class SqliteStore(BatchStore):
         if batch.messages:
             connection.executemany(
                 self._message_sql,
-                [(seq, queue_id, payload) for seq, queue_id, payload, _, _ in batch.messages],
+                [(seq, queue_id, payload) for seq, queue_id, payload, _, _, _ in batch.messages],
             )
         if batch.rows:
             connection.executemany(self._row_sql, map(_values, batch.rows))

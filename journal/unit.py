@@ -62,6 +62,19 @@ class Row(NamedTuple):
     record: bytes
 
 
+class Sender:
+    """Somebody whose units are stored in the order they came; see ``journal.senders``.
+
+    One for each connection of a client.
+    """
+
+    __slots__ = ("refusal",)
+
+    def __init__(self) -> None:
+        self.refusal: OrthiaError | None = None
+        """Why what it sent behind a refused unit is refused, too; the writer's thread only."""
+
+
 class Unit:
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
@@ -72,6 +85,7 @@ class Unit:
         "messages",
         "reasons",
         "refused",
+        "sender",
         "unbound",
         "unlinked",
     )
@@ -88,6 +102,8 @@ class Unit:
         self.refused: Refused | None = None
         """Called instead of ``done`` if the store takes others and not this; without it, and for
         a unit that stores no message, that ends the journal."""
+        self.sender: Sender | None = None
+        """Whose it is, of a unit that may be ``refused``; None for the broker's own."""
 
     def add_message(self, queue_ids: Sequence[int], payload: bytes) -> None:
         """Store an encoded message for one or more queues; raise ValueError for none."""
@@ -125,6 +141,7 @@ class AppendedMessage(NamedTuple):
     payload: bytes
     done: Done | None
     refused: Refused | None = None
+    sender: Sender | None = None
 
 
 class AppendedUnit:
@@ -142,6 +159,7 @@ class AppendedUnit:
         "reasons",
         "refused",
         "rows",
+        "sender",
         "unbound",
         "unlinked",
     )
@@ -163,6 +181,7 @@ class AppendedUnit:
         """The highest seq of all that was appended up to and with this unit."""
         self.done = done
         self.refused: Refused | None = None
+        self.sender: Sender | None = None
 
     @property
     def cost_rows(self) -> int:
@@ -190,6 +209,7 @@ def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocati
     """
     appended = AppendedUnit(unit.done, first_seq - 1)
     appended.refused = unit.refused
+    appended.sender = unit.sender
     locations: list[MessageLocation] = []
     for queue_ids, payload in unit.messages:
         first = appended.last_seq + 1

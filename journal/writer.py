@@ -30,6 +30,7 @@ from journal.retry import (
     pause_seconds,
     room_needed,
 )
+from journal.senders import in_turn, mark_refused, refusal_before, storable
 from journal.store import BatchStore
 from journal.unit import Appended
 
@@ -88,6 +89,8 @@ class Writer:
         self._failed = failed
         self._full = full
         self._is_full = False
+        self._has_refused = False
+        """Whether anybody was refused anything: until then nobody need be looked for."""
         self._kept: list[Appended] = []
         """What binds queues, while there is no room for that."""
         self._clock = clock
@@ -181,9 +184,10 @@ class Writer:
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:
                 part = self._with_kept(part)
+            stored = storable(part) if self._has_refused else part
             started = self._clock()
             try:
-                attempts = self._store_batch(part, unresolved=unresolved)
+                attempts = self._store_batch(stored, unresolved=unresolved) if stored.items else 0
             except _OutOfRoom as full:
                 self._do_without_room(part, full.error)
                 continue
@@ -193,10 +197,31 @@ class Writer:
                 continue
             if attempts is None or self._abandoned.is_set():
                 return
-            self._unanswered = 0
-            self._stored(part, part.report(self._clock() - started, attempts))
-            if self._is_full and (part.messages or part.rows):
+            seconds = self._clock() - started
+            if stored is part:
+                self._stored(part, part.report(seconds, attempts))
+            else:
+                self._tell_in_turn(part, seconds, attempts)
+            if stored.items:
+                self._unanswered = 0
+            if self._is_full and (stored.messages or stored.rows):
                 self._has_room()
+
+    def _tell_in_turn(self, batch: Batch, seconds: float, attempts: int) -> None:
+        """Tell of a batch of which some units were refused for what was refused before them."""
+        for reason, items in in_turn(batch.items):
+            if reason is None:
+                told = batch_of(items)
+                self._stored(told, told.report(seconds, attempts))
+            else:
+                for item in items:
+                    self._refused(item, reason)
+
+    def _refuse(self, item: Appended, reason: OrthiaError) -> None:
+        """Refuse a unit, and with it what its sender sent behind it and is still to come."""
+        mark_refused(item, reason)
+        self._has_refused = True
+        self._refused(item, reason)
 
     # --- while there is no room
 
@@ -219,7 +244,7 @@ class Writer:
             if needed is RoomNeeded.KEPT:
                 self._kept.append(item)
             else:
-                self._refused(item, full)
+                self._refuse(item, refusal_before(item) or full)
         if takes_none:
             self._store_persistently(batch_of(takes_none))
 
@@ -276,7 +301,7 @@ class Writer:
             batch.describe(),
             error,
         )
-        self._refused(batch.items[0], UnitRefused(str(error)))
+        self._refuse(batch.items[0], UnitRefused(str(error)))
         return []
 
     def _store_batch(

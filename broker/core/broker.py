@@ -47,10 +47,10 @@ from config.errors import OrthiaError
 from config.settings import RoutingType, Settings
 from journal.api import MessageJournal
 from journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
-from journal.errors import JournalClosed, RecordTooLarge, StoreFull
+from journal.errors import JournalClosed, RecordTooLarge, SentBehindRefused, StoreFull
 from journal.large import Upload
 from journal.records import RemovalReason
-from journal.unit import MessageLocation, Unit
+from journal.unit import MessageLocation, Sender, Unit
 from journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -268,7 +268,7 @@ class Broker:
         elif len(queues) == 1 and record.large is None:
             if topic is not None:
                 on_refused = _naming(on_stored, on_refused)
-            self._send_to_one(queues[0], record, message, done, on_refused)
+            self._send_to_one(queues[0], record, message, done, on_refused, principal.sender)
         else:
             charges = Charges()
 
@@ -281,6 +281,7 @@ class Broker:
             with charges.unless_refused():
                 self._charge(charges, queues, record)
                 unit = Unit()
+                unit.sender = principal.sender
                 unit.add_message([queue.id for queue in queues], self._encoded(record))
                 self._append(unit, [(queues, record)], done, refused)
         return None if topic is None else topic.behind()
@@ -365,6 +366,7 @@ class Broker:
         """
         self._refuse_if_stopped()
         unit = Unit()
+        unit.sender = principal.sender
         bodies = [message.large for _, message in work.sends if message.large is not None]
         stored: list[tuple[list[Queue], MessageRecord]] = []
         heard: list[tuple[Topic, MessageRecord]] = []
@@ -409,8 +411,8 @@ class Broker:
             for queue, taken in acknowledged:
                 queue.restore(taken)
             self._decided(queue for queue, _ in acknowledged)
-            # For want of room nobody tried anything in vain.
-            in_vain = not isinstance(error, StoreFull)
+            # For want of room, or for what was refused before, nobody tried anything in vain.
+            in_vain = not isinstance(error, StoreFull | SentBehindRefused)
             for queue, taken in (*acknowledged, *rejected):
                 queue.give_back(taken, attempted=taken if in_vain else ())
 
@@ -509,6 +511,7 @@ class Broker:
         message: OutgoingMessage,
         done: Done | None,
         on_refused: OnRefused,
+        sender: Sender,
     ) -> None:
         size = size_in_memory(record)
         queue.use.charge(size)
@@ -539,7 +542,7 @@ class Broker:
                 done()
 
         try:
-            seq = self._journal.append_message(queue.id, payload, answered, answered)
+            seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
         except (RecordTooLarge, JournalClosed) as error:
             self._landed(queue)
             queue.use.release(size)

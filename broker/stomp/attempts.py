@@ -8,8 +8,9 @@ them:
 - the oldest that is not acknowledged: the client acknowledges after its work;
 - the newest that an open transaction acknowledged: the client does so before its work.
 
-A NACK always counts, and so does a COMMIT that is refused, for all it would have acknowledged. A
-client that unsubscribes or disconnects in good order did not fail: nothing counts, as in Artemis.
+A NACK always counts, and so does a COMMIT that is refused, for all it would have acknowledged,
+unless that was for want of room, or for what was sent before it. A client that unsubscribes or
+disconnects in good order did not fail: nothing counts, as in Artemis.
 """
 
 from collections.abc import Collection, Iterable

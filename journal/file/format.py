@@ -171,7 +171,7 @@ def encode_record(record: Record, file_id: int, sync: int, flags: int) -> bytes:
 
 
 def encode_messages(
-    messages: Sequence[tuple[int, int, bytes, object, object]],
+    messages: Sequence[tuple[int, int, bytes, object, object, object]],
     sizes: Sequence[int],
     file_id: int,
     sync: int,
@@ -188,7 +188,7 @@ def encode_messages(
     pack_head, pack_tail, crc = _HEAD.pack, _TAIL.pack, zlib.crc32
     kind, user_kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
     last = messages[-1][0] if is_end else None
-    for (seq, queue_id, payload, _, _), size in zip(messages, sizes, strict=True):
+    for (seq, queue_id, payload, _, _, _), size in zip(messages, sizes, strict=True):
         tail = pack_tail(
             size,
             kind,

@@ -22,7 +22,14 @@ from config.settings import AddressSettings, DatabaseStoreSettings, Settings
 from config.urls import DatabaseUrl
 from journal.memory import MemoryJournal, MemoryStore
 
-ANYONE = Principal("anyone", frozenset(), unrestricted=True)
+
+def anyone() -> Principal:
+    """Return somebody who may do everything, on a connection of their own."""
+    return Principal("anyone", frozenset(), unrestricted=True)
+
+
+ANYONE = anyone()
+"""The same connection each time."""
 SETTINGS = Settings(
     name="test",
     source=None,
@@ -149,7 +156,7 @@ class CoreUnderTest:
 
     def commit(self, work: TransactionWork, done: Done, on_refused: OnRefused = unheard) -> None:
         """Commit a transaction."""
-        self.broker.slices.run(self.broker.commit(ANYONE, work, done, on_refused))
+        self.broker.slices.run(self.broker.commit(anyone(), work, done, on_refused))
 
     def pass_time(self, seconds: float) -> None:
         """Let timers fire."""
@@ -158,8 +165,9 @@ class CoreUnderTest:
 
     def send(self, destination: str, *texts: str, **options: Any) -> None:
         """Send messages and wait until they are stored."""
+        client = anyone()
         for text in texts:
-            self.broker.send(ANYONE, destination, message(text, **options), None)
+            self.broker.send(client, destination, message(text, **options), None)
         self.settle()
 
     def consume(

@@ -123,6 +123,53 @@ def test_what_a_refused_transaction_acknowledged_was_delivered_in_vain() -> None
     assert [one.attempts for one in left.received] == [0]
 
 
+def test_what_a_client_sent_behind_a_refused_message_is_refused() -> None:
+    """It sends both again: the later one would be there first."""
+    core = started()
+    poisoner = Client(core)
+    poisoner.send("SEND", "poison", destination=QUEUE, receipt="r-poison")
+    poisoner.send("SEND", "behind", destination=QUEUE, receipt="r-behind")
+    poisoner.send("SEND", "elsewhere", destination="/queue/elsewhere")
+    poisoner.send("SEND", "not persistent", destination=QUEUE, persistent="false")
+    refuse(core)
+    frame = poisoner.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r-poison")
+    assert "nor any message sent behind it" in frame.body.decode()
+    assert core.stored_texts() == ["first", "second"]
+    core.journal.auto_commit = True
+    again = Client(core)
+    again.send("SEND", "cured", destination=QUEUE)
+    again.send("SEND", "behind", destination=QUEUE, receipt="r")
+    assert again.read().get(b"receipt-id") == "r"
+    assert bodies(Client(core).subscribe()) == ["first", "second", "cured", "behind"]
+    assert core.broker.queues()["elsewhere"].depth == 0
+    assert core.broker.store_use.used == sum(
+        queue.use.used for queue in core.broker.queues().values()
+    )
+
+
+def test_a_commit_behind_a_refused_message_is_refused_and_was_not_tried_in_vain() -> None:
+    """What it acknowledged goes back, and counts for nothing: another's message was at fault."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1))
+    fill(core, "answered")
+    client = Client(core)
+    (answered,) = client.subscribe()
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "answer", destination="/queue/answers", transaction="t")
+    acknowledge(client, answered, transaction="t")
+    core.journal.auto_commit = False
+    client.send("SEND", "poison", destination=QUEUE, receipt="r-poison")
+    client.send("COMMIT", transaction="t", receipt="r-commit")
+    refuse(core)
+    frame = client.read()
+    assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r-poison")
+    assert core.stored_texts() == ["answered"]
+    core.journal.auto_commit = True
+    left = core.consume(QUEUE)
+    assert left.texts == ["answered"]
+    assert [one.attempts for one in left.received] == [0]
+
+
 def test_a_message_that_cannot_be_moved_stays_in_its_queue() -> None:
     """Dead or expired: it is tried again after ten seconds, and nobody waits for a takeover."""
     core = CoreUnderTest(settings(max_delivery_attempts=1), time_ms=lambda: 1_000)

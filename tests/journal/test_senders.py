@@ -1,0 +1,333 @@
+"""Behind a refused message nothing of its sender is stored: it sends both again, in order."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.errors import OrthiaError
+from database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
+from journal.api import MessageJournal
+from journal.batch import Batch, Marker
+from journal.errors import SentBehindRefused, StoreFull, UnitRefused
+from journal.journal import Journal
+from journal.limits import JournalLimits
+from journal.memory import MemoryJournal
+from journal.store import BatchStore
+from journal.unit import (
+    Appended,
+    AppendedMessage,
+    AppendedUnit,
+    MessageLocation,
+    Sender,
+    Unit,
+    expand,
+)
+from journal.writer import Writer
+from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
+
+POISON = b"poison"
+
+
+class FickleStore(BatchStore):
+    """A store that takes, or does not take, one attempt after the other, as it was told."""
+
+    max_record_bytes = 1_000_000
+
+    def __init__(self, *errors: StoreError | None) -> None:
+        self.errors = list(errors)
+        """For one attempt each, of those that store anything; then all are taken."""
+        self.stored: list[int] = []
+        self.deleted: list[int] = []
+
+    def connect(self) -> None:
+        """See ``BatchStore``."""
+
+    def store(self, batch: Batch) -> None:
+        """See ``BatchStore``."""
+        seqs = [one.last_seq for one in batch.messages]
+        seqs += [row.seq for row in batch.rows if row.seq > 0]
+        if seqs and self.errors:
+            error = self.errors.pop(0)
+            if error is not None:
+                raise error
+        if any(one.payload == POISON for one in batch.messages):
+            raise PermanentStoreError("it is poison")
+        self.stored += sorted(seqs)
+        self.deleted += batch.deletes
+
+    def is_stored(self, marker: Marker) -> bool:
+        """See ``BatchStore``."""
+        return marker.seq in self.stored
+
+    def confirm(self) -> None:
+        """See ``BatchStore``."""
+
+    def close(self) -> None:
+        """See ``BatchStore``."""
+
+
+@dataclass
+class Outcome:
+    """What a writer said, of each unit by the highest seq of it."""
+
+    told: list[tuple[str, int]] = field(default_factory=list)
+    reasons: dict[int, OrthiaError] = field(default_factory=dict)
+    failures: list[OrthiaError] = field(default_factory=list)
+
+    def stored(self, batch: Batch, _report: object) -> None:
+        """Note what is stored."""
+        self.told.extend(("stored", one.last_seq) for one in batch.items)
+
+    def refused(self, item: Appended, reason: OrthiaError) -> None:
+        """Note what is refused."""
+        self.told.append(("refused", item.last_seq))
+        self.reasons[item.last_seq] = reason
+
+
+def write(store: BatchStore, *items: Appended, rows_at_once: int = 5_000) -> Outcome:
+    """Have a writer store units that all wait when it begins, so many in a batch at most."""
+    outcome = Outcome()
+    writer = Writer(
+        store,
+        JournalLimits(max_batch_rows=rows_at_once),
+        still_valid=lambda: True,
+        stored=outcome.stored,
+        refused=outcome.refused,
+        failed=outcome.failures.append,
+    )
+    for item in items:
+        writer.submit(item)
+    writer.finish()
+    writer.start()
+    assert writer.join(120)
+    assert outcome.failures == []
+    return outcome
+
+
+def message(seq: int, sender: Sender | None, data: bytes = b"x") -> AppendedMessage:
+    """Return a message on its way."""
+    return AppendedMessage(seq, QUEUE, data, None, lambda _: None, sender)
+
+
+def acknowledgement(seq: int) -> AppendedUnit:
+    """Return the end of a message on its way."""
+    unit = AppendedUnit(None, seq)
+    unit.add_deletes([MessageLocation(seq)])
+    return unit
+
+
+def transaction(seq: int, sender: Sender, *, deletes: int | None = None) -> AppendedUnit:
+    """Return a transaction on its way, of one message, and perhaps of an acknowledgement."""
+    unit = Unit()
+    unit.sender, unit.refused = sender, lambda _: None
+    unit.add_message([QUEUE], b"x")
+    if deletes is not None:
+        unit.delete(MessageLocation(deletes))
+    appended, _ = expand(unit, seq)
+    return appended
+
+
+def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -> None:
+    """Its sender sends both again: the later one would be there first."""
+    ada, bob = Sender(), Sender()
+    store = FickleStore(NoRoom("disk full"))
+    items = [message(1, ada), message(2, bob), message(3, ada), message(4, None)]
+    outcome = write(store, *items, rows_at_once=1)
+    assert outcome.told == [("refused", 1), ("stored", 2), ("refused", 3), ("stored", 4)]
+    assert store.stored == [2, 4]
+    assert isinstance(outcome.reasons[1], StoreFull)
+    assert isinstance(outcome.reasons[3], SentBehindRefused)
+    assert "disk full" in str(outcome.reasons[3])
+
+
+def test_what_follows_a_poisonous_message_in_its_batch_is_refused() -> None:
+    """It is told in its turn, and who sent nothing before it is served."""
+    ada, bob = Sender(), Sender()
+    store = FickleStore()
+    items = [message(1, ada), message(2, bob), message(3, ada, POISON)]
+    items += [message(seq, ada if seq % 2 else bob) for seq in range(4, 10)]
+    outcome = write(store, *items)
+    kinds = ["stored" if seq < 3 or seq % 2 == 0 else "refused" for seq in range(1, 10)]
+    assert outcome.told == list(zip(kinds, range(1, 10), strict=True))
+    assert store.stored == [1, 2, 4, 6, 8]
+    assert isinstance(outcome.reasons[3], UnitRefused)
+    assert all(isinstance(outcome.reasons[seq], SentBehindRefused) for seq in (5, 7, 9))
+
+
+def test_a_transaction_that_follows_is_refused_as_a_whole() -> None:
+    """What it acknowledges stays where it is; an acknowledgement by itself is stored."""
+    ada = Sender()
+    store = FickleStore(NoRoom("disk full"))
+    items = (message(11, ada), transaction(12, ada, deletes=1), acknowledgement(2))
+    outcome = write(store, *items, rows_at_once=1)
+    assert outcome.told == [("refused", 11), ("refused", 12), ("stored", 2)]
+    assert (store.stored, store.deleted) == ([], [2])
+
+
+def test_what_follows_a_refused_transaction_is_refused() -> None:
+    """It is a unit as any other."""
+    ada = Sender()
+    store = FickleStore(NoRoom("disk full"))
+    outcome = write(store, transaction(1, ada), message(2, ada), rows_at_once=1)
+    assert outcome.told == [("refused", 1), ("refused", 2)]
+
+
+def test_what_follows_is_refused_while_there_is_no_room_for_others_either() -> None:
+    """A batch of both is done without room; each unit is told once, in its turn."""
+    ada, bob = Sender(), Sender()
+    full = NoRoom("disk full")
+    store = FickleStore(full, full)
+    items = (message(1, ada), message(2, ada), message(3, bob), acknowledgement(9), message(4, ada))
+    outcome = write(store, *items, rows_at_once=3)
+    kinds = ["refused", "refused", "refused", "stored", "refused"]
+    assert outcome.told == list(zip(kinds, [1, 2, 3, 9, 4], strict=True))
+
+
+class WatchedSender(Sender):
+    """A sender of which one can see whether it is gone."""
+
+
+def test_a_sender_is_forgotten_with_its_last_unit() -> None:
+    """However many are refused, the writer keeps nothing of them."""
+    sender = WatchedSender()
+    watch = weakref.ref(sender)
+    refusals: SimpleQueue[OrthiaError] = SimpleQueue()
+    writer = Writer(
+        FickleStore(NoRoom("disk full")),
+        JournalLimits(),
+        still_valid=lambda: True,
+        stored=lambda *_: None,
+        refused=lambda _, reason: refusals.put(reason),
+        failed=lambda _: None,
+    )
+    writer.submit(message(1, sender))
+    writer.start()
+    assert isinstance(refusals.get(timeout=60), StoreFull)
+    writer.submit(message(2, None))
+    writer.finish()
+    assert writer.join(60)
+    del sender
+    gc.collect()
+    assert watch() is None
+
+
+KINDS = st.sampled_from(["message", "message", "message", "poison", "transaction", "ack"])
+ERRORS = st.sampled_from(
+    [None, None, NoRoom("full"), NoRoom("full"), PermanentStoreError("no"), UnknownOutcome("lost")]
+)
+
+
+@settings(max_examples=150)
+@given(
+    sent=st.lists(st.tuples(st.integers(0, 3), KINDS), max_size=40),
+    errors=st.lists(ERRORS, max_size=8),
+    rows_at_once=st.integers(1, 12),
+)
+def test_of_each_sender_is_stored_what_it_sent_up_to_a_place(
+    sent: list[tuple[int, str]], errors: list[StoreError | None], rows_at_once: int
+) -> None:
+    """Whatever the store refuses, and however it is split; each unit is told of once, in turn."""
+    senders = [None, Sender(), Sender(), Sender()]
+    make: dict[str, Callable[[int, Sender], Appended]] = {
+        "message": message,
+        "poison": partial(message, data=POISON),
+        "transaction": transaction,
+        "ack": lambda seq, _: acknowledgement(seq),
+    }
+    items = []
+    for seq, (number, kind) in enumerate(sent, 1):
+        sender = senders[number]
+        items.append(make[kind](seq, sender) if sender is not None else message(seq, None))
+    store = FickleStore(*errors)
+    outcome = write(store, *items, rows_at_once=rows_at_once)
+    assert [seq for _, seq in outcome.told] == list(range(1, len(items) + 1))
+    assert store.stored == sorted(set(store.stored))
+    for number in range(1, 4):
+        messages = [
+            seq for seq, (one, kind) in enumerate(sent, 1) if one == number and kind != "ack"
+        ]
+        kept = [seq for seq in messages if seq in set(store.stored)]
+        assert kept == messages[: len(kept)]
+
+
+# --- on each store
+
+
+class FullAtTimes:
+    """Has a journal's store say that it has no room, while it is to."""
+
+    def __init__(self, journal: MessageJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        assert isinstance(journal, Journal)
+        store = journal._writer._store
+        takes = store.store
+
+        def take(batch: Batch) -> None:
+            if self.is_full and (batch.messages or batch.rows or batch.binding_rows):
+                raise NoRoom("disk full")
+            takes(batch)
+
+        monkeypatch.setattr(store, "store", take)
+
+
+def test_the_order_of_a_sender_is_kept_on_each_store(
+    store: JournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of three is refused; all are sent again, and are there once, in order."""
+    journal = store.open()
+    told: list[str] = []
+
+    def append(sender: Sender, name: str) -> None:
+        journal.append_message(
+            QUEUE,
+            payload(name),
+            partial(told.append, name),
+            lambda error: told.append(f"{name}: {type(error).__name__}"),
+            sender,
+        )
+
+    def commit(sender: Sender, name: str) -> None:
+        unit = Unit(partial(told.append, name))
+        unit.refused = lambda error: told.append(f"{name}: {type(error).__name__}")
+        unit.sender = sender
+        unit.add_message([QUEUE, OTHER_QUEUE], payload(name))
+        journal.append_unit(unit)
+
+    ada, bob = Sender(), Sender()
+    if isinstance(journal, MemoryJournal):
+        journal.auto_commit = False
+        append(ada, "first")
+        journal.refuse(StoreFull("disk full"))
+        journal.auto_commit = True
+    else:
+        disk = FullAtTimes(journal, monkeypatch)
+        disk.is_full = True
+        append(ada, "first")
+        store.loop.run_until(lambda: told, "it is refused")
+        disk.is_full = False
+    append(ada, "second")
+    append(bob, "other")
+    commit(ada, "third")
+    store.loop.run_until(lambda: len(told) == 4, "all are answered")
+    assert told == [
+        "first: StoreFull",
+        "second: SentBehindRefused",
+        "other",
+        "third: SentBehindRefused",
+    ]
+    again = Sender()
+    append(again, "first")
+    append(again, "second")
+    commit(again, "third")
+    store.loop.run_until(lambda: len(told) == 7, "all are stored")
+    assert store.bodies(journal) == ["other", "first", "second", "third"]
+    assert store.bodies(journal, OTHER_QUEUE) == ["third"]
+    assert journal.last_committed_seq >= max(store.rows())
+    assert store.failures == []
