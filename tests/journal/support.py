@@ -25,6 +25,7 @@ from journal import (
     Window,
     encode_message,
 )
+from journal.batch import Batch
 from journal.errors import JournalIOError
 from journal.file import open_file_journal
 from journal.file.fence import Fence
@@ -33,7 +34,8 @@ from journal.file.index import Position
 from journal.file.inspect import inspect
 from journal.file.recovery import FoundFile, Listing, scan
 from journal.file.store import FileStore
-from journal.journal import Journal
+from journal.journal import Journal, _batch_store
+from journal.store import fenced_engine
 from journal.tables import bindings_table, messages_table
 from nodemanager.tables import node_manager_store
 from tests.support.waiting import wait_until
@@ -258,6 +260,16 @@ class SqlJournalStore(JournalStore):
             connection.execute(
                 update(self.fence).where(self.fence.c.id == 4).values(holder_token=token)
             )
+
+    def store(self, batch: Batch) -> None:
+        """Store ``batch`` under token 1 as the writer does, without a writer beside it."""
+        engine = fenced_engine(self.database, self.settings, "journal", 1)
+        store = _batch_store(self.database, self.settings, engine, 1)
+        try:
+            store.connect()
+            store.store(batch)
+        finally:
+            store.close()
 
     def rows(self) -> dict[int, tuple[int | None, int]]:
         """See ``JournalStore``."""

@@ -123,27 +123,25 @@ def test_a_frozen_nodes_transaction_does_not_hold_the_fence(sql_store: SqlJourna
 def test_a_batch_that_deletes_what_it_inserts_leaves_nothing(sql_store: SqlJournalStore) -> None:
     """Inserts of a batch come before its deletes, however the statements are cut."""
     journal = sql_store.open()
-    assert isinstance(journal, Journal)
-    batch = Batch()
     seq = journal.next_id()
+    journal.close(drain=True)
+    batch = Batch()
     batch.add(AppendedMessage(seq, QUEUE, payload(), None))
     deletion = AppendedUnit(None, seq)
     deletion.add_deletes([MessageLocation(seq)])
     batch.add(deletion)
-    journal._writer._store.store(batch)
+    sql_store.store(batch)
     assert sql_store.rows() == {}
     assert batch.marker() is None
 
 
 def test_a_reserved_id_limit_never_goes_back(sql_store: SqlJournalStore) -> None:
     """A reservation that is carried out late, after a higher one, does not lower the limit."""
-    journal = sql_store.open()
-    assert isinstance(journal, Journal)
+    sql_store.open().close(drain=True)
     for limit in (5_000_000, 4_000_000):
         reservation = AppendedUnit(None, 0)
         reservation.id_limit = limit
         batch = Batch()
         batch.add(reservation)
-        journal._writer._store.store(batch)
-    journal.close(drain=True)
+        sql_store.store(batch)
     assert sql_store.open().recovery_horizon == 5_000_000

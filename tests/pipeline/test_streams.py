@@ -9,10 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.query import StreamingQuery
 from sqlalchemy import MetaData, insert, select
 
 from config.settings import DatabaseStoreSettings
@@ -32,6 +35,7 @@ from tests.process.nodes import cluster
 from tests.support.waiting import wait_until
 
 ALL = ReadAllAvailable()
+_Result = TypeVar("_Result")
 
 
 def tail(
@@ -156,6 +160,19 @@ def forget(log: Path, batch: int) -> None:
     (log / f".{batch}.crc").unlink()
 
 
+def whatever_python_takes_to_start(run: Callable[[], _Result]) -> _Result:
+    """Run a query, anew if Spark gave a Python worker up that took 10 s to start.
+
+    Spark's limit is no setting, and a busy machine needs longer.
+    """
+    while True:
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+
+
 def seqs_in(spark: SparkSession, directory: Path) -> list[int]:
     """Return every seq the Parquet has, read through Spark."""
     return sorted(row["seq"] for row in spark.read.parquet(str(directory)).select("seq").collect())
@@ -169,10 +186,13 @@ def test_a_stream_that_died_anywhere_writes_each_row_once(
     output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
 
     def run() -> list[int]:
-        query = to_parquet(
-            stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
-        )
-        query.awaitTermination()
+        def finish() -> None:
+            query = to_parquet(
+                stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
+            )
+            query.awaitTermination()
+
+        whatever_python_takes_to_start(finish)
         return seqs_in(spark, output)
 
     journal = store.open()
@@ -265,20 +285,28 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
             backup.kill()
             third.wait_serving()
 
-        query = to_parquet(
-            stream_of(spark, reference), str(output), str(checkpoint), every_seconds=0.1
-        )
-        wait_until(
-            lambda: any(one["numInputRows"] for one in query.recentProgress),
-            timeout_seconds=180,
-            what="the stream goes on",
-        )
+        def go_on() -> StreamingQuery:
+            query = to_parquet(
+                stream_of(spark, reference), str(output), str(checkpoint), every_seconds=0.1
+            )
+
+            def has_read() -> bool:
+                if (error := query.exception()) is not None:
+                    raise error
+                return any(one["numInputRows"] for one in query.recentProgress)
+
+            wait_until(has_read, timeout_seconds=180, what="the stream goes on")
+            return query
+
+        query = whatever_python_takes_to_start(go_on)
         receipted |= produce(ports, "third", kill_backup)
         query.stop()
         third.terminate()
-    to_parquet(
-        stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
-    ).awaitTermination()
+    whatever_python_takes_to_start(
+        lambda: to_parquet(
+            stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
+        ).awaitTermination()
+    )
     columns = ("seq", "address", "string(body) AS text")
     found = spark.read.parquet(str(output)).selectExpr(*columns).collect()
     assert [seq for seq, times in Counter(row["seq"] for row in found).items() if times > 1] == []

@@ -99,6 +99,12 @@ def _node(nodes: FileCluster, role: Role = Role.LIVE, core: str = "") -> FileNod
     return node
 
 
+def _wait_live(node: FileNodeProcess) -> None:
+    """Wait until the node serves and knows it: only then the analyzer watches its loop."""
+    node.wait_serving()
+    node.wait_log("serving under token")
+
+
 _PATH = [path for path in [os.environ.get("PYTHONPATH", "")] if path]
 
 
@@ -109,7 +115,7 @@ def _release(nodes: FileCluster) -> None:
 def test_a_node_whose_loop_hangs_costs_its_lock(nodes: FileCluster) -> None:
     """It ends with 74 and says where the loop was; the backup serves what was receipted."""
     live = _node(nodes)
-    live.wait_serving()
+    _wait_live(live)
     backup = _node(nodes, Role.BACKUP)
     backup.wait_log("AMQ221031")
     with Producer([live.port, backup.port], QUEUE) as producer:
@@ -127,7 +133,7 @@ def test_a_node_whose_loop_hangs_costs_its_lock(nodes: FileCluster) -> None:
 def test_a_policy_of_log_only_says_so(nodes: FileCluster) -> None:
     """The node serves on when its loop does, and says for how long it did not."""
     live = _node(nodes, core="<critical-analyzer-policy>LOG</critical-analyzer-policy>")
-    live.wait_serving()
+    _wait_live(live)
     live.signal(signal.SIGUSR1)
     live.wait_log("ORT100025")
     _release(nodes)
@@ -144,7 +150,7 @@ def test_a_policy_of_halt_begins_no_next_life(nodes: FileCluster) -> None:
         '<io-error-policy xmlns="urn:orthia">restart-as-backup</io-error-policy>'
     )
     live = _node(nodes, core=core)
-    live.wait_serving()
+    _wait_live(live)
     live.signal(signal.SIGUSR1)
     assert live.exit_code() == 74
     assert "critical-analyzer-policy HALT" in live.log
@@ -153,7 +159,7 @@ def test_a_policy_of_halt_begins_no_next_life(nodes: FileCluster) -> None:
 def test_a_process_that_was_stopped_is_not_wedged(nodes: FileCluster) -> None:
     """Stopped for longer than the time-out, in the middle of its work, it serves on."""
     live = _node(nodes)
-    live.wait_serving()
+    _wait_live(live)
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(20)
         live.signal(signal.SIGSTOP)
@@ -169,7 +175,7 @@ def test_a_process_that_was_stopped_is_not_wedged(nodes: FileCluster) -> None:
 def test_a_node_that_does_not_watch_its_loop_waits_for_it(nodes: FileCluster) -> None:
     """With critical-analyzer false a loop that hangs for longer than the time-out is let be."""
     live = _node(nodes, core="<critical-analyzer>false</critical-analyzer>")
-    live.wait_serving()
+    _wait_live(live)
     live.signal(signal.SIGUSR1)
     threading.Event().wait(2 * TIMEOUT_MS / 1000)
     _release(nodes)

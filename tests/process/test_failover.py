@@ -5,11 +5,13 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,7 +95,28 @@ def test_graceful_stop_without_failover_keeps_the_backup_passive(
     receive_all(live.port, QUEUE, receipted)
 
 
-def freeze_with_sends_in_its_sockets(live: NodeProcess, count: int) -> list[socket.socket]:
+def freeze(live: NodeProcess, store: DatabaseStoreSettings) -> None:
+    """Stop the node with SIGSTOP; on SQLite not amid a transaction, which locks all others out."""
+    live.signal(signal.SIGSTOP)
+    file = store.jdbc_connection_url.sqlite_path
+    while file is not None and not _takes_a_writer(file):
+        live.signal(signal.SIGCONT)
+        wait_until(partial(_takes_a_writer, file), what="the end of the node's transaction")
+        live.signal(signal.SIGSTOP)
+
+
+def _takes_a_writer(file: Path) -> bool:
+    with closing(sqlite3.connect(file, timeout=1, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+
+def freeze_with_sends_in_its_sockets(
+    live: NodeProcess, store: DatabaseStoreSettings, count: int
+) -> list[socket.socket]:
     """Connect clients, freeze the node, then put SENDs with receipts into its sockets."""
     clients = []
     for number in range(count):
@@ -101,7 +124,7 @@ def freeze_with_sends_in_its_sockets(live: NodeProcess, count: int) -> list[sock
         client.sendall(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0")
         assert b"CONNECTED" in client.recv(4096), f"client {number} is not connected"
         clients.append(client)
-    live.signal(signal.SIGSTOP)
+    freeze(live, store)
     for number, client in enumerate(clients):
         client.sendall(
             b"SEND\ndestination:/queue/orders\npersistent:true\nreceipt:stale\n\n"
@@ -123,7 +146,9 @@ def read_to_end(client: socket.socket) -> bytes:
     return said
 
 
-def test_a_frozen_node_that_wakes_up_writes_nothing(pair_on: Cluster) -> None:
+def test_a_frozen_node_that_wakes_up_writes_nothing(
+    pair_on: Cluster, store_settings: DatabaseStoreSettings
+) -> None:
     """SIGSTOP beyond the lease, then SIGCONT: no row, no receipt, exit 74; the successor is whole.
 
     This is the trial in which the models of Orthia have two writers.
@@ -132,7 +157,7 @@ def test_a_frozen_node_that_wakes_up_writes_nothing(pair_on: Cluster) -> None:
     with Producer([live.port], QUEUE) as producer:
         producer.wait_receipts(20)
         receipted = producer.finish()
-    clients = freeze_with_sends_in_its_sockets(live, 8)
+    clients = freeze_with_sends_in_its_sockets(live, store_settings, 8)
     backup.wait_serving()
     with Producer([backup.port], QUEUE) as producer:
         producer.wait_receipts(50)
