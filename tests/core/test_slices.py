@@ -1,8 +1,10 @@
 """Long work leaves the loop to others, and nobody sees half of it: turns are counted, not time."""
 
+import pytest
+
 from broker.api import TransactionWork
 from broker.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
-from tests.core.support import ANYONE, CoreUnderTest, message
+from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message
 from tests.stomp.support import Client
 
 QUEUE = "/queue/orders"
@@ -53,6 +55,49 @@ def test_work_goes_on_in_turn() -> None:
     assert [sum(column) for column in zip(*seen, strict=True)] == [30, 30, 30]
 
 
+def test_work_that_fails_does_not_take_others_with_it() -> None:
+    """The loop is told what it raised; the rest has its turns."""
+    due: list[object] = []
+    slices = Slices(due.append, Work())
+    done: list[str] = []
+
+    def failing() -> Steps:
+        yield GO_ON
+        raise ValueError("of this work alone")
+
+    def going_on() -> Steps:
+        yield GO_ON
+        done.append("all")
+
+    for steps in (failing(), going_on()):
+        slices.later(steps)
+    with pytest.raises(ValueError, match="of this work alone"):
+        due.pop()()  # type: ignore[operator]
+    while due:
+        due.pop()()  # type: ignore[operator]
+    assert done == ["all"]
+    assert slices.is_idle
+
+
+def test_work_that_is_begun_in_a_slice_ends_with_it() -> None:
+    """However much is begun so: sockets are looked at when the slice is over."""
+    work = Work()
+    due: list[object] = []
+    slices = Slices(due.append, work)
+
+    def inner() -> Steps:
+        for _ in range(100):
+            yield GO_ON
+
+    def outer() -> Steps:
+        for _ in range(5):
+            slices.run(inner())
+        yield GO_ON
+
+    slices.run(outer())
+    assert work.now < 2 * SLICE_SECONDS
+
+
 def test_a_fan_out_takes_turns_and_keeps_the_order() -> None:
     """All subscribers get all messages in one order; who comes meanwhile gets none of before."""
     core = CoreUnderTest(clock=Work())
@@ -68,6 +113,19 @@ def test_a_fan_out_takes_turns_and_keeps_the_order() -> None:
     assert (was_behind, next_one.is_behind, behind.is_behind) == (True, False, False)
     assert all(one.texts == ["a", "b"] for one in subscribers)
     assert late.texts in ([], ["b"])
+
+
+def test_who_subscribes_while_a_message_waits_for_its_turn_gets_none_of_it() -> None:
+    """It was sent before."""
+    core = CoreUnderTest(clock=Work())
+    for _ in range(1_000):
+        core.consume(TOPIC, auto=True)
+    for text in ("a", "b"):
+        core.broker.send(ANYONE, TOPIC, message(text), None)
+    late = FakeConsumer(auto=True)
+    late.subscription = core.broker.subscribe(ANYONE, TOPIC, late, prefetch=10)
+    assert turns(core) > 1
+    assert late.texts == []
 
 
 def test_a_fan_out_is_linear() -> None:
@@ -154,6 +212,16 @@ def test_what_is_not_acknowledged_keeps_no_frame() -> None:
         for reference in one.unacknowledged.values()
     ]
     assert [reference.shared for reference in kept] == [None] * 3
+
+
+def test_a_message_that_waits_for_one_subscriber_alone_keeps_no_frame() -> None:
+    """Its frame was for those who were given it at the same time."""
+    core = CoreUnderTest()
+    slow, quick = core.consume(TOPIC, prefetch=1), core.consume(TOPIC)
+    core.send(TOPIC, "a", "b")
+    slow.acknowledge("a")
+    assert slow.texts == quick.texts == ["a", "b"]
+    assert slow.received[1].shared is None
 
 
 def transaction(core: CoreUnderTest, messages: int) -> Steps:

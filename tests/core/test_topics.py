@@ -1,7 +1,9 @@
 """What subscribers of a topic see."""
 
+from dataclasses import replace
+
 from config.settings import StompLimits
-from tests.core.support import ANYONE, CoreUnderTest, message
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 
 TOPIC = "/topic/news"
 
@@ -67,3 +69,30 @@ def test_nothing_is_delivered_without_a_valid_lease() -> None:
     core.lease_valid = False
     core.send(TOPIC, "a")
     assert subscriber.texts == []
+
+
+def test_what_a_transaction_has_set_aside_goes_with_its_subscriber() -> None:
+    """Nothing of it stays in memory once the subscription is closed."""
+    core = CoreUnderTest()
+    subscriber = core.consume(TOPIC)
+    core.send(TOPIC, "a")
+    subscriber.end.set_aside(subscriber.take("a"))
+    subscriber.end.close()
+    assert core.broker._topic_memory.used == 0
+    assert subscriber.held == 0
+
+
+def test_what_a_transaction_puts_back_takes_credit_again() -> None:
+    """An ABORT leaves its messages unacknowledged, as they were."""
+    limits = StompLimits(max_unacknowledged_bytes=1)
+    core = CoreUnderTest(replace(SETTINGS, stomp_limits=limits))
+    subscriber = core.consume(TOPIC)
+    core.send(TOPIC, "a", "b", "c")
+    subscriber.end.set_aside(subscriber.take("a"))
+    subscriber.end.resume()
+    assert subscriber.texts == ["a", "b"]
+    subscriber.end.put_back(subscriber.take("a"))
+    subscriber.acknowledge("b")
+    assert subscriber.texts == ["a", "b"]
+    subscriber.acknowledge("a")
+    assert subscriber.texts == ["a", "b", "c"]

@@ -155,6 +155,7 @@ def test_deletes_are_stored_and_messages_refused_in_order() -> None:
     writing.submit(deletion(5))
     writing.wait(lambda: writing.store.deleted[-1] == 5)
     writing.end()
+    assert writing.full == [told], "that a delete is stored says nothing of room"
     assert writing.writer.drained
 
 
@@ -211,6 +212,7 @@ def test_no_message_is_stored_before_its_queue() -> None:
     writing.store.is_full = False
     writing.submit(message(4))
     writing.wait(lambda: ("stored", 4) in writing.told)
+    assert writing.told[3:] == [("stored", 1), ("stored", 4)]
     assert writing.store.bound == [1]
     writing.end()
     assert writing.writer.drained
