@@ -95,6 +95,7 @@ class CriticalAnalyzer:
         check_period_ms: int,
         is_serving: Callable[[], bool],
         wedged: Callable[[float], None],
+        clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """Watch ``loop``, which runs in this thread, while ``is_serving`` says so.
 
@@ -109,6 +110,7 @@ class CriticalAnalyzer:
         self._loop_thread = threading.get_ident()
         self._is_serving = is_serving
         self._wedged = wedged
+        self._clock = clock
         self._asked = 0
         self._answered = 0
         self._stopped = threading.Event()
@@ -129,7 +131,7 @@ class CriticalAnalyzer:
             if not self._is_serving():
                 self._judge.forget()
                 continue
-            step = self._judge.look(monotonic_seconds(), answered=self._answered == self._asked)
+            step = self._judge.look(self._clock(), answered=self._answered == self._asked)
             if step is Step.PROBE:
                 self._probe()
             elif step is Step.WEDGED:

@@ -8,8 +8,8 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.simulation.database import Violation
 from tests.simulation.mechanisms import Mechanisms
+from tests.simulation.tables import Violation
 from tests.simulation.world import MAX_RATE_DRIFT, World
 
 SECONDS = 120

@@ -1,47 +1,19 @@
-"""The simulated database: the store and the journal, and what befalls requests on their way."""
+"""The simulated database: its locks and tables, and what befalls requests on their way."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from database import Blocker, StoreUnavailable
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.memory_store import MemoryNodeManagerStore
 from nodemanager.store import Acquired, NodeManagerStore
-from tests.simulation.engine import Engine, Life
+from tests.simulation.engine import SHORTEST_WAIT_SECONDS, Engine
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
+from tests.simulation.tables import Client, Tables, Violation
 
 CALL_TIMEOUT_SECONDS = 4.0
-IDLE_LIMIT_SECONDS = EXPIRATION_MS / 4000
 _NO_ANSWER = object()
 _Answer = TypeVar("_Answer")
-
-
-class Violation(AssertionError):  # noqa: N818 - of an invariant
-    """An invariant does not hold."""
-
-
-class Client(Protocol):
-    """A process with connections to the database."""
-
-    life: Life
-    holder_id: str
-    token: int
-    cut_off_until: float
-
-
-@dataclass
-class Batch:
-    """A journal transaction that is open in the database."""
-
-    client: Client
-    token: int
-    messages: list[int]
-    alive: bool = True
-    is_committing: bool = False
-    """Whether COMMIT was sent: it may be carried out though the process is gone by then."""
-    is_in_copy: bool = False
-    """Whether its session stands in the middle of a COPY: to the server it is never idle."""
 
 
 class Database:
@@ -59,16 +31,19 @@ class Database:
         self.store = MemoryNodeManagerStore(lambda: engine.now * rate + self.clock_offset)
         self.down_until = 0.0
         self.slow_until = 0.0
-        self.rows: list[tuple[int, int]] = []
-        """(message, token) of every row, in the order of their commits."""
-        self.stored: set[int] = set()
-        self.open: list[Batch] = []
+        self.tables = Tables(
+            engine,
+            mechanisms,
+            fence_token=lambda: self.store.fence_token,
+            may_copy=may_end_sessions,
+        )
         self.presence: PresenceSession | None = None
         self.waiting: list[PresenceSession] = []
         self.renewed_in_presence: PresenceSession | None = None
         """The session of the live lock's holder, if it had the presence lock ever since."""
-        self.newest_token = 0
-        self.takeovers = 0
+        self.answers_next_acquisition_late = False
+        self.acquired_late: tuple[str, float] | None = None
+        """Who got the live lock by an answer that came late, and when its lease expires."""
 
     # --- requests
 
@@ -122,43 +97,7 @@ class Database:
             return random.uniform(1.0, 6.0)
         return random.uniform(0.0005, 0.01)
 
-    # --- the journal
-
-    def begin(self, client: Client, messages: list[int]) -> Batch | None:
-        """Begin a batch as the writer does: the fence is read with a share lock."""
-        if self.mechanisms.fence and self.store.fence_token != client.token:
-            return None
-        batch = Batch(client, client.token, messages, alive=not client.life.is_over)
-        batch.is_in_copy = self.may_end_sessions and len(self.rows) % 2 == 0
-        if batch.alive:
-            self.open.append(batch)
-        if self.mechanisms.idle_limit and not batch.is_in_copy:
-            self.engine.after(IDLE_LIMIT_SECONDS, self.end, batch)
-        return batch
-
-    def commit(self, batch: Batch) -> bool:
-        """Commit a batch unless the server has ended its session."""
-        if not batch.alive:
-            return False
-        self.end(batch)
-        if batch.token < self.newest_token:
-            raise Violation(f"row under token {batch.token} after one under {self.newest_token}")
-        self.takeovers += batch.token > self.newest_token
-        self.newest_token = batch.token
-        for message in batch.messages:
-            if message in self.stored and self.mechanisms.idempotent_batches:
-                continue
-            self.rows.append((message, batch.token))
-            self.stored.add(message)
-        if len(self.rows) != len(self.stored):
-            raise Violation("a message was stored twice")
-        return True
-
-    def end(self, batch: Batch) -> None:
-        """End a batch's transaction, which frees the share lock."""
-        batch.alive = False
-        if batch in self.open:
-            self.open.remove(batch)
+    # --- the fence
 
     def end_blockers(self, holder_id: str, token: int) -> list[Blocker]:
         """End the sessions of older batches, for the node that has the live lock."""
@@ -166,16 +105,16 @@ class Database:
         is_held = row.holder_id == holder_id and row.token == token
         if not (is_held and self.may_end_sessions and self.mechanisms.blockers_are_ended):
             return []
-        blocking = [batch for batch in self.open if batch.token < token]
-        for batch in blocking:
-            self.end(batch)
-        return [Blocker(batch.token, "journal", None) for batch in blocking]
+        blocking = [one for one in self.tables.open if one.token < token]
+        for transaction in blocking:
+            self.tables.end_session(transaction.session)
+        return [Blocker(transaction.token, "journal", None) for transaction in blocking]
 
     def fence_is_free(self, token: int) -> bool:
         """Return whether no batch is in flight under an older token."""
         if not self.mechanisms.fence_waits_for_batches:
             return True
-        return all(batch.token >= token for batch in self.open)
+        return all(transaction.token >= token for transaction in self.tables.open)
 
     def lets_believe(self, holder_id: str, token: int) -> bool:
         """Return whether it would be true that the live lock is held so, if it ever was.
@@ -203,6 +142,13 @@ class Database:
         present = self.presence is not None and self.presence.client.holder_id == holder_id
         self.renewed_in_presence = self.presence if present else None
 
+    def note_acquired(self, holder_id: str, seconds: float) -> None:
+        """Answer late who has taken the live lock for so long, if that is to go wrong."""
+        if self.answers_next_acquisition_late and self.faults:
+            self.answers_next_acquisition_late = False
+            self.acquired_late = (holder_id, self.engine.now + seconds)
+            self.slow_until = max(self.slow_until, self.engine.now + SHORTEST_WAIT_SECONDS)
+
     def check_takeover(self, holder_id: str, seen: LockStatus) -> None:
         """Check that the lease of another process, which has its presence lock, is left alone.
 
@@ -226,8 +172,7 @@ class Database:
         for session in waiting:
             session.wake(False)
         self.grant_presence(None)
-        for batch in list(self.open):
-            self.end(batch)
+        self.tables.end_every_session()
 
 
 class PresenceSession:
@@ -291,11 +236,21 @@ class RemoteStore(NodeManagerStore):
             self._database.note_live_lock_written(holder_id)
         return answer
 
+    def _note_acquired(
+        self, lock: Lock, holder_id: str, expiration_ms: int, answer: Acquired | None
+    ) -> Acquired | None:
+        if lock is Lock.LIVE and answer is not None:
+            self._database.note_acquired(holder_id, expiration_ms / 1000)
+        return self._note(lock, holder_id, answer)
+
     def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
         """Take the lock if it is free or expired."""
         return self._call(
-            lambda: self._note(
-                lock, holder_id, self._store.try_acquire(lock, holder_id, expiration_ms)
+            lambda: self._note_acquired(
+                lock,
+                holder_id,
+                expiration_ms,
+                self._store.try_acquire(lock, holder_id, expiration_ms),
             )
         )
 
@@ -307,7 +262,7 @@ class RemoteStore(NodeManagerStore):
         def take() -> Acquired | None:
             self._database.check_takeover(holder_id, seen)
             taken = self._store.take_over(lock, holder_id, expiration_ms, seen=seen)
-            return self._note(lock, holder_id, taken)
+            return self._note_acquired(lock, holder_id, expiration_ms, taken)
 
         return self._call(take)
 

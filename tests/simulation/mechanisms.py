@@ -29,17 +29,27 @@ class Mechanisms:
     renewal_matches_holder_and_token: bool = True
     fence: bool = True
     fence_waits_for_batches: bool = True
+    every_batch_proves_the_fence: bool = True
     acquisition_counts_from_before_the_request: bool = True
     renewal_counts_from_before_the_request: bool = True
     watchdog: bool = True
     idle_limit: bool = True
     blockers_are_ended: bool = True
     idempotent_batches: bool = True
+    commits_are_looked_for: bool = True
+    one_batch_after_the_other: bool = True
+    completions_in_order: bool = True
+    ids_are_reserved: bool = True
     receipt_after_commit: bool = True
     crash_writes_no_pause: bool = True
     watch_before_taking_over: bool = True
     delivery_ends_with_the_grace: bool = True
     grace_of_the_holder: bool = True
+    critical_analyzer: bool = True
+    analyzer_counts_what_it_sees: bool = True
+    loop_calls_are_bounded: bool = True
+    failed_process_ends: bool = True
+    console_holds_nobody_up: bool = True
 
 
 class Hasty(JdbcNodeManager):

@@ -1,11 +1,12 @@
 """A simulated pair: the real node manager, on clocks that drift, in processes that stop and die.
 
 No real time, no threads: one heap of events, one random generator, one seed. What is real is
-``JdbcNodeManager`` whole, with keep-alive, watchdog and presence keeper, and its store in memory.
-What is simulated is all that lies around them: threads and time (``engine``), the network and the
-database (``database``), and here the nodes' processes, the journal's writer, clients and faults.
-``Mechanisms`` switches each safety mechanism off, so that a test can show that its absence is
-noticed.
+``JdbcNodeManager`` whole, with keep-alive, watchdog and presence keeper, and its store in memory;
+the journal's intake and writer, the critical analyzer and the log handler. What is simulated is
+all that lies around them: threads and time (``engine``, ``interpreter``), the event loop
+(``loop``), standard error (``console``), the network and the database (``database``, ``tables``),
+the nodes' processes (``node``), and here clients and faults. ``Mechanisms`` switches each safety
+mechanism off, so that a test can show that its absence is noticed.
 
 Of the nodes' clocks only the *rate* is bounded (``MAX_RATE_DRIFT``), of the database's that and
 nothing else: backward steps only make the lease of a node that is gone last longer. Forward steps
@@ -14,298 +15,51 @@ are held to every other invariant.
 """
 
 import logging
+import math
 from collections.abc import Callable
-from dataclasses import replace
-from enum import Enum, auto
 
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import StoreUnavailable
-from nodemanager.events import Event
-from nodemanager.failover_log import FailoverLog
-from nodemanager.holder_id import HolderId, Timers
-from nodemanager.lease import CLOCK_RATE_MARGIN, Lock, State
-from nodemanager.manager import JdbcNodeManager, Stores
-from tests.simulation.database import (
-    Batch,
-    Client,
-    Database,
-    PresenceSession,
-    RemoteStore,
-    Violation,
+from nodemanager.holder_id import Timers
+from nodemanager.lease import CLOCK_RATE_MARGIN, Lock
+from tests.simulation.database import Database
+from tests.simulation.engine import Engine
+from tests.simulation.mechanisms import OTHER_TIMERS, TIMERS, Mechanisms
+from tests.simulation.node import (
+    ANALYZER_CHECK_PERIOD_MS,
+    ANALYZER_TIMEOUT_MS,
+    IO_ERROR_GRACE_SECONDS,
+    LOOP_CALL_SECONDS,
+    Node,
+    NodeState,
 )
-from tests.simulation.engine import Engine, Life, SimulatedThreads
-from tests.simulation.mechanisms import (
-    OTHER_TIMERS,
-    PERIOD_MS,
-    TIMERS,
-    Hasty,
-    LateAcquisition,
-    LateRenewal,
-    Mechanisms,
-    OfOwnPeriod,
-    Unfenced,
-)
+from tests.simulation.tables import Client, Transaction, Violation
 
-LOGGER = logging.getLogger("orthia.failover")
+LOGGERS = [logging.getLogger(f"orthia.{name}") for name in ("failover", "journal", "broker")]
 MAX_RATE_DRIFT = CLOCK_RATE_MARGIN / 2
 """How much faster or slower than real time a clock may run: between two, that is the margin."""
 
-SETTINGS = DatabaseStoreSettings(
-    jdbc_connection_url=DatabaseUrl.parse("jdbc:sqlite:simulated.db"),
-)
 LONGEST_PAUSE_SECONDS = 60.0
 FROZEN_SECONDS = 300.0
 """Of a process that stands still for longer than a run goes on."""
+LOOP_STALLS_SECONDS = (0.5, 2.0, ANALYZER_TIMEOUT_MS / 1000 * 0.8)
+"""Of loops that come back: before anybody takes them for wedged."""
+WEDGE_ENDS_WITHIN_SECONDS = (
+    5.0
+    + IO_ERROR_GRACE_SECONDS
+    + max(LOOP_CALL_SECONDS, (ANALYZER_TIMEOUT_MS + ANALYZER_CHECK_PERIOD_MS) / 1000)
+)
+"""From a loop that does not come back to the end of its process."""
 SETTLES_WITHIN_SECONDS = 60.0
 """From when the last fault is over to one node serving. The most that protocol and world allow: a
 renewal that a process sent before it died makes its lease last for another expiration, or a node
 that was stopped is started again as late (20 s); a node on its way to be live is waited for (20 s);
 a batch holds the fence until the server ends it (5 s); the rest is for drifting clocks and requests
 that are sent again."""
+_ACKNOWLEDGED_PROBABILITY = 0.8
 SERVES_ON_SECONDS = 10.0
 """For so long the node that serves after the faults has to go on: it is no passing state."""
 RECEIPT_WITHIN_SECONDS = 25.0
 """From a client's message to its receipt in a world without faults, also if the first node it was
 sent to hands over in this moment: it is sent again after 10 s, and once more."""
-
-
-class NodeState(Enum):
-    """What a node does."""
-
-    DOWN = auto()
-    WAITING = auto()
-    SERVING = auto()
-    STOPPING = auto()
-
-
-class SilentLog(FailoverLog):
-    """Nobody reads it."""
-
-    def record(self, event: Event) -> Callable[[], None]:
-        """Forget the event."""
-        del event
-        return lambda: None
-
-
-class Node:
-    """A node: its clock, and its present process."""
-
-    def __init__(self, world: "World", number: int, rate: float) -> None:
-        self.world = world
-        self.name = f"node{number}"
-        self.is_live_by_role = number == 0
-        self.rate = rate
-        self.timers, self.publishes_timers = world.draw_timers()
-        self._state = NodeState.DOWN
-        self.cut_off_until = 0.0
-        self.is_scrap = False
-        self.token = 0
-        self.pending: list[int] = []
-        self.writing = False
-        self.lives = 0
-        self.holder_id = ""
-        self.life = Life()
-        self.life.is_over = True
-
-    @property
-    def state(self) -> NodeState:
-        """What it does."""
-        return self._state
-
-    @state.setter
-    def state(self, state: NodeState) -> None:
-        serving = self.world.serving
-        if self in serving:
-            serving.remove(self)
-        if state is NodeState.SERVING:
-            serving.append(self)
-        self._state = state
-
-    def clock(self) -> float:
-        """Read the stopwatch."""
-        return self.world.engine.now * self.rate
-
-    def may_deliver(self) -> bool:
-        """Return whether it would deliver a message at this moment."""
-        if self.state is not NodeState.SERVING:
-            return False
-        mechanisms = self.world.mechanisms
-        if not mechanisms.watchdog:
-            return True
-        if not mechanisms.delivery_ends_with_the_grace:
-            return self.manager.is_lease_valid()
-        return self.manager.may_deliver()
-
-    # --- its process
-
-    def start(self) -> None:
-        """Begin a new life, unless it lives."""
-        if self.state is not NodeState.DOWN or self.is_scrap:
-            return
-        world = self.world
-        self.lives += 1
-        self.holder_id = f"{self.name}@host:{self.lives}:uuid"
-        published = self.timers if self.publishes_timers else None
-        self.holder_id += HolderId(None, "", world.crash_detection, published).suffix
-        self.life = Life()
-        self.life.paused_until = world.engine.now
-        self.state = NodeState.WAITING
-        self.pending.clear()
-        self.writing = False
-        self.threads = SimulatedThreads(
-            world.engine,
-            self.life,
-            without=None if world.mechanisms.watchdog else "orthia-watchdog",
-        )
-        self.stopping = self.threads.event()
-        self.sent_to = self.threads.event()
-        self.session = PresenceSession(world.database, self)
-        self.manager = self._make_manager()
-        self.manager.register_lock_listener(lambda _: self.io_error())
-        world.engine.spawn(self.life, self._live_on)
-
-    def _make_manager(self) -> JdbcNodeManager:
-        mechanisms = self.world.mechanisms
-        kind = JdbcNodeManager
-        if not mechanisms.watch_before_taking_over:
-            kind = Hasty
-        elif not mechanisms.grace_of_the_holder:
-            kind = OfOwnPeriod
-        elif not mechanisms.fence:
-            kind = Unfenced
-        store = RemoteStore(self.world.database, self)
-        manager = kind(
-            Stores(store, store, store, store),
-            replace(
-                SETTINGS,
-                jdbc_lock_expiration=self.timers.expiration_ms,
-                jdbc_lock_renew_period=self.timers.renew_period_ms,
-            ),
-            name=self.name,
-            log=SilentLog(node_name=self.name, holder_id=self.holder_id, role="node"),
-            holder_id=self.holder_id,
-            presence=self.session if self.world.crash_detection else None,
-            clock=self.clock,
-            threads=self.threads,
-        )
-        for locker in manager._lockers.values():
-            if not mechanisms.acquisition_counts_from_before_the_request:
-                locker.__class__ = LateAcquisition
-            if not mechanisms.renewal_counts_from_before_the_request:
-                locker.__class__ = LateRenewal
-        return manager
-
-    def crash(self) -> None:
-        """Die: the process's sessions end with it, and what was never answered is never stored."""
-        if self.life.is_over:
-            return
-        self.life.is_over = True
-        self.state = NodeState.DOWN
-        self.pending.clear()
-        self.session.release()
-        for batch in list(self.world.database.open):
-            if batch.client is self and not batch.is_committing:
-                self.world.database.end(batch)
-
-    def io_error(self) -> None:
-        """Stop without touching the store, and be started again later."""
-        if self.life.is_over:
-            return
-        if not self.world.mechanisms.crash_writes_no_pause:
-            self.world.database.store.write_state(State.PAUSED)
-        self.crash()
-        self.world.engine.after(self.world.engine.random.uniform(1, 5), self.start)
-
-    def _live_on(self) -> None:
-        """Do what ``broker.node`` does with its node manager, in its order."""
-        try:
-            while True:
-                if self.is_live_by_role:
-                    callback = self.manager.start_live_node()
-                else:
-                    self.manager.start_backup()
-                    callback = self.manager.await_live_node()
-                self.token = self.manager.fencing_token
-                self.state = NodeState.SERVING
-                self.world.engine.spawn(self.life, self._write_journal)
-                callback.activation_complete()
-                if not self.is_live_by_role:
-                    self.manager.release_backup()
-                self._serve()
-                self._stop_serving()
-                if self.stopping.is_set():
-                    break
-                self.state = NodeState.WAITING
-        except OrthiaError:
-            self.io_error()
-            return
-        self.crash()
-        self.world.engine.after(self.world.engine.random.uniform(1, 20), self.start)
-
-    def _serve(self) -> None:
-        """Serve until a stop, or until the live node asks for its place."""
-        while not self.stopping.wait(PERIOD_MS / 1000):
-            if self.is_live_by_role:
-                continue
-            try:
-                if self.manager.is_awaiting_failback():
-                    return
-            except StoreUnavailable:
-                continue
-
-    def _stop_serving(self) -> None:
-        self.state = NodeState.STOPPING
-        self.pending.clear()
-        while self.writing:
-            self.world.engine.suspend(0.1)
-        self.manager.crash_live_server()
-
-    def offer(self, message: int) -> None:
-        """A client sends a message."""
-        self.pending.append(message)
-        self.sent_to.set()
-
-    def _write_journal(self) -> None:
-        """Store what clients sent, batch by batch, and send receipts."""
-        engine = self.world.engine
-        while self.state is NodeState.SERVING:
-            if not self.pending:
-                self.sent_to.wait()
-                self.sent_to.clear()
-                engine.suspend(engine.random.uniform(0, 0.2))
-                continue
-            messages = list(self.pending)
-            self.pending.clear()
-            self.writing = True
-            if not self.world.mechanisms.receipt_after_commit:
-                self.world.receipt(messages)
-            while not self._write(messages):
-                if self.life.is_over:
-                    return
-                if not self.manager.is_lease_valid():
-                    self.io_error()
-                    return
-                engine.suspend(0.1)
-            self.writing = False
-            self.world.receipt(messages)
-
-    def _write(self, messages: list[int]) -> bool:
-        database, engine = self.world.database, self.world.engine
-        try:
-            batch = database.call(self, lambda: database.begin(self, messages))
-            if batch is None:
-                self.io_error()
-                return False
-            engine.suspend(engine.random.uniform(0, 0.02))
-            return self._commit(batch)
-        except StoreUnavailable:
-            return False
-
-    def _commit(self, batch: Batch) -> bool:
-        batch.is_committing = True
-        return self.world.database.call(self, lambda: self.world.database.commit(batch))
 
 
 class World:
@@ -318,7 +72,8 @@ class World:
 
         No clock is faster or slower than real time by more than ``drift``, and some are by as much.
         """
-        LOGGER.disabled = True
+        for logger in LOGGERS:
+            logger.disabled = True
         self.engine = Engine(seed)
         self.random = random = self.engine.random
         nodes = random.randint(2, 5)
@@ -338,7 +93,9 @@ class World:
         self.receipted: set[int] = set()
         self.sent = 0
         self.serving: list[Node] = []
-        """The nodes that serve, checked after every event."""
+        """The nodes that clients are connected to, checked after every event."""
+        self._given: set[int] = set()
+        self._acknowledged: set[int] = set()
         self.nodes = [
             Node(self, number, 1 + random.choice([-drift, random.uniform(-drift, drift), drift]))
             for number in range(nodes)
@@ -347,7 +104,8 @@ class World:
     def close(self) -> None:
         """Free what the run held, and let the node managers of others log again."""
         self.engine.close()
-        LOGGER.disabled = False
+        for logger in LOGGERS:
+            logger.disabled = False
 
     @property
     def now(self) -> float:
@@ -357,7 +115,7 @@ class World:
     @property
     def takeovers(self) -> int:
         """How many tokens wrote to the journal."""
-        return self.database.takeovers
+        return self.database.tables.takeovers
 
     def draw_timers(self) -> tuple[Timers, bool]:
         """Return a node's timers, and whether it publishes them: older versions do not."""
@@ -367,30 +125,49 @@ class World:
     # --- clients
 
     def send(self) -> None:
-        """A client sends a new message to whichever node serves it, again until it is receipted."""
-        self.sent += 1
-        self._offer(self.sent, patience=self.random.choice([0, 3, 1000]))
-        self.engine.after(self.random.expovariate(2), self.send)
+        """Clients send a message, or several at once, to whichever node serves them."""
+        for _ in range(self.random.choice((1, 1, 1, 1, 9))):
+            self.sent += 1
+            self._offer(self.sent, patience=self.random.choice([0, 3, 1000]))
+        self.engine.after(self.random.expovariate(0.5), self.send)
 
     def _offer(self, message: int, patience: int) -> None:
-        """Send it; a client that crashes does not ask again."""
+        """Send it, again until it is receipted; a client that crashes does not ask again."""
         if message in self.receipted:
             return
-        serving = [
-            node
-            for node in self.serving
-            if message not in node.pending and self.now >= node.life.paused_until
-        ]
+        serving = self.serving
+        if not self.database.faults or self.random.random() < 0.7:
+            # Sockets of a process that stands still take what is sent, too.
+            serving = [node for node in serving if self.now >= node.life.paused_until]
         if serving:
             self.random.choice(serving).offer(message)
         if patience:
             self.engine.after(10.0, self._offer, message, patience - 1)
 
-    def receipt(self, messages: list[int]) -> None:
-        """Clients are told that their messages are stored; it is so."""
-        self.receipted.update(messages)
-        if lost := [message for message in messages if message not in self.database.stored]:
-            raise Violation(f"receipted and not stored: {lost}")
+    def give_out(self, seq: int) -> None:
+        """A node's journal has given this number to a message."""
+        if seq in self._given:
+            raise Violation(f"{seq} is the number of two messages")
+        self._given.add(seq)
+
+    def receipt(self, message: int, seq: int) -> None:
+        """A client is told that its message is stored; it is so."""
+        self.receipted.add(message)
+        if not self.database.tables.has_stored(seq):
+            raise Violation(f"receipted and not stored: {seq}")
+
+    def deliver(self, seq: int, acknowledge: Callable[[], None]) -> None:
+        """A consumer gets a message, and acknowledges it as a rule."""
+        if seq in self._acknowledged:
+            raise Violation(f"delivered though it was acknowledged: {seq}")
+        if self.random.random() < _ACKNOWLEDGED_PROBABILITY:
+            self.engine.after(self.random.expovariate(2), acknowledge)
+
+    def receipt_of_acknowledgement(self, seq: int) -> None:
+        """A consumer is told that its acknowledgement is stored; it is so."""
+        self._acknowledged.add(seq)
+        if seq in self.database.tables.rows:
+            raise Violation(f"acknowledged and still there: {seq}")
 
     # --- faults
 
@@ -400,7 +177,7 @@ class World:
         if not database.faults:
             return
         node = random.choice(self.nodes)
-        match random.randrange(11):
+        match random.randrange(15):
             case 0:
                 node.crash()
                 self.engine.after(random.uniform(0.1, 30), node.start)
@@ -426,13 +203,14 @@ class World:
                 if random.random() < 0.5:
                     self.engine.after(random.uniform(3, 10), self.cut_off, node)
             case 10:
-                if database.open:
-                    batch = database.open[0]
-                    self.pause(batch.client)
-                    if batch.is_in_copy:
-                        self.freeze(batch.client)
-                    if random.random() < 0.5:
-                        database.grant_presence(None)
+                database.tables.when_open(self.pause_in)
+            case 11 | 12:
+                self.stall_loop(random.choice(self.serving or self.nodes))
+            case 13:
+                if node.state is not NodeState.DOWN:
+                    node.console.block(random.choice([None, 5, 60]))
+            case 14:
+                database.answers_next_acquisition_late = True
         self.engine.after(random.expovariate(1 / 5), self.break_something)
 
     def pause(self, node: Client) -> None:
@@ -440,6 +218,23 @@ class World:
         if self.database.faults:
             seconds = self.random.choice([0.5, 3, 6, 10, 25, LONGEST_PAUSE_SECONDS])
             node.life.paused_until = max(node.life.paused_until, self.now + seconds)
+
+    def pause_in(self, transaction: Transaction) -> None:
+        """Stop a process in the middle of a batch."""
+        client = transaction.session.client
+        self.pause(client)
+        if transaction.is_in_copy and self.random.random() < 0.5:
+            self.freeze(client)
+        if self.random.random() < 0.5 and self.database.faults:
+            self.database.grant_presence(None)
+
+    def opened(self, node: Node) -> None:
+        """A node has begun to serve: stop it for as long as its lease lasts, if that began late."""
+        database = self.database
+        holder, expires_at = database.acquired_late or ("", 0.0)
+        if holder == node.holder_id and database.faults:
+            database.acquired_late = None
+            node.life.paused_until = expires_at + self.random.uniform(0, 2)
 
     def freeze(self, node: Client) -> None:
         """Stop a process for longer than anybody waits for it, if another is left to serve."""
@@ -458,6 +253,18 @@ class World:
         """Have a node's messages to and from the database lost for a time."""
         if self.database.faults:
             node.cut_off_until = self.now + self.random.uniform(0.5, 40)
+
+    def stall_loop(self, node: Node) -> None:
+        """Have a node's event loop do nothing for a time, or, while it serves, ever again."""
+        if node.state is NodeState.DOWN or node.loop.is_stalled:
+            return
+        if node.is_open and self.random.random() < 0.3:
+            node.loop.stall(math.inf)
+        else:
+            seconds = self.random.choice(LOOP_STALLS_SECONDS)
+            node.loop.stall(seconds)
+            if self.random.random() < 0.5:
+                self.engine.after(self.random.uniform(0, seconds), self.pause, node)
 
     # --- what always holds
 
@@ -503,9 +310,13 @@ class World:
                 raise Violation(f"after the faults {' and '.join(before) or 'nobody'} serves")
             before = self._serving()
             self.engine.run_until(self.now + SERVES_ON_SECONDS, self.check_nodes)
+        for node in self.nodes:
+            runs = node.state is not NodeState.DOWN and not self._is_frozen(node)
+            if runs and node.loop.is_wedged:
+                raise Violation(f"{node.holder_id} goes on with a loop that hangs")
 
     def _serving(self) -> list[str]:
-        return [node.holder_id for node in self.nodes if node.may_deliver()]
+        return [node.holder_id for node in self.nodes if node.serves()]
 
     def _last_fault_ends(self) -> float:
         """Return when the faults so far are over, in real time, all but frozen processes.
@@ -514,7 +325,12 @@ class World:
         """
         database = self.database
         ends = [self.now, database.down_until, *(node.cut_off_until for node in self.nodes)]
-        ends += [node.life.paused_until for node in self.nodes if not self._is_frozen(node)]
+        awake = [node for node in self.nodes if not self._is_frozen(node)]
+        ends += [node.life.paused_until for node in awake]
+        for node in awake:
+            if node.state is not NodeState.DOWN and node.loop.is_stalled:
+                resumes = max(self.now, node.life.paused_until)
+                ends.append(min(node.loop.stalled_until, resumes + WEDGE_ENDS_WITHIN_SECONDS))
         left = (database.store.lock_status(lock).expires_in_seconds for lock in Lock)
         ends += [self.now + seconds for seconds in left if seconds is not None]
         return max(ends)

@@ -1,0 +1,130 @@
+"""What modules get here that take their threads, locks and queues from the interpreter.
+
+Objects of such a module that are made within ``simulated`` have simulated ones for as long as they
+live. Journal, critical analyzer and log handler are run so, as they are.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import Empty
+from types import ModuleType
+from typing import Any
+
+import broker.critical_analyzer
+import broker.log_queue
+import journal.journal
+import journal.writer
+from tests.simulation.engine import (
+    Engine,
+    Life,
+    SimulatedCondition,
+    SimulatedEvent,
+    SimulatedThread,
+)
+
+_MODULES: tuple[ModuleType, ...] = (
+    broker.critical_analyzer,
+    broker.log_queue,
+    journal.journal,
+    journal.writer,
+)
+
+
+class SimulatedQueue:
+    """As ``queue.SimpleQueue``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._items: deque[Any] = deque()
+        self._filled = SimulatedEvent(engine)
+
+    def put(self, item: Any) -> None:
+        """Append an item."""
+        self._items.append(item)
+        self._filled.set()
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait for the first item; raises Empty."""
+        while not self._items:
+            self._filled.clear()
+            if not self._filled.wait(timeout):
+                raise Empty
+        return self._items.popleft()
+
+    def get_nowait(self) -> Any:
+        """Return the first item; raises Empty."""
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
+
+
+class SimulatedLock:
+    """As ``threading.Lock``, by its context manager."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._condition = SimulatedCondition(engine)
+        self._is_held = False
+
+    def __enter__(self) -> bool:
+        """Take it."""
+        self._condition.wait_for(lambda: not self._is_held)
+        self._is_held = True
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self._is_held = False
+        self._condition.notify_all()
+
+
+class Threading:
+    """As the module ``threading``, for one process."""
+
+    def __init__(self, engine: Engine, life: Life) -> None:
+        self._engine = engine
+        self._life = life
+
+    def Thread(  # noqa: N802 - its name there
+        self, *, target: Callable[[], None], name: str, daemon: bool
+    ) -> SimulatedThread:
+        """Make a thread."""
+        del name, daemon
+        return SimulatedThread(self._engine, self._life, target)
+
+    def Event(self) -> SimulatedEvent:  # noqa: N802 - its name there
+        """Make an event."""
+        return SimulatedEvent(self._engine)
+
+    def Condition(self) -> SimulatedCondition:  # noqa: N802 - its name there
+        """Make a condition."""
+        return SimulatedCondition(self._engine)
+
+    def Lock(self) -> SimulatedLock:  # noqa: N802 - its name there
+        """Make a lock."""
+        return SimulatedLock(self._engine)
+
+    def get_ident(self) -> int:
+        """Return what no thread of the interpreter is called."""
+        return -1
+
+
+@contextlib.contextmanager
+def simulated(engine: Engine, life: Life) -> Iterator[None]:
+    """Have objects that are made meanwhile live in a simulated process."""
+    instead = {
+        "threading": Threading(engine, life),
+        "SimpleQueue": lambda: SimulatedQueue(engine),
+    }
+    replaced = [
+        (module, name, value)
+        for module in _MODULES
+        for name, value in vars(module).items()
+        if name in instead
+    ]
+    for module, name, _ in replaced:
+        setattr(module, name, instead[name])
+    try:
+        yield
+    finally:
+        for module, name, value in replaced:
+            setattr(module, name, value)
