@@ -261,10 +261,10 @@ class AddressBook:
         queue = self._address(where.address).anycast()
         if queue is None:
             _refuse_wildcard(where.address)
-            queue = self._anycast_queue(principal, where.address)
+            queue = self._anycast_queue(principal, where.address, to_consume=True)
         return queue
 
-    def _anycast_queue(self, principal: Principal, name: str) -> Queue:
+    def _anycast_queue(self, principal: Principal, name: str, *, to_consume: bool = False) -> Queue:
         """Return the new queue of an address that has none; raises BrokerError."""
         named = self.queues.get(name)
         if named is not None and named.address != name:
@@ -290,7 +290,12 @@ class AddressBook:
             )
         self._security.check(principal, "createDurableQueue", name)
         self._creations.refuse_if_too_many(principal, name, len(self.queues))
-        address.use.refuse_if_full(0)
+        if to_consume:
+            # Not the limits of what messages take: a consumer of several queues, refused for one
+            # that is not there yet, could not make room in the others.
+            self._store_use.refuse_if_closed()
+        else:
+            address.use.refuse_if_full(0)
         user = self._creations.user_of(principal)
         queue = self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True, user=user)
         self._creations.created(principal)

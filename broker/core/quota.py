@@ -92,9 +92,10 @@ class StoreUse:
         """Raise QuotaExceeded or NoRoomInStore if ``size`` bytes more are not taken."""
         self.refuse_if_closed()
         if self.used + size > self.limit:
+            more = f"{size} bytes more" if size else "messages"
             raise QuotaExceeded(
                 f"all addresses together may hold max-store-bytes {self.limit} and hold"
-                f" {self.used}: {size} bytes more are refused; consume messages, or raise the limit"
+                f" {self.used}: {more} are refused; consume messages, or raise the limit"
             )
 
 

@@ -253,6 +253,21 @@ def test_a_closed_store_takes_nothing_and_gives_everything() -> None:
     assert consumer.texts == ["a", "b", "c"]
 
 
+def test_a_consumer_of_a_new_queue_is_not_refused_for_what_others_hold() -> None:
+    """One who listens to several queues could make no room otherwise; who sends is refused."""
+    core = CoreUnderTest(replace(SETTINGS, max_store_bytes=3 * EACH))
+    core.send("/queue/orders", "a", "b", "c")
+    core.broker.store_use.add(1)  # dead letters, what a node of a higher limit left
+    text = refusal(core, "/queue/new")
+    assert f"hold {3 * EACH + 1}: messages are refused" in text
+    new = core.consume("/queue/new")
+    orders = core.consume("/queue/orders")
+    orders.acknowledge("a", "b", "c")
+    core.settle()
+    core.send("/queue/new", "d")
+    assert new.texts == ["d"]
+
+
 def test_a_message_that_is_too_large_counts_nothing() -> None:
     """It was refused for another reason."""
     core = CoreUnderTest()
