@@ -1,7 +1,7 @@
 """The settings in effect, as a list a person can read: what ``orthia check`` prints."""
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -76,7 +76,12 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "name",
         "security_enabled",
         "global_max_size",
-        "max_store_bytes",
+    ):
+        yield _field("core", settings, name)
+    # What is in effect where nothing is set depends on the store.
+    limit = _field("core", settings, "max_store_bytes")
+    yield replace(limit, value=written(settings.store_limit))
+    for name in (
         "max_disk_usage",
         "min_disk_free",
         "disk_scan_period",

@@ -32,6 +32,19 @@ def test_a_setting_is_shown_with_unit_and_default_marker() -> None:
     assert _rendered(changed)[path] == EffectiveSetting(path, "9000", "ms", is_default=False)
 
 
+def test_the_limit_of_the_store_is_shown_as_it_is() -> None:
+    """Also where the file has none: a database server's is another than that of a file."""
+    path = "core/max-store-bytes"
+    assert _rendered(_SETTINGS)[path] == EffectiveSetting(
+        path, "10737418240", "bytes", is_default=True
+    )
+    assert _rendered(replace(_SETTINGS, max_store_bytes=5))[path].value == "5"
+    on_a_file = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/var/lib/orthia.db"))
+    assert _rendered(replace(_SETTINGS, store=on_a_file))[path] == EffectiveSetting(
+        path, "-1", "bytes", is_default=True
+    )
+
+
 def test_passwords_are_hidden() -> None:
     """Passwords of the database, its URL and the users show as stars."""
     settings = replace(
