@@ -18,6 +18,8 @@ _READ_BYTES: Final = 262_144
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"), ("\0", " "))
 _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 _RETRY_SECONDS: Final = 0.1
+_LOGIN_REFUSED: Final = "login or passcode is wrong"
+"""What the broker says of a login that it does not know; to guessers it says no more."""
 _HEART_BEAT_MS: Final = 5_000
 _MAX_FRUITLESS_ENDS: Final = 5
 _SILENT_BEATS: Final = 2.5
@@ -272,12 +274,13 @@ class FailoverLink:
                 raise BrokerRefused(str(error)) from error
 
     def connect(self) -> Connection:
-        """Return a connection to a node that serves.
+        """Return a connection to a node that serves; tells at once if there is none yet.
 
         Raises BrokerUnreachable after ``patience_seconds``, BrokerRefused at once.
         """
         started = time.monotonic()
         deadline = started + self._patience_seconds
+        told = False
         while True:
             reasons: list[str] = []
             for address in self._addresses:
@@ -288,6 +291,8 @@ class FailoverLink:
                 except ConnectionLost as error:
                     reasons.append(str(error))
                     continue
+                except BrokerRefused as error:
+                    raise BrokerRefused(f"{error}{self._what_is_missing(str(error))}") from error
                 self._connected(connection, time.monotonic() - started)
                 return connection
             if time.monotonic() >= deadline:
@@ -295,7 +300,23 @@ class FailoverLink:
                     f"no broker in {self._patience_seconds:g} s ({'; '.join(reasons)});"
                     " is one running there? try `orthia status`"
                 )
+            if not told:
+                told = True
+                self._say(
+                    f"no node serves yet ({'; '.join(reasons)}); trying for"
+                    f" {self._patience_seconds:g} s"
+                )
             time.sleep(_RETRY_SECONDS)
+
+    def _what_is_missing(self, refusal: str) -> str:
+        """Return what to add to the words of a broker that refused a CONNECT."""
+        if _LOGIN_REFUSED not in refusal:
+            return ""
+        if self._login is None:
+            return "; no user was given: say --user NAME, with the password in ORTHIA_PASSWORD"
+        if not self._login.passcode:
+            return "; no password was given: set ORTHIA_PASSWORD"
+        return ""
 
     def _connected(self, connection: Connection, outage_seconds: float) -> None:
         if self._first:

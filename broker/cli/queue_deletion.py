@@ -13,6 +13,7 @@ from broker.exit_codes import ExitCode
 
 _MANAGEMENT: Final = "activemq.management"
 _ABSENT: Final = "there is no queue"
+_DESTINATION_PREFIX: Final = "/queue/"
 _WAIT_SECONDS: Final = 1.0
 
 
@@ -45,6 +46,14 @@ def delete(names: tuple[str, ...], *, force: bool, as_json: bool, **connection: 
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 
 
+def _the_name_meant(name: str, refusal: str) -> str:
+    """Return what to add where a destination was given for a queue's name."""
+    bare = name.removeprefix(_DESTINATION_PREFIX)
+    if bare == name or _ABSENT not in refusal:
+        return ""
+    return f"; the queue of the destination {name} is named {bare}"
+
+
 class _Deleting:
     """Deletes one queue after the other; an ERROR ends a connection, and the next one is opened."""
 
@@ -70,7 +79,7 @@ class _Deleting:
                 if asked_before and _ABSENT in str(error):
                     self.deleted[name] = None  # by the node that went before it could say so
                 else:
-                    self.refused[name] = str(error)
+                    self.refused[name] = f"{error}{_the_name_meant(name, str(error))}"
             except ConnectionLost as error:
                 self.close()
                 self._link.lost(error, len(self.deleted))

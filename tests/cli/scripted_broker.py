@@ -107,9 +107,12 @@ class _Handler(socketserver.StreamRequestHandler):
             data += byte
         command, *lines = data.decode().strip("\n").split("\n")
         headers = dict(line.split(":", 1) for line in lines)
-        body = self.rfile.read(int(headers.get("content-length", "0")))
-        assert self.rfile.read(1) == b"\0"
-        return command, headers, body
+        body = bytearray(self.rfile.read(int(headers.get("content-length", "0"))))
+        while (byte := self.rfile.read(1)) != b"\0":
+            assert byte, "the client went away amid a body"
+            assert "content-length" not in headers, "the body is longer than its content-length"
+            body += byte
+        return command, headers, bytes(body)
 
     def _write(self, data: bytes) -> None:
         if self.server.script.byte_by_byte:

@@ -100,6 +100,16 @@ def test_no_node_at_all() -> None:
         Producer(patient, "/queue/q", body=numbered, count=1).run()
 
 
+def test_a_node_that_is_not_there_yet_is_told_at_once() -> None:
+    """Whoever mistyped a port should not look at nothing for a minute."""
+    dead = BrokerAddress("127.0.0.1", 1)
+    said: list[str] = []
+    patient = FailoverLink([dead], patience_seconds=0.5, say=said.append)
+    with pytest.raises(BrokerUnreachable):
+        Producer(patient, "/queue/q", body=numbered, count=1).run()
+    assert said == ["no node serves yet (127.0.0.1:1: Connection refused); trying for 0.5 s"]
+
+
 def test_a_refusal_is_not_retried() -> None:
     """An ERROR frame ends the work with the broker's own words."""
     script = Script(refuse="wrong passcode")
@@ -275,4 +285,23 @@ def test_a_login_that_is_refused_has_an_exit_code_of_its_own(run: Run) -> None:
         login = {"ORTHIA_PASSWORD": "x"}
         result = run("produce", "--broker", address, "--user", "u", environment=login)
     assert result.exit_code == 77
-    assert "login or passcode is wrong" in result.stderr
+    assert result.stderr.endswith("login or passcode is wrong\n")
+
+
+def test_a_login_that_was_not_given_is_asked_for(run: Run) -> None:
+    """The broker says the same to everybody; the command knows what it left out."""
+    with scripted_broker(Script(refuse="login or passcode is wrong")) as address:
+        nobody = run("produce", "--broker", address, environment={"ORTHIA_PASSWORD": "x"})
+        silent = run("produce", "--broker", address, "--user", "u")
+    assert (nobody.exit_code, silent.exit_code) == (77, 77)
+    assert "no user was given: say --user NAME" in nobody.stderr
+    assert "no password was given: set ORTHIA_PASSWORD" in silent.stderr
+
+
+def test_a_destination_is_no_name_of_a_queue(run: Run) -> None:
+    """Whoever deletes /queue/orders is told the name of the queue."""
+    refused = "message:there is no queue '/queue/orders'\nreceipt-id:/queue/orders"
+    with scripted_broker(Script(error_at_send=deque([refused]))) as address:
+        result = run("queue", "delete", "/queue/orders", "--broker", address)
+    assert result.exit_code == 1
+    assert "the queue of the destination /queue/orders is named orders" in result.stderr
