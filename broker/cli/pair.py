@@ -18,6 +18,7 @@ from broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_
 from broker.exit_codes import ExitCode
 from config.settings import Role
 from config.urls import DatabaseUrl
+from nodemanager.events import LiveLockObtained, WaitingForLiveLock
 
 _LOOK_SECONDS: Final = 0.2
 
@@ -53,7 +54,8 @@ def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: i
     database = url or DatabaseUrl.parse(f"jdbc:sqlite:{data_dir.absolute() / DATABASE_FILE}")
     options, environment = store_arguments(database)
     options += ["--data-dir", str(data_dir.absolute()), "--failover-on-shutdown"]
-    live = Child(Role.LIVE, live_port, options, _relay, environment)
+    turn = _LiveNodesTurn()
+    live = Child(Role.LIVE, live_port, options, turn.relay, environment)
     backup = Child(Role.BACKUP, backup_port, options, _relay, environment)
     stopping = threading.Event()
 
@@ -64,8 +66,9 @@ def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: i
     try:
         with children(live, backup):
             live.start()
-            backup.start()
             _tell_how_to_connect(live, backup, database)
+            turn.wait(live, stopping)
+            backup.start()
             last = _supervise([live, backup], stopping)
     finally:
         for number, handler in before.items():
@@ -73,6 +76,31 @@ def pair(url: DatabaseUrl | None, data_dir: Path, live_port: int, backup_port: i
     if last is not None:
         click.get_current_context().exit(last if last > 0 else ExitCode.IO_ERROR)
     click.echo("both nodes are stopped")
+
+
+class _LiveNodesTurn:
+    """Whether the live node has asked for the live lock, as its log says.
+
+    A backup that starts faster on the store of an earlier run takes over, and hands back a moment
+    later: clients that came meanwhile would be cut off.
+    """
+
+    _ASKED: Final = (LiveLockObtained.code, WaitingForLiveLock.code)
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def relay(self, name: str, line: str) -> None:
+        """Print a line of the live node, and look at it."""
+        _relay(name, line)
+        if any(code in line for code in self._ASKED):
+            self._asked.set()
+
+    def wait(self, live: Child, stopping: threading.Event) -> None:
+        """Wait until it has asked, has ended, or the pair is to stop."""
+        while not self._asked.wait(_LOOK_SECONDS):
+            if live.exit_code is not None or stopping.is_set():
+                return
 
 
 def _supervise(nodes: list[Child], stopping: threading.Event) -> int | None:

@@ -76,6 +76,24 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         made.process.wait(90)
 
 
+def test_the_backup_of_a_pair_started_again_leaves_the_live_node_its_place(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """It may start faster; taking over and handing back would cut off who came meanwhile."""
+    pair.process.send_signal(signal.SIGINT)
+    assert pair.process.wait(90) == 0, pair.output
+    again = Pair(tmp_path)
+    try:
+        again.wait("AMQ221007")
+        again.wait("AMQ221031")
+        assert "AMQ221010" not in again.output  # the backup never served
+        assert "AMQ221001 backup" not in again.output.partition("AMQ221035 live")[0]
+    finally:
+        again.process.terminate()
+        again.process.wait(90)
+    assert "both nodes are stopped" in again.output
+
+
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_both_nodes_stop_with_the_command(pair: Pair, by: signal.Signals) -> None:
     """Ctrl-C, or SIGTERM: exit code 0, and no node is left behind."""
