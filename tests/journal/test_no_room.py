@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from config.settings import RoutingType
 from database import NoRoom, UnknownOutcome
 from journal.batch import Batch, Marker
@@ -38,6 +40,7 @@ class FullStore(BatchStore):
         self.stored: list[int] = []
         self.deleted: list[int] = []
         self.bound: list[int] = []
+        self.confirmed = 0
 
     def connect(self) -> None:
         """See ``BatchStore``."""
@@ -61,6 +64,7 @@ class FullStore(BatchStore):
 
     def confirm(self) -> None:
         """See ``BatchStore``."""
+        self.confirmed += 1
 
     def close(self) -> None:
         """See ``BatchStore``."""
@@ -74,15 +78,22 @@ class Writing:
         self.told: list[tuple[str, int]] = []
         self.full: list[StoreFull | None] = []
         self.failures: list[object] = []
+        self.is_valid = True
+        self.asked = 0
+        """How often the lease was asked."""
         self.writer = Writer(
             self.store,
             JournalLimits(),
-            still_valid=lambda: True,
+            still_valid=self._still_valid,
             stored=self._stored,
             refused=self._refused,
             failed=self.failures.append,
             full=self.full.append,
         )
+
+    def _still_valid(self) -> bool:
+        self.asked += 1
+        return self.is_valid
 
     def _stored(self, batch: Batch, _report: object) -> None:
         self.told.extend(("stored", one.last_seq) for one in batch.items)
@@ -100,6 +111,11 @@ class Writing:
         """Wait for something the writer does."""
         wait_until(lambda: condition() or self.failures, what="the writer does it")
         assert not self.failures
+
+    def wait_asked(self, times: int) -> None:
+        """Wait until the lease was asked for so often again."""
+        wanted = self.asked + times
+        self.wait(lambda: self.asked >= wanted)
 
     def end(self) -> None:
         """Have the writer end."""
@@ -172,6 +188,21 @@ def test_it_is_told_when_there_is_room_again() -> None:
     writing.end()
 
 
+def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be another node's by now, and to ask is to write."""
+    monkeypatch.setattr("journal.writer.ROOM_SECONDS", 0.01)
+    writing = Writing()
+    writing.submit(message(1))
+    writing.writer.start()
+    writing.wait(lambda: writing.full)
+    writing.is_valid = False
+    writing.wait_asked(2)  # a look that had begun is over then
+    writing.store.is_full = False
+    writing.wait_asked(3)
+    assert writing.full[-1] is not None
+    writing.end()
+
+
 def test_a_batch_that_was_looked_for_and_is_not_there_is_done_without_room_too() -> None:
     """Its connection was lost at the commit: it is repeated, and then there is no room for it."""
     writing = Writing()
@@ -182,6 +213,21 @@ def test_a_batch_that_was_looked_for_and_is_not_there_is_done_without_room_too()
     assert writing.told == [("refused", 1), ("stored", 9)]
     writing.end()
     assert writing.writer.drained
+
+
+def test_deletes_that_cannot_be_looked_for_are_confirmed_once_there_is_room_for_them() -> None:
+    """Their first commit may have been done, and not be where it has to be before it is told."""
+    writing = Writing()
+    writing.store.lost = 1
+    writing.store.takes_deletes = False
+    writing.submit(deletion(9))
+    writing.writer.start()
+    writing.wait_asked(6)
+    assert writing.told == []
+    writing.store.takes_deletes = True
+    writing.wait(lambda: writing.told == [("stored", 9)])
+    assert writing.store.confirmed == 1
+    writing.end()
 
 
 def test_a_queue_that_is_bound_without_room_waits_for_it() -> None:
