@@ -29,6 +29,10 @@ class WrongInput(PipelineError):
     """What is to be read is not what an export wrote, or is damaged."""
 
 
+class OutputExists(PipelineError):
+    """Where a job is to write is something already."""
+
+
 class MigrationRefused(PipelineError):
     """A store is not in a state in which it may be copied, or copied into."""
 

@@ -133,6 +133,22 @@ def last_seq(source: Source, settings: DatabaseStoreSettings) -> int:
     return int(found or 0)
 
 
+def first_seq_since(
+    source: Source, settings: DatabaseStoreSettings, instant: datetime, *, after: int
+) -> int | None:
+    """Return where the first message above ``after`` begins that is of ``instant`` or later.
+
+    None if there is none; raises StoreError.
+    """
+    table = source.table(settings.message_table_name)
+    # A row's id is the seq at which its message begins.
+    ((found,),) = source.rows(
+        f"SELECT MIN(id) FROM {table} WHERE seq > {after:d}"  # noqa: S608
+        f" AND written_at >= {source.time(instant)}"
+    )
+    return None if found is None else int(found)
+
+
 def seq_after_rows(
     source: Source, settings: DatabaseStoreSettings, after: int, rows: int, *, up_to: int
 ) -> int:

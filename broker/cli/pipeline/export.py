@@ -1,31 +1,84 @@
 """``pipeline export``: a pair's tables as files that other programs read."""
 
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.cli.durations import Since
 from broker.cli.group import example
 from broker.cli.pipeline.options import SparkOptions, inputs_of, spark_options, store_of
-from broker.cli.pipeline.output import collected, show
+from broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from broker.cli.rendering import print_json
 from broker.cli.settings_options import StoreOptions, store_options
-from broker.exit_codes import Unavailable
+from config.settings import DatabaseStoreSettings, FileStoreSettings
+from pipeline.errors import OutputExists
+from pipeline.manifest import NAME, Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipeline.reading import Inputs
+    from pipeline.watermark import Run, Selection
 
 _FORMATS = ("parquet", "json", "csv")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the command line asks for."""
+
+    target: str
+    format: str
+    selection: "Selection"
+    with_history: bool
+    spark_on: SparkOptions
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What came of it."""
+
+    directory: str
+    manifest: Manifest
+    messages: Rows
+    history: Rows
+    unreadable: Rows
 
 
 @click.command(
     epilog=example(
         "orthia pipeline export --config broker.xml --to exported",
         "orthia pipeline export --config broker.xml --to exported --queue orders --format json",
+        "orthia pipeline export --config broker.xml --to /data/orders --queue orders --incremental",
     )
 )
 @store_options
-@click.option("--to", "target", required=True, metavar="DIRECTORY", help="It must not exist.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="DIRECTORY",
+    help="It must not exist; with --incremental it is where each run's directory goes.",
+)
 @click.option(
     "--format", "format_", type=click.Choice(_FORMATS), default="parquet", show_default=True
 )
 @click.option("--queue", "queues", multiple=True, help="Only this queue; repeatable.")
+@click.option(
+    "--since",
+    type=Since(),
+    help="Only what was written then or later, by the database's clock; 1d, or 2026-01-31T12:00.",
+)
+@click.option("--until", type=Since(), help="Only what was written before.")
+@click.option(
+    "--incremental",
+    is_flag=True,
+    help="Only what came since the last run with this --to, into a directory of its own there.",
+)
 @click.option("--history", "with_history", is_flag=True, help="Also what journal-retention keeps.")
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -34,31 +87,88 @@ def export(
     target: str,
     format_: str,
     queues: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
     spark_on: SparkOptions,
     *,
+    incremental: bool,
     with_history: bool,
     as_json: bool,
 ) -> None:
     """Write messages, bindings, failover log and locks to files, messages by day and queue.
 
-    The other commands read the Parquet with --from. Bodies are base64 in JSON and CSV.
-    """
-    if "://" not in target and Path(target).exists():
-        raise Unavailable(f"{target} exists already: nothing was written")
-    with inputs_of(store_of(store), spark_on) as inputs:
-        from pipeline.jobs import export as job
-        from pipeline.reading import ExportInputs
+    The other commands read the Parquet with --from. Bodies are base64 in JSON and CSV. The
+    directory appears when everything is in it. A message that cannot be read is exported as it is
+    stored, with the reason in the column corrupt, and told of.
 
-        if with_history:
+    An incremental run begins exactly where the one before ended, for schedulers: rerun it after a
+    failure.
+    """
+    if incremental and with_history:
+        raise click.UsageError(
+            "--incremental is of what waits, in the order of seq: give --history in a run of its"
+            " own."
+        )
+    if not incremental and "://" not in target and Path(target).exists():
+        raise OutputExists(f"{target} exists already: nothing was written")
+    settings = store_of(store)
+    with inputs_of(settings, spark_on) as inputs:
+        from pipeline.outputs import left_behind, without_slash
+        from pipeline.watermark import Selection
+
+        selection = Selection(queues, since, until)
+        wanted = _Wanted(without_slash(target), format_, selection, with_history, spark_on)
+        for name in left_behind(inputs.spark, wanted.target):
+            spark_on.say(f"{name} is what a run that was killed left; nothing needs it")
+        if incremental:
+            written = _export_what_is_new(inputs, settings, wanted)
+        else:
+            written = _export(inputs, wanted, wanted.target, selection.options(), None)
+    _print(written, wanted, as_json=as_json)
+
+
+def _export_what_is_new(
+    inputs: "Inputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
+) -> _Written:
+    """Write what came since the last run, and then how far this one came."""
+    from pipeline import watermark
+    from pipeline.outputs import Files
+
+    files = Files(inputs.spark, wanted.target)
+    last = watermark.previous(files, wanted.target)
+    run = watermark.next_run(inputs, settings, last, wanted.selection)
+    if run.through == run.after:
+        return _Written(wanted.target, Manifest(0, 0, run.after, run.through), [], [], [])
+    options = wanted.selection.options() | run.options()
+    written = _export(inputs, wanted, f"{wanted.target}/{run.name}", options, run)
+    files.write_text(f"{wanted.target}/{watermark.FILE}", written.manifest.to_json())
+    return written
+
+
+def _export(
+    inputs: "Inputs",
+    wanted: _Wanted,
+    target: str,
+    conditions: dict[str, str],
+    run: "Run | None",
+) -> _Written:
+    """Write ``target`` whole; raises OutputExists."""
+    from pipeline.jobs import export as job
+    from pipeline.jobs import unreadable
+    from pipeline.outputs import Files, whole
+    from pipeline.reading import ExportInputs
+
+    spark_on, format_ = wanted.spark_on, wanted.format
+    with whole(inputs.spark, target) as directory:
+        if wanted.with_history:
             # First: a message that leaves its queue meanwhile is then in neither, never in both.
             spark_on.say("writing the history")
-            kept = job.exported(inputs.history(conditions=job.of_queues(queues)), "removed_at")
-            partitioned = job.writer(kept, format_).partitionBy(*job.PARTITIONED_BY)
-            partitioned.save(f"{target}/history")
+            kept = job.exported(inputs.history(conditions=conditions), "removed_at")
+            _save(kept, format_, f"{directory}/history")
         spark_on.say("writing messages")
-        messages = job.exported(inputs.messages(conditions=job.of_queues(queues)))
-        partitioned = job.writer(messages, format_).partitionBy(*job.PARTITIONED_BY)
-        partitioned.save(f"{target}/messages")
+        counts = unreadable.Counts()
+        messages = job.exported(counts.of(inputs.messages(conditions=conditions)))
+        _save(messages, format_, f"{directory}/messages")
         spark_on.say("writing bindings, failover log and locks")
         small = {
             "bindings": inputs.bindings(),
@@ -66,19 +176,76 @@ def export(
             "node_manager": inputs.node_manager(),
         }
         for name, frame in small.items():
-            job.writer(frame, format_).save(f"{target}/{name}")
-        rows, left = [], []
+            job.writer(frame, format_).save(f"{directory}/{name}")
+        rows: Rows = []
+        left: Rows = []
         if format_ == "parquet":
-            written = ExportInputs(messages.sparkSession, target)
-            rows = collected(job.summary(written.messages()))
-            left = collected(job.summary(written.history())) if with_history else []
+            found = ExportInputs(inputs.spark, directory)
+            rows = collected(job.summary(found.messages()))
+            left = collected(job.summary(found.history())) if wanted.with_history else []
+        bad: Rows = []
+        if counts.corrupt:
+            again = inputs.messages(unreadable.COLUMNS, conditions)
+            bad = collected(unreadable.listed(again))
+        manifest = _manifest(wanted, counts, run)
+        Files(inputs.spark, directory).write_text(f"{directory}/{NAME}", manifest.to_json())
+    return _Written(target, manifest, rows, left, bad)
+
+
+def _save(rows: "DataFrame", format_: str, directory: str) -> None:
+    from pipeline.jobs import export as job
+
+    job.writer(rows, format_).partitionBy(*job.PARTITIONED_BY).save(directory)
+
+
+def _manifest(wanted: _Wanted, counts: Any, run: "Run | None") -> Manifest:
+    selection = wanted.selection
+    options = selection.options()
+    return Manifest(
+        messages=counts.messages,
+        corrupt=counts.corrupt,
+        after_seq=0 if run is None else run.after,
+        through_seq=None if run is None else run.through,
+        node_id=None if run is None else run.node_id,
+        queues=selection.queues,
+        since=options.get("since"),
+        until=options.get("until"),
+        version=version("orthia"),
+    )
+
+
+def _print(written: _Written, wanted: _Wanted, *, as_json: bool) -> None:
+    manifest = written.manifest
     if as_json:
-        history = {"history": left} if with_history else {}
-        print_json({"directory": target, "format": format_, "messages": rows, **history})
-    elif format_ == "parquet":
-        columns = ("day", "queue", "messages", "body_bytes")
-        show(f"Written to {target}", rows, columns)
-        if with_history:
-            show("Of the history", left, columns)
+        history = {"history": written.history} if wanted.with_history else {}
+        place = (
+            {}
+            if manifest.through_seq is None
+            else {
+                "after_seq": manifest.after_seq,
+                "through_seq": manifest.through_seq,
+            }
+        )
+        print_json(
+            {
+                "directory": written.directory,
+                "format": wanted.format,
+                "messages": written.messages,
+                **history,
+                **place,
+                "corrupt": manifest.corrupt,
+                "corrupt_listed": written.unreadable,
+            }
+        )
+        return
+    if manifest.through_seq is not None and manifest.through_seq == manifest.after_seq:
+        click.echo(f"nothing new since seq {manifest.after_seq:,}: nothing was written")
+        return
+    columns = ("day", "queue", "messages", "body_bytes")
+    if wanted.format == "parquet":
+        show(f"Written to {written.directory}", written.messages, columns)
+        if wanted.with_history:
+            show("Of the history", written.history, columns)
     else:
-        click.echo(f"written to {target}")
+        click.echo(f"{manifest.messages:,} messages written to {written.directory}")
+    show_unreadable(written.unreadable, manifest.corrupt, "They are in the export as stored")

@@ -25,6 +25,7 @@ from pipeline.errors import (
     MigrationFailed,
     MigrationRefused,
     MissingRequirement,
+    OutputExists,
     WrongInput,
 )
 
@@ -33,6 +34,7 @@ _OF_PIPELINE: Final[tuple[tuple[type[OrthiaError], ExitCode], ...]] = (
     (WrongInput, ExitCode.WRONG_DATA),
     (ClusterUnreachable, ExitCode.NO_CLUSTER),
     (MissingRequirement, ExitCode.UNAVAILABLE),
+    (OutputExists, ExitCode.UNAVAILABLE),
     (MigrationRefused, ExitCode.UNAVAILABLE),
     (MigrationFailed, ExitCode.INCOMPLETE),
 )

@@ -156,7 +156,7 @@ class Source:
         """
         if self.settings is None:
             directory = str(self.directory)
-            if "://" not in directory and not Path(directory, "messages").is_dir():
+            if "://" not in directory and not _is_export(Path(directory)):
                 raise WrongInput(f"{directory} has no messages: it is no Parquet export")
             with session(spark_on) as spark:
                 from pipeline.reading import ExportInputs
@@ -165,6 +165,11 @@ class Source:
             return
         with inputs_of(self.settings, spark_on) as inputs:
             yield inputs
+
+
+def _is_export(directory: Path) -> bool:
+    """Return whether there are messages, of one export or of an incremental one's runs."""
+    return any(one.is_dir() for one in (directory / "messages", *directory.glob("seq-*/messages")))
 
 
 def reachable(

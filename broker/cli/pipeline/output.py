@@ -43,6 +43,15 @@ def show(heading: str, rows: Rows, columns: Sequence[str], *, empty: str = "none
     click.echo()
 
 
+def show_unreadable(listed: Rows, count: int, what_of_them: str) -> None:
+    """Tell of messages that cannot be read, if there are any: how many, which, and what of them."""
+    if not count:
+        return
+    more = f", the first {len(listed)}" if count > len(listed) else ""
+    show(f"Messages that cannot be read: {count:,}{more}", listed, ("seq", "queue", "corrupt"))
+    click.echo(f"{what_of_them}; `orthia pipeline audit` says more.")
+
+
 def _shown(value: object) -> object:
     if isinstance(value, float):
         return f"{value:,.1f}"
