@@ -57,6 +57,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/max-disk-usage": ("broker/node.py s.max_disk_usage",),
     "core/min-disk-free": ("broker/node.py s.min_disk_free",),
     "core/bindings-directory": ("broker/stores.py s.bindings_directory",),
+    "core/large-messages-directory": ("journal/file/bodies.py s.large_messages_directory",),
     "core/journal-type": ("journal/file/opening.py s.journal_type",),
     "core/store/database-store/data-source-properties/data-source-property/@key": (
         "database/engine.py s.data_source_properties",
