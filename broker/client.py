@@ -365,4 +365,6 @@ def _parse_head(head: bytes) -> tuple[str, dict[str, str]]:
 def _error_text(frame: ServerFrame) -> str:
     message = frame.headers.get("message", "ERROR")
     body = " ".join(frame.body.decode(errors="replace").split())
-    return f"{message}: {body}" if body and body != message else message
+    if body.startswith(message):
+        return body  # the header has as much of it as fits
+    return f"{message}: {body}" if body else message

@@ -134,6 +134,14 @@ def test_a_refused_message_ends_the_work() -> None:
     assert script.connections == 1
 
 
+def test_a_refusal_is_told_once() -> None:
+    """The message header has what fits of it, the body all."""
+    script = Script(error_at_send=deque(["message:no such addr\nreceipt-id:0\n\nno such address"]))
+    with scripted_broker(script) as address, pytest.raises(BrokerRefused) as refused:
+        Producer(link(address), "/queue/q", body=numbered, count=5).run()
+    assert str(refused.value) == f"{address}: no such address"
+
+
 def test_a_broker_that_cannot_bear_the_work_is_given_up() -> None:
     """A broker that ends every connection without progress is not tried for ever."""
     script = Script(error_at_send=deque(["message:frame too large"] * 100))
