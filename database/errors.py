@@ -61,17 +61,32 @@ _PG_NO_ROOM = {"53100"}
 _PG_REFUSED_FOR_NOW_CLASSES = {"53"}  # insufficient resources: connections, memory
 _PG_LOST = {"25P03", "25P04", "40003", "57P01", "57P02", "57P03", "57P05"}
 _PG_LOST_CLASSES = {"08", "58", "XX"}
-# libpq gives no SQLSTATE for a refused login, only the server's text.
+# libpq gives no SQLSTATE for a refused login, only the server's text, nor for files of the URL.
 _PG_LOGIN_REFUSED = (
     "password authentication failed",
     "authentication failed for user",
     "no pg_hba.conf entry",
     "no password supplied",
     "is not permitted to log in",
+    "root certificate file",  # does not exist, or has no certificate
 )
 
-_NO_PASSWORD = ("no password supplied", "(using password: NO)")
-"""What a server says that wants a password and got none: libpq's words, and MySQL's."""
+_ADVICE = (
+    (
+        # A server that wants a password and got none: libpq's words, and MySQL's.
+        ("no password supplied", "(using password: NO)"),
+        "give the password in the environment, as ORTHIA_JDBC_PASSWORD, or in jdbc-password",
+    ),
+    (
+        ("password authentication failed", "(using password: YES)"),
+        "what was tried is ORTHIA_JDBC_PASSWORD if that is set, else jdbc-password or the URL's",
+    ),
+    (
+        ("(SQLSTATE 42501)", "(error 1044)", "(error 1142)"),
+        "which rights are needed, and how the owner makes the tables: `orthia docs databases`",
+    ),
+)
+"""What to do about what a server says, where its words alone do not tell."""
 
 # As is what libpq says of a server that is not the primary, or is made read-only.
 _PG_READ_ONLY = ("session is read-only", "server is in hot standby mode")
@@ -149,10 +164,10 @@ def classify(error: BaseException, *, during_commit: bool = False) -> StoreError
     if isinstance(error, StoreError):
         return error
     kind, reason = _kind_and_reason(error)
-    if any(text in reason for text in _NO_PASSWORD):
-        reason += (
-            "; give the password in the environment, as ORTHIA_JDBC_PASSWORD, or in jdbc-password"
-        )
+    for said, advice in _ADVICE:
+        if any(text in reason for text in said):
+            reason += f"; {advice}"
+            break
     if kind is _Lost:
         if during_commit:
             return UnknownOutcome(f"connection lost during commit, outcome unknown: {reason}")
@@ -206,7 +221,9 @@ def _kind_and_reason(error: BaseException) -> _Verdict:
 
 def _postgresql(error: psycopg2.Error) -> _Verdict:
     code = error.pgcode
-    reason = " ".join(str(error).split()) or type(error).__name__
+    # libpq says the same twice where it tried with and without TLS.
+    lines = dict.fromkeys(" ".join(line.split()) for line in str(error).splitlines())
+    reason = " ".join(filter(None, lines)) or type(error).__name__
     if code is None and reason.endswith(_PG_READ_ONLY):
         return StoreUnavailable, f"{reason}: it is a standby, or the primary of before"
     if code is None:

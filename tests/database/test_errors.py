@@ -3,8 +3,10 @@
 import threading
 from collections.abc import Iterator
 
+import psycopg2
 import pymysql
 import pytest
+from pymysql.err import OperationalError
 from sqlalchemy import Connection, text
 
 from config.dialects import Dialect
@@ -219,6 +221,9 @@ def test_a_wrong_password_is_permanent_and_not_shown(server: StoreServer) -> Non
     error = connect_error(server.settings("nowhere", jdbc_password=Secret(wrong)))
     assert isinstance(error, PermanentStoreError)
     assert "orthia" in str(error)
+    assert str(error).endswith("; what was tried is ORTHIA_JDBC_PASSWORD if that is set, else"
+                               " jdbc-password or the URL's")  # fmt: skip
+    assert str(error).count("127.0.0.1") <= 1  # libpq tries twice, and is to be told once
     assert wrong not in "".join(map(str, chain(error)))
 
 
@@ -236,6 +241,26 @@ def test_a_missing_database_is_permanent_and_named(server: StoreServer) -> None:
     error = connect_error(server.settings("no_such_database"))
     assert isinstance(error, PermanentStoreError)
     assert "no_such_database" in str(error)
+
+
+def test_a_missing_certificate_is_permanent() -> None:
+    """It will be missing the next time, too: a person has to mend the file or the URL."""
+    said = 'root certificate file "/nowhere.pem" does not exist\nEither provide the file, ...'
+    error = classify(psycopg2.OperationalError(f"connection failed: {said}\n"))
+    assert isinstance(error, PermanentStoreError)
+    assert "/nowhere.pem" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OperationalError(1044, "Access denied for user 'u'@'h' to database 'd'"),
+        OperationalError(1142, "CREATE command denied to user 'u'@'h' for table 'd.t'"),
+    ],
+)
+def test_a_missing_right_names_the_page_about_rights(error: OperationalError) -> None:
+    """Whoever set the database up by hand is told where the statements are."""
+    assert "`orthia docs databases`" in str(classify(error))
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
