@@ -112,7 +112,20 @@ def _bind(acceptor: AcceptorSettings) -> None:
 
 
 def _message(acceptor: AcceptorSettings, reason: str) -> str:
-    return f"acceptor {acceptor.name!r} cannot listen on {acceptor.host}:{acceptor.port}: {reason}"
+    said = f"acceptor {acceptor.name!r} cannot listen on {acceptor.host}:{acceptor.port}: {reason}"
+    advice = _advice(acceptor, reason)
+    return f"{said}; {advice}" if advice else said
+
+
+def _advice(acceptor: AcceptorSettings, reason: str) -> str:
+    """Return what to do about it, where the reason alone does not say."""
+    if reason == os.strerror(errno.EADDRINUSE):
+        return f"`ss -ltnp 'sport = :{acceptor.port}'` shows which process has the port"
+    if reason == os.strerror(errno.EADDRNOTAVAIL):
+        return f"no network interface of this host has {acceptor.host} (`ip address`)"
+    if reason == os.strerror(errno.EACCES):
+        return "give the acceptor a port from 1024 on, or let this user open lower ones"
+    return ""
 
 
 def _reason(error: OSError) -> str:

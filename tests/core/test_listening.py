@@ -40,6 +40,19 @@ def test_what_passes_by_itself_is_worth_another_start(error: OSError, *, passes:
     assert str(found).startswith("acceptor 'stomp' cannot listen on 127.0.0.1:61613: ")
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EADDRINUSE, "; `ss -ltnp 'sport = :61613'` shows which process has the port"),
+        (errno.EADDRNOTAVAIL, "; no network interface of this host has 127.0.0.1 (`ip address`)"),
+        (errno.EACCES, "; give the acceptor a port from 1024 on, or let this user open lower ones"),
+    ],
+)
+def test_the_error_says_what_to_look_at(number: int, advice: str) -> None:
+    """The system's words alone do not."""
+    assert str(acceptor_error(ACCEPTOR, OSError(number, "said"))).endswith(advice)
+
+
 def test_trying_leaves_a_port_free() -> None:
     """What was tried can be listened on, also where somebody listened a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
