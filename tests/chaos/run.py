@@ -21,6 +21,8 @@ from tests.chaos.ground import Ground, make_ground
 from tests.chaos.history import History, Kind, Operation
 from tests.chaos.network import Network
 from tests.chaos.population import ORDERED, Sender, populate
+from tests.chaos.renewals import RenewalWatch
+from tests.chaos.starvation import StarvationWatch
 from tests.chaos.topic_checker import TopicChecker
 from tests.chaos.verdict import Verdict
 from tests.chaos.watches import LockWatch, MachineWatch, NodesWatch
@@ -164,6 +166,8 @@ class Run:
             LockWatch(ground, self._began),
             NodesWatch(ground),
             MachineWatch(self._directory),
+            RenewalWatch(ground),
+            StarvationWatch(ground),
         )
         for watch in watches:
             watch.start()
@@ -192,7 +196,7 @@ class Run:
                 client.abandon()
             for client in population.everybody:
                 client.join(30)
-        locks, nodes, machine = watches
+        locks, nodes, machine, renewals, starvation = watches
         for watch in watches:
             watch.stop()
         violations = checker.finish()
@@ -200,8 +204,8 @@ class Run:
         for client in population.everybody:
             if client.failure is not None:
                 violations.add("client", f"{client.name}: {client.failure!r}")
-        stalls = [*machine.stalls, *filter(self._is_between_faults, locks.stalls)]
-        figures |= verdict.judge_ends(nodes.ends, stalls, violations)
+        stalls = [*machine.stalls, *filter(self._is_between_faults, renewals.stalls)]
+        figures |= verdict.judge_ends(nodes.ends, stalls, starvation.waited, violations)
         try:
             figures |= verdict.judge_store(violations)
         except (OrthiaError, SQLAlchemyError) as error:

@@ -6,7 +6,15 @@ import pytest
 
 from tests.chaos.checker import DEAD, EXPIRED, RESULT_OF, Checker, Violations
 from tests.chaos.clients import body_of, name_of
-from tests.chaos.exits import GRACE_SECONDS, End, Expectations, is_of_a_stall
+from tests.chaos.exits import (
+    GRACE_SECONDS,
+    End,
+    Expectations,
+    Waited,
+    is_of_a_stall,
+    is_of_starvation,
+    waited_before,
+)
 from tests.chaos.history import Kind, Operation
 from tests.chaos.topic_checker import TopicChecker
 from tests.chaos.writers import Act, Change, check_changes
@@ -223,6 +231,17 @@ def test_a_stall_of_the_machine_explains_a_lost_lease_and_nothing_else() -> None
     assert not is_of_a_stall(End("alpha", 70, 12), stalls, [74])
     assert not is_of_a_stall(End("alpha", 74, 31), stalls, [74])
     assert not is_of_a_stall(End("alpha", 74, 5), stalls, [74])
+
+
+def test_a_node_without_a_processor_for_half_of_its_last_seconds_was_starved() -> None:
+    """What it waited before that, or after its end, is no reason; nor is it for another exit."""
+    end = End("alpha", 74, 100.0)
+    samples = [Waited(90.0, 3.0, 0.0), *(Waited(98.0 + n, 0.7, 0.1) for n in range(3))]
+    waited = waited_before(end, samples)
+    assert (round(waited.processor_seconds, 6), round(waited.disk_seconds, 6)) == (2.1, 0.3)
+    assert is_of_starvation(end, waited, [74])
+    assert not is_of_starvation(End("alpha", 70, 100.0), waited, [74])
+    assert not is_of_starvation(end, waited_before(end, [*samples[:3], Waited(101, 9, 0)]), [74])
 
 
 TOPIC = "/topic/prices"

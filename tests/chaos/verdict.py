@@ -1,10 +1,17 @@
 """What a run is judged by beside what clients saw: how nodes ended, and what the store has."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tests.chaos import witness
 from tests.chaos.checker import Violations
-from tests.chaos.exits import End, is_of_a_stall
+from tests.chaos.exits import (
+    LOOK_BACK_SECONDS,
+    End,
+    Waited,
+    is_of_a_stall,
+    is_of_starvation,
+    waited_before,
+)
 from tests.chaos.fault import IO_ERROR
 from tests.chaos.ground import Ground
 from tests.chaos.writers import check_changes
@@ -48,20 +55,32 @@ class Verdict:
             database.dispose()
 
     def judge_ends(
-        self, ends: Iterable[End], stalls: Sequence[tuple[float, float]], violations: Violations
+        self,
+        ends: Iterable[End],
+        stalls: Sequence[tuple[float, float]],
+        waited: Mapping[str, Sequence[Waited]],
+        violations: Violations,
     ) -> dict[str, int]:
-        """Judge every end of a node by the faults there were; return what was counted."""
-        explained, of_stalls = 0, 0
+        """Judge every end of a node by the faults there were; return what was counted.
+
+        ``waited`` is what each node waited for, look by look.
+        """
+        explained = of_stalls = of_starvation = 0
         for end in ends:
+            before = waited_before(end, waited.get(end.node, ()))
             if self._ground.expectations.explain(end):
                 explained += 1
             elif is_of_a_stall(end, stalls, [IO_ERROR]):
                 of_stalls += 1
+            elif is_of_starvation(end, before, [IO_ERROR]):
+                of_starvation += 1
             else:
-                violations.add(
-                    "node", f"{end.node} ended with {end.code} and no fault explains it:\n{end.log}"
-                )
-        return {"ends of nodes": explained, "ends by stalls of the machine": of_stalls}
+                violations.add("node", _unexplained(end, before, stalls))
+        return {
+            "ends of nodes": explained,
+            "ends by stalls of the machine": of_stalls,
+            "ends of nodes that got no processor": of_starvation,
+        }
 
     def judge_store(self, violations: Violations) -> dict[str, int]:
         """Judge what was done with the store; return what was counted."""
@@ -79,3 +98,15 @@ class Verdict:
         finally:
             database.dispose()
         return figures
+
+
+def _unexplained(end: End, waited: Waited, stalls: Iterable[tuple[float, float]]) -> str:
+    near = [
+        seconds for at, seconds in stalls if end.at - LOOK_BACK_SECONDS <= at <= end.at + seconds
+    ]
+    return (
+        f"{end.node} ended with {end.code} and no fault explains it: in the {LOOK_BACK_SECONDS:g} s"
+        f" before, a thread of it waited {waited.processor_seconds:.1f} s for a processor,"
+        f" processes waited {waited.disk_seconds:.1f} s for disks, and beside it a renewal took"
+        f" {max(near, default=0.0):.1f} s at most\n{end.log}"
+    )

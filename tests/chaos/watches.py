@@ -27,8 +27,6 @@ class LockWatch(threading.Thread):
         self._began = began
         self._stopping = threading.Event()
         self.holders: list[tuple[float, str, int]] = []
-        self.stalls: list[tuple[float, float]] = []
-        """When a look had taken long, and its seconds: the database, or the machine, was slow."""
 
     def run(self) -> None:
         """Watch until stopped."""
@@ -37,17 +35,11 @@ class LockWatch(threading.Thread):
             return  # files have no such row
         database = self._ground.open_database()
         store = SqlNodeManagerStore(database, settings, database.engine)
-        before = time.monotonic()
         while not self._stopping.wait(_LOCK_SECONDS):
             try:
                 lock = store.status().live
             except OrthiaError:
                 continue  # the database is struck
-            finally:
-                now = time.monotonic()
-                if now - before > _LEAST_STALL_SECONDS:
-                    self.stalls.append((now, now - before))
-                before = now
             name = (lock.holder_id or "").split("@")[0] if lock.is_held else ""
             if not self.holders or self.holders[-1][1:] != (name, lock.token):
                 self.holders.append((time.monotonic() - self._began, name, lock.token))
