@@ -100,3 +100,15 @@ def test_a_cumulative_ack_counts_all_it_means() -> None:
     acknowledge(client, frames[10], transaction="t")
     assert "max-transaction-entries 10" in client.error()
     assert len(core.stored_texts()) == 20
+
+
+def test_a_client_that_is_gone_holds_nothing_of_its_open_transactions() -> None:
+    """Neither what it sent in them nor what it acknowledged."""
+    core, client, frames = full(10, "client-individual")
+    transaction_of(client, frames[:5])
+    client.send("SEND", "x" * 1_000, destination=QUEUE, transaction="t")
+    assert client.session.held_bytes > 1_000
+    client.session.connection_lost()
+    core.settle()
+    assert client.session.held_bytes == 0
+    assert len(core.stored_texts()) == 10
