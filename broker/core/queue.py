@@ -420,11 +420,13 @@ class Queue:
             self._slices.later(self._going_on())
 
     def _going_on(self) -> Steps:
-        while self._has_more:
-            self._has_more = False
-            self.dispatch()
-            yield GO_ON
-        self._is_going_on = False
+        try:
+            while self._has_more:
+                self._has_more = False
+                self.dispatch()
+                yield GO_ON
+        finally:
+            self._is_going_on = False
 
     def _pop(self) -> MessageReference:
         ready, returned = self._ready, self._returned
@@ -481,10 +483,15 @@ class Queue:
         self, references: Sequence[MessageReference], in_vain: set[MessageReference]
     ) -> Steps:
         self._held += 1
-        for first in range(0, len(references), _AT_ONCE):
-            self._give_some_back(references[first : first + _AT_ONCE], in_vain)
-            yield GO_ON
-        self._held -= 1
+        try:
+            for first in range(0, len(references), _AT_ONCE):
+                self._give_some_back(references[first : first + _AT_ONCE], in_vain)
+                yield GO_ON
+        except Exception:
+            self._timers.call_later(0, self.dispatch)  # the others are not held for what failed
+            raise
+        finally:
+            self._held -= 1
         self.dispatch()
 
     def _give_some_back(

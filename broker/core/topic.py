@@ -77,23 +77,35 @@ class Topic:
             self._slices.run(self._fan_out())
 
     def _fan_out(self) -> Steps:
+        if self._is_giving:
+            return
         self._is_giving = True
-        while self._underway:
-            publication, latest = self._underway[0]
+        try:
+            while self._underway:
+                yield from self._give(*self._underway[0])
+                if self._underway:
+                    yield GO_ON
+        except Exception:
+            self._slices.later(self._fan_out())  # the next are not held for what failed
+            raise
+        finally:
+            self._is_giving = False
+
+    def _give(self, publication: Publication, latest: int) -> Steps:
+        """Give one message to all subscribers up to the number ``latest``, once."""
+        try:
             for index, (subscription, number) in enumerate(list(self.subscribers.items()), 1):
                 if number <= latest:
                     subscription.add(publication)
                 if not index % _AT_ONCE:
                     yield GO_ON
+        finally:
             self._underway.popleft()
             self.given += 1
             publication.frames = None
             self._memory.release(publication)
-            if self._memory.is_exceeded:
-                self._memory.end_the_worst()
-            if self._underway:
-                yield GO_ON
-        self._is_giving = False
+        if self._memory.is_exceeded:
+            self._memory.end_the_worst()
 
 
 class _Behind:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.api import TransactionWork
+from broker.api import MessageReference, TransactionWork
 from broker.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
-from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message
+from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
 
 QUEUE = "/queue/orders"
@@ -300,3 +300,85 @@ def test_a_lease_that_is_valid_again_wakes_those_only_that_were_refused() -> Non
     core.lease_valid = True
     core.broker.go_on()
     assert len(core.broker._held_back) == 0
+
+
+class FailingConsumer(FakeConsumer):
+    """A consumer that fails at one of its deliveries."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Note a delivery, or fail of it."""
+        if len(self.received) == self.at:
+            self.at = -1
+            raise RuntimeError("a bug")
+        super().deliver(reference)
+
+
+def attach(core: CoreUnderTest, destination: str, consumer: FakeConsumer) -> FakeConsumer:
+    """Subscribe, with any number of messages at a time."""
+    consumer.subscription = core.broker.subscribe(ANYONE, destination, consumer, prefetch=0)
+    return consumer
+
+
+def test_a_queue_delivers_on_after_an_exception_in_a_later_turn() -> None:
+    """Whoever raised it: the others of the queue are served."""
+    core = CoreUnderTest(clock=Work())
+    core.send(QUEUE, *[str(number) for number in range(400)])
+    consumer = attach(core, QUEUE, FailingConsumer(at=200))
+    consumer.end.resume()
+    with pytest.raises(RuntimeError, match="a bug"):
+        core.settle()
+    core.send(QUEUE, "new")
+    assert consumer.texts[-1] == "new"
+    assert len(consumer.received) == 400  # all but the one at which it failed
+    # And again in slices, of more than one turn.
+    core.send(QUEUE, *[str(number) for number in range(400)])
+    assert len(consumer.received) == 800
+
+
+def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It held them all, so that the oldest goes first; the rest is not held for what failed."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1), clock=Work())
+    core.send(QUEUE, *[str(number) for number in range(400)])
+    consumer = core.consume(QUEUE)
+    calls: list[int] = []
+
+    def dead_letter(_queue: object, _reference: object) -> bool:
+        calls.append(1)
+        if len(calls) == 200:
+            raise RuntimeError("a bug")
+        return False
+
+    queue = core.broker.queues()["orders"]
+    monkeypatch.setattr(queue._disposal, "dead_letter", dead_letter)
+    another = core.consume(QUEUE)
+    with pytest.raises(RuntimeError, match="a bug"):
+        consumer.end.close(attempted=consumer.received)
+    core.send(QUEUE, "new")
+    assert another.texts == ["new"]
+    core.pass_time(10)  # those before it come again, as dead letters that have to stay
+    assert len(another.texts) > 128
+
+
+def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
+    """What was published after it is with all subscribers, once, and no sender waits for ever."""
+    core = CoreUnderTest(clock=Work())
+    hearing = [core.consume(TOPIC, auto=True) for _ in range(400)]
+    attach(core, TOPIC, FailingConsumer(at=0))
+    later = [core.consume(TOPIC, auto=True) for _ in range(100)]
+    core.broker.send(ANYONE, TOPIC, message("a"), None)
+    behind = core.broker.send(ANYONE, TOPIC, message("b"), None)
+    assert behind is not None
+    with pytest.raises(RuntimeError, match="a bug"):
+        core.settle()
+    core.settle()
+    assert not behind.is_behind
+    assert all(one.texts == ["a", "b"] for one in hearing)
+    assert all(one.texts[-1] == "b" for one in later)
+    core.send(TOPIC, "c")
+    assert all(one.texts[-2:] == ["b", "c"] for one in [*hearing, *later])
