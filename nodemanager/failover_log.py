@@ -154,7 +154,10 @@ class FailoverLog:
         table: "FailoverLogTable | None" = None,
         listener: Callable[[Event], None] | None = None,
     ) -> None:
-        """Open the log; ``listener`` hears every event; what it raises is logged."""
+        """Open the log; ``listener`` hears every event; what it raises is logged.
+
+        But for a MemoryError, with which the thread is to end.
+        """
         self._node_name = node_name
         self._holder_id = holder_id
         self.role = role
@@ -199,6 +202,8 @@ class FailoverLog:
         if self._listener is not None:
             try:
                 self._listener(event)
+            except MemoryError:
+                raise  # the node is to end with this thread
             except Exception:
                 LOGGER.exception("the listener of events failed at %s", event.code)
 
@@ -274,6 +279,8 @@ class _Sink:
             ended = None in entries
             try:
                 self._write([entry for entry in entries if entry is not None])
+            except MemoryError:
+                raise  # as above
             except Exception:
                 # Whatever it was: the entries after these are to be kept.
                 LOGGER.exception("failover log: entries not kept in the %s", self._name)

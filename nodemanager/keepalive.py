@@ -22,6 +22,8 @@ _JOIN_SECONDS = 1.0
 def _contained(what: str) -> Iterator[None]:
     try:
         yield
+    except MemoryError:
+        raise  # the node is to end with this thread
     except Exception:
         LOGGER.exception("%s failed; the lease is kept as before", what)
 
@@ -35,7 +37,7 @@ class KeepAlive:
     at least, since a wait for a lock does not count the time a host was suspended.
 
     What ``report`` and ``on_renewed`` raise is logged and goes no further: telling of a lease must
-    not decide about it.
+    not decide about it. A MemoryError ends the thread, and goes to ``threading.excepthook``.
     """
 
     def __init__(

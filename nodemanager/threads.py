@@ -129,8 +129,16 @@ class _ScheduledJob:
         self._run = run
 
     def start(self) -> None:
-        self._job: Any = self._scheduler.add_job(self._run, "interval", seconds=self._seconds)
+        self._job: Any = self._scheduler.add_job(self._do, "interval", seconds=self._seconds)
         self._scheduler.start()
+
+    def _do(self) -> None:
+        try:
+            self._run()
+        except MemoryError as error:
+            # The scheduler would log it and go on; a thread of its own would have ended.
+            ended = (type(error), error, error.__traceback__, threading.current_thread())
+            threading.excepthook(threading.ExceptHookArgs(ended))
 
     def run_now(self) -> None:
         try:

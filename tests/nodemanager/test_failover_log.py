@@ -219,6 +219,39 @@ def test_a_listener_that_fails_costs_no_event(
     assert "a defect at AMQ221007" in caplog.text
 
 
+def test_a_listener_without_memory_is_not_only_logged(tmp_path: Path) -> None:
+    """The node is to end with the thread that tells it; the event is kept."""
+
+    def fail(_: Event) -> None:
+        raise MemoryError
+
+    path = tmp_path / "a.jsonl"
+    log = FailoverLog(node_name="a", holder_id="a", role="live", path=path, listener=fail)
+    with pytest.raises(MemoryError):
+        log.emit(LiveActive(1))
+    log.close(30)
+    assert [entry.token for entry in read_files([path])] == [1]
+
+
+def test_a_log_without_memory_ends_with_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does the node: what it would go on with may be half done."""
+    ended: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda what: ended.append(what.exc_type))
+
+    def fail(_: object) -> str:
+        raise MemoryError
+
+    log = FailoverLog(node_name="a", holder_id="a", role="live", path=tmp_path / "a.jsonl")
+    with monkeypatch.context() as without:
+        without.setattr(Entry, "to_json", fail)
+        log.emit(LiveActive(1))
+        wait_until(lambda: ended, what="the end of the thread")
+    log.close(1)
+    assert ended == [MemoryError]
+
+
 def test_text_no_file_can_hold_does_not_end_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,6 +282,50 @@ def test_what_listeners_raise_does_not_disarm_the_watchdog() -> None:
         keep_alive.stop()
 
 
+def without_memory(_: object) -> None:
+    """Stand in for a listener."""
+    raise MemoryError
+
+
+@pytest.mark.parametrize("who", ["on_renewed", "report"])
+def test_a_listener_without_memory_is_told_of_as_the_end_of_its_thread(
+    who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node ends then: what was left half done is not gone on with, and not only logged."""
+    ended: list[tuple[type[BaseException], str]] = []
+
+    def hook(what: threading.ExceptHookArgs) -> None:
+        assert what.thread is not None
+        ended.append((what.exc_type, what.thread.name))
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    subject = KeepAliveUnderTest()
+    keep_alive = KeepAlive(
+        subject.locker,
+        subject.keep_alive.lease,
+        period_ms=PERIOD_MS,
+        expiration_ms=EXPIRATION_MS,
+        clock=subject.clock,
+        report=without_memory if who == "report" else subject.events.append,
+        on_lost=subject.lost.append,
+        on_renewed=without_memory if who == "on_renewed" else lambda _: None,
+    )
+    if who == "report":
+        subject.locker.hangs.set()
+    keep_alive.start()
+    try:
+        if who == "report":
+            wait_until(lambda: subject.locker.renewals, what="a renewal that hangs")
+            subject.clock.now += 1.0  # which the watchdog tells of
+        wait_until(lambda: ended, what="the end of the thread")
+        kind, name = ended[0]
+        assert kind is MemoryError
+        assert ("watchdog" in name) == (who == "report")
+    finally:
+        subject.locker.let_go.set()
+        keep_alive.stop()
+
+
 def test_any_number_of_threads_may_stop_it(subject: KeepAliveUnderTest) -> None:
     """A failure and an orderly end may come together."""
     renewing = subject.keep_alive._renewals
