@@ -23,6 +23,8 @@ class Destination(NamedTuple):
 
 
 _PREFIXES = {"/queue/": RoutingType.ANYCAST, "/topic/": RoutingType.MULTICAST}
+_TEMPORARY = {"/temp-queue/": "/queue/", "/temp-topic/": "/topic/"}
+"""Of Classic, where they are a connection's own and end with it; and what there is instead."""
 
 
 @lru_cache(maxsize=1024)  # asked for every SEND
@@ -31,6 +33,14 @@ def parse(text: str) -> Destination:
     for prefix, routing_type in _PREFIXES.items():
         if text.startswith(prefix):
             return Destination(_checked(text[len(prefix) :], text), routing_type)
+    for prefix, instead in _TEMPORARY.items():
+        if text.startswith(prefix):
+            raise DestinationRefused(
+                f"destination {quoted(text[:300])} is temporary, and this version of Orthia has no"
+                " temporary queues and topics: a queue of that name would stay for good; use"
+                f" {instead}NAME with a name that nobody else has, in reply-to too, and delete the"
+                " queue with `orthia queue delete` when nobody needs it"
+            )
     return Destination(_checked(text, text), None)
 
 

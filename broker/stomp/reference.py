@@ -39,6 +39,12 @@ which took such headers: a NUL in them is delivered as a space.
 White space, a line end or a colon at the beginning or the end of its name: there are clients that
 trim names, and to them it would be another header, such as the content-length.
 
+## Temporary destinations
+
+`destination:/temp-queue/NAME` and `/temp-topic/NAME`, which are Classic's, are refused on every
+frame until there are some: see [addresses](addresses.md#queues-and-topics) for what to use. A
+`reply-to` that names one passes, and who answers to it is refused.
+
 ## Dead letters that are sent again
 
 Whoever reads a dead-letter queue and sends its messages on may send all of their headers: where
