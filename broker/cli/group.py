@@ -64,7 +64,7 @@ def _our_exit_codes() -> Iterator[None]:
         for line in str(error).splitlines():
             click.echo(f"orthia: {line}", err=True)
         raise Exit(code_of(error)) from error
-    except (KeyboardInterrupt, EOFError) as error:
+    except (KeyboardInterrupt, EOFError, click.Abort) as error:  # Abort: at a prompt
         raise Exit(ExitCode.INTERRUPTED) from error
     except BrokenPipeError:
         raise  # click ends quietly: whoever read the output has seen enough

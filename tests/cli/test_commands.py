@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -143,6 +144,17 @@ def test_ctrl_c_in_a_command_has_its_exit_code(run: Run, monkeypatch: pytest.Mon
     result = run("mask", "x")
     assert result.exit_code == 130
     assert "Traceback" not in result.output
+
+
+def test_ctrl_c_at_a_prompt_has_the_same_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A password that is not typed in the end makes no node; click calls it Abort."""
+    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("broker.cli.privacy.sys", terminal)
+    result = run("create", tmp_path / "node", "--user", "ada")
+    assert result.exit_code == 130
+    assert not (tmp_path / "node" / "etc" / "broker.xml").exists()
 
 
 @pytest.mark.parametrize(
