@@ -36,7 +36,7 @@ from nodemanager.last_sign import LastSign
 from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 from nodemanager.pair import ActivateCallback, PairNodeManager
 from nodemanager.protocol import FormerLife
-from nodemanager.server_lock import ServerLock
+from nodemanager.server_lock import STATE_FILE, ServerLock
 
 LOGGER = logging.getLogger("orthia.failover")
 _Result = TypeVar("_Result")
@@ -127,8 +127,23 @@ class FileLockNodeManager(PairNodeManager[Lock]):
             self._fail_if_locked()
 
     def _name_pair(self, candidate: str) -> None:
-        if self._files.read().node_id is None:
+        """Give a pair its id; one whose ``server.lock`` is new beside an old journal is paused.
+
+        Nobody knows whether it was, and a backup that took over would end an operator's pause.
+        """
+        if self._files.read().node_id is not None:
+            return
+        if not self._newest_token():
             self._files.update(node_id=candidate)
+            return
+        fresh = State.NOT_STARTED
+        if self._files.update(expected=fresh, node_id=candidate, state=State.PAUSED) is not None:
+            LOGGER.warning(
+                "%s is new, though the journal was in use: whether the pair was paused is not known"
+                " any more, so it is taken for paused; start the live node, until then no backup"
+                " takes over",
+                self._directory / STATE_FILE,
+            )
 
     def stop(self) -> None:
         """Let every lock go, end the thread and close the log; once is enough."""

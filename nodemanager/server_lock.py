@@ -212,7 +212,9 @@ class ServerLock:
             return decode(data)
         except (ValueError, KeyError, TypeError) as error:
             raise PermanentStoreError(
-                f"{self._path} cannot be read ({error}); with all nodes stopped, remove it"
+                f"{self._path} cannot be read ({error}), which says whether the pair was paused."
+                " Stop all nodes, move it away and keep it, then start the live node: until that"
+                " serves, no backup takes over"
             ) from error
 
     def _write(self, shared: SharedState, changes: dict[str, Any]) -> SharedState:

@@ -254,9 +254,30 @@ def test_a_spoiled_state_is_named(tmp_path: Path) -> None:
     files = ServerLock(tmp_path)
     files.update(state=State.LIVE)
     (tmp_path / STATE_FILE).write_bytes(b"{}\n00000000\n")
-    with pytest.raises(PermanentStoreError, match=r"server\.lock cannot be read"):
+    with pytest.raises(PermanentStoreError, match=r"server\.lock cannot be read.* move it away"):
         files.read()
     files.close()
+
+
+def test_a_pair_whose_state_was_lost_is_taken_for_paused(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As its own error advises: moved away, and no backup ends a pause that nobody can see now."""
+    live = make("a", newest_token=lambda: 41)
+    live.start_live_node().activation_complete()
+    live.pause_live_server()
+    live.stop()
+    (tmp_path / STATE_FILE).rename(tmp_path / "server.lock.damaged")
+    backup = make("b", newest_token=lambda: 42)
+    assert backup.status().state is State.PAUSED
+    assert "start the live node" in caplog.text
+    waiting = Waiting(backup).wait_next()
+    assert waiting.still_waits()
+    again = make("a", newest_token=lambda: 42)
+    again.start_live_node().activation_complete()
+    assert again.status().state is State.LIVE
+    again.crash_live_server()
+    waiting.wait_live()
 
 
 def test_the_state_is_a_line_a_person_can_read(tmp_path: Path) -> None:
