@@ -16,7 +16,7 @@ from broker.critical_analyzer import CriticalAnalyzer, LoopJudge
 from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
-from database import StoreUnavailable
+from database import DuplicateKey, StoreUnavailable
 from journal import JournalClosed
 from journal.journal import Journal
 from journal.retry import pause_seconds
@@ -274,7 +274,7 @@ class Node:
             mechanisms=world.mechanisms,
             still_valid=self.manager.is_lease_valid,
             post=self.loop.call_soon_threadsafe,
-            on_failure=lambda error: self.fail(f"journal: {error}"),
+            on_failure=self._journal_failed,
         )
         journal.register_room_listener(self._read)
         return journal
@@ -309,6 +309,11 @@ class Node:
             raise Interrupted("the event loop has not done what it was asked for")
 
     # --- failure
+
+    def _journal_failed(self, error: OrthiaError) -> None:
+        if isinstance(error.__cause__, DuplicateKey):
+            raise Violation(f"{self.holder_id} gives up for a row that it stored itself: {error}")
+        self.fail(f"journal: {error}")
 
     def fail(self, reason: str) -> None:
         """Stop because of an IO error: at once, from any thread, without touching the store."""
