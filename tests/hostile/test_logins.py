@@ -134,6 +134,8 @@ def test_who_logged_in_from_an_address_does_not_wait_for_who_guesses_there() -> 
     assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 0.0
     with pytest.raises(LimitExceeded):
         guard.begin("2001:db8:0:1::9", "never seen", 0.0)
+    fail(guard, "10.0.0.1", OTHER, 50)
+    assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 1.0, "guessed at elsewhere: it waits here"
 
 
 def test_a_known_user_is_guessed_at_as_slowly() -> None:
