@@ -71,11 +71,12 @@ class Bench:
         messages = exported(self._store.messages())
         messages.write.parquet(f"{directory}/messages")
         self._store.bindings().write.parquet(f"{directory}/bindings")
+        self._store.node_manager().write.parquet(f"{directory}/node_manager")
         inputs = ExportInputs(self._spark, str(directory))
 
         def run() -> None:
-            found = audit.faults(inputs.messages(audit.COLUMNS), inputs.bindings()).count()
-            assert found == 0, f"{found} faults in a sound journal"  # noqa: S101
+            with audit.examined(inputs) as found:
+                assert not found.counts, f"{found.counts} in a sound journal"  # noqa: S101
 
         return {"audit on Parquet": run}
 

@@ -9,7 +9,7 @@ Pieces are written under the fence, as batches are: a node that is live no more 
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, MetaData, and_, delete, exists, literal, or_, select
+from sqlalchemy import Connection, MetaData, Table, and_, delete, exists, literal, or_, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.dml import Insert
@@ -104,11 +104,7 @@ class SqlBodies(BodyStore):
         self._writing.dispose()
 
     def _is_reference(self) -> ColumnElement[bool]:
-        """Return whether a row is a reference whose message is still somewhere."""
-        position = self._table.c.position
-        holders = (self._messages, self._bindings, self._history)
-        there = [exists().where(holder.c.seq == -position) for holder in holders]
-        return and_(position < 0, or_(*there))
+        return is_needed_reference(self._table, (self._messages, self._bindings, self._history))
 
     def _prove_fence(self, connection: Connection) -> None:
         prove_fence(connection, self._settings, self._database.dialect, self._token)
@@ -123,3 +119,13 @@ class SqlBodies(BodyStore):
             case Dialect.MYSQL:
                 inserting = mysql.insert(self._table)
                 return inserting.on_duplicate_key_update(id=inserting.inserted.id)
+
+
+def is_needed_reference(table: Table, holders: Sequence[Table]) -> ColumnElement[bool]:
+    """Return whether a row of LARGE_MESSAGES is a reference whose message is still somewhere.
+
+    ``holders`` are MESSAGES, BINDINGS and the history.
+    """
+    position = table.c.position
+    there = [exists().where(holder.c.seq == -position) for holder in holders]
+    return and_(position < 0, or_(*there))

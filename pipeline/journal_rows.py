@@ -121,7 +121,7 @@ def select_rows(
         else column(name)
         for name in names
     ]
-    tests = [f"m.seq >= {seqs.first:d}", f"m.seq < {seqs.end:d}"]
+    tests = [f"m.seq >= {seqs.first:d}", f"m.seq <= {seqs.end - 1:d}"]
     tests += [condition.sql(source, queue_ids or {}) for condition in conditions]
     return source.batches(columns, f"FROM {table} m WHERE {' AND '.join(tests)}")
 
@@ -175,7 +175,7 @@ def plan_ranges(
     begin and end is asked by probes of the primary key, never by counting.
     """
     table = source.table(settings.message_table_name)
-    tests = [f"m.seq >= {within.first:d}", f"m.seq < {within.end:d}"]
+    tests = [f"m.seq >= {within.first:d}", f"m.seq <= {within.end - 1:d}"]
     tests += [one.sql(source, {}) for one in conditions if one.column == "seq"]
     where = " AND ".join(tests)
     ((first, last),) = source.rows(

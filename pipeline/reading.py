@@ -1,19 +1,25 @@
 """Where a job's DataFrames come from: a store, or the directory an export wrote."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from journal.file.inspect import read_fence
+from pipeline.audit_rows import BINDINGS as AUDITED_BINDINGS
+from pipeline.audit_rows import HISTORY_STORED, MESSAGES, STORED, judged_messages
 from pipeline.errors import PipelineError, WrongInput
 from pipeline.file_journal import FileReference
 from pipeline.manifest import NAME as MANIFEST
 from pipeline.manifest import Manifest, run_names
 from pipeline.outputs import Files
+from pipeline.present import AllPresent, FilePresent, Present, StorePresent
 from pipeline.schemas import BINDINGS, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
 from pipeline.store import StoreReference
 
@@ -24,7 +30,35 @@ EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateTy
 """The history as an export keeps it: with the day messages left their queue, in UTC."""
 
 
-class Inputs(Protocol):
+class AuditInputs(Protocol):
+    """The tables of one pair as an audit reads them."""
+
+    @property
+    def has_times(self) -> bool:
+        """Whether rows have the time they were written at: a file journal's have none."""
+        ...
+
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        """Return ``messages``, ``history`` or ``bindings``, every row judged by itself.
+
+        Without ``content`` only by its keys.
+        """
+        ...
+
+    def pieces(self, *, content: bool) -> DataFrame | None:
+        """Return what is stored of large bodies, read if ``content``; None if that is not here."""
+        ...
+
+    def node_manager(self) -> DataFrame:
+        """Return NODE_MANAGER_STORE, a row for each lock."""
+        ...
+
+    def present(self) -> Present:
+        """Return what tells which rows are there now."""
+        ...
+
+
+class Inputs(AuditInputs, Protocol):
     """The tables of one pair as DataFrames."""
 
     spark: SparkSession
@@ -57,6 +91,8 @@ class Inputs(Protocol):
 class StoreInputs:
     """A store's tables as they are now."""
 
+    has_times = True
+
     def __init__(
         self,
         spark: SparkSession,
@@ -64,6 +100,7 @@ class StoreInputs:
         partitions: int | None = None,
     ) -> None:
         self.spark = spark
+        self._store = store
         self._options = store.to_options()
         self._partitions = {} if partitions is None else {"numPartitions": str(partitions)}
 
@@ -91,6 +128,22 @@ class StoreInputs:
         """See ``Inputs``."""
         return self._read("orthia.node_manager")
 
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        """See ``AuditInputs``."""
+        options = {**self._partitions, "content": str(content).lower()}
+        return self._read("orthia.audit", table=table, **options)
+
+    def pieces(self, *, content: bool) -> DataFrame | None:
+        """See ``AuditInputs``."""
+        return self.audited("pieces", content=content)
+
+    def present(self) -> Present:
+        """See ``AuditInputs``; asks from the driver."""
+        if isinstance(self._store, FileReference):
+            return FilePresent(self._store)
+        environment = {**os.environ, **self.spark.sparkContext.environment}
+        return StorePresent(self._store.settings(environment))
+
     def _journal(
         self, table: str, columns: Sequence[str] | None, conditions: Mapping[str, str] | None
     ) -> DataFrame:
@@ -104,6 +157,8 @@ class StoreInputs:
 
 class FileInputs(StoreInputs):
     """A file journal as it is now. Failover logs of such a pair are files of their own."""
+
+    has_times = False
 
     def __init__(
         self, spark: SparkSession, journal: FileReference, partitions: int | None = None
@@ -171,6 +226,32 @@ class ExportInputs:
         """See ``Inputs``; of several runs the last one's."""
         return self._read("node_manager", NODE_MANAGER)
 
+    @property
+    def has_times(self) -> bool:
+        """See ``AuditInputs``."""
+        return not self.messages(["written_at"]).where("written_at IS NOT NULL").isEmpty()
+
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        """See ``AuditInputs``; of bindings an export has no records, only what they say."""
+        if table == "bindings":
+            return _audited_bindings(self.bindings())
+        history = table == "history"
+        stored = [
+            *(HISTORY_STORED if history else STORED),
+            "size",
+            *(["record"] if content else []),
+        ]
+        frame = self.history(stored) if history else self.messages(stored)
+        return frame.mapInArrow(partial(_judged, history=history, records=content), MESSAGES)
+
+    def pieces(self, *, content: bool) -> DataFrame | None:  # noqa: ARG002
+        """See ``AuditInputs``."""
+        return None
+
+    def present(self) -> Present:
+        """See ``AuditInputs``."""
+        return AllPresent()
+
     def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:
         # A directory has a long name's beginning only; exports of before queue_name have no other.
         found = self._read(name, _with_whole_name(schema))
@@ -202,3 +283,22 @@ def _with_whole_name(schema: StructType) -> StructType:
 def _refuse(conditions: Mapping[str, str] | None) -> None:
     if conditions:
         raise PipelineError("conditions are for stores: filter the DataFrame of an export")
+
+
+def _judged(
+    batches: Iterator[pa.RecordBatch], *, history: bool, records: bool
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield judged_messages(batch, history=history, records=records)
+
+
+def _audited_bindings(bindings: DataFrame) -> DataFrame:
+    """Return exported bindings in the columns of an audit."""
+    finding = F.struct(F.lit("corrupt-binding").alias("fault"), F.col("corrupt").alias("detail"))
+    missing = [
+        F.lit(None).cast(AUDITED_BINDINGS[name].dataType).alias(name)
+        for name in ("queues", "deletes", "large")
+    ]
+    found = F.when(F.col("corrupt").isNotNull(), F.array(finding)).alias("findings")
+    keys = ("seq", "id", "type", "name", "address", "epoch", "written_at")
+    return bindings.select(*keys, *missing, found)

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipeline.audit_source import AuditSource
 from pipeline.errors import ClusterUnreachable
 from pipeline.failover_source import FailoverLogSource
 from pipeline.journal_source import JournalSource
@@ -26,7 +27,7 @@ from pipeline.requirements import java_home
 from pipeline.store import PASSWORD_VARIABLE
 
 LOCAL: Final = "local[*]"
-DATA_SOURCES: Final = (JournalSource, FailoverLogSource, NodeManagerSource)
+DATA_SOURCES: Final = (JournalSource, FailoverLogSource, NodeManagerSource, AuditSource)
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 _NEEDED: Final = {

@@ -1,297 +1,378 @@
-"""Does a journal hold together? Each fault is a row; a sound journal has none.
+"""Does a journal hold together? Each fault is a row that is named; a sound journal has none.
 
 The rules, each of which a sound Orthia keeps:
 
-1. A reference has its body, and a body has a reference left.
-2. What a message consists of is found by its id: a message's and a body's is its own ``seq``, no
-   two have the same.
+1. Every row can be read, and is of a kind that its table has, with keys that were given out:
+   ``journal.soundness``.
+2. A reference has its body, and a body has a reference left; no two rows are the same message.
 3. ``seq`` is given out by one fenced writer at a time: where a newer epoch (fencing token) has
-   begun, no row of an older one follows, neither by ``seq`` nor by the database's clock, and no
-   epoch is newer than the fence.
-4. No ``seq`` is above the ids that were reserved.
-5. A transaction that has rows has a row that ends it.
-6. Every queue that has messages is bound, and every record can be read.
-7. A message that left its queue is in the history, or is not: it does not wait there any more, and
-   it is kept once.
+   begun, no row of an older one follows, neither by ``seq`` nor by the database's clock; no epoch
+   is newer than the fence, no ``seq`` above the ids that were reserved, no time in the future.
+4. A transaction that has rows has a row that ends it.
+5. Every queue that has messages is bound, once, to the address its messages were sent to.
+6. A message that left its queue is in the history, or is not: it does not wait there any more, and
+   it is kept once. What is kept is as good as it was.
+7. A large body is there, whole, as it was sent, and is noted with each message that needs it.
+
+The row that is wrong is named, not those that only look wrong beside it: there is one finding for a
+queue that is not bound, for a fence or a counter that was set back, for a row whose epoch is out of
+order.
+
+An audit runs beside a pair that serves. A body and its references are read by one statement, as is
+BINDINGS; the history is read before the messages, the large bodies, the bindings and the locks
+after them. What may look wrong because something went on meanwhile is looked at once more, by key,
+when all was read: ``pipeline.present``.
 
 A transaction in doubt, which is prepared and waits for its manager's word, is no fault: it is a row
-of BINDINGS with all it would do, and has no rows of MESSAGES. ``in_doubt`` lists them.
-
-Gaps are no faults: an acknowledged message's row is deleted, ids are spent on queues and on what is
-not persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them.
+of BINDINGS with all it would do, and has no rows of MESSAGES. ``in_doubt`` lists them. Gaps are no
+faults: an acknowledged message's row is deleted, ids are spent on queues and on what is not
+persistent, and a takeover leaves out the rest of a reserved block. ``epochs`` tells them. Both are
+in ``audit_summary``.
 """
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-COLUMNS: Final = (
-    *("seq", "id", "kind", "record_type", "tx_id", "queue_id"),
-    *("epoch", "written_at", "size"),
+from journal.records import ID_COUNTER_SEQ
+from pipeline.jobs import audit_bodies, audit_messages
+from pipeline.jobs.audit_limits import (
+    CLOCK_TOLERANCE,
+    Bound,
+    Fault,
+    Limits,
+    Lock,
+    binding_faults,
+    counter_of,
+    epoch_limit,
+    id_limit,
+    transaction_faults,
 )
-"""What an audit reads of MESSAGES; with ``corrupt``, which decodes, records are checked too."""
-
-HISTORY_COLUMNS: Final = ("seq", "id", "queue_id", "epoch", "written_at", "removed_at")
-"""What an audit reads of the history."""
+from pipeline.present import Present
+from pipeline.reading import AuditInputs
 
 FAULTS: Final = {
+    "corrupt-record": "a message that cannot be read",
+    "corrupt-binding": "a queue, address or transaction that cannot be read",
+    "impossible-key": "a key that was never given out: NULL, 0 or negative",
+    "wrong-id": "a message whose id is not its seq, or a reference that is not where it says",
+    "wrong-record-type": "a row of a kind that its table does not have, or that its record is not",
+    "wrong-time": "a time in the future, or none",
     "orphaned-reference": "a reference whose body is missing",
     "orphaned-body": "a body without a reference",
+    "body-in-queue": "a body that is in a queue itself",
+    "uneven-references": "references that do not agree how many their body had",
     "duplicate-id": "an id that several messages, or several rows of one queue, have",
-    "wrong-id": "a message whose id is not its seq",
     "stale-epoch": "a row of an older epoch after a newer one had begun: two writers",
+    "early-epoch": "a row of a newer epoch before an older one had ended",
     "unfenced-epoch": "a row of an epoch newer than the fence",
+    "fence-behind": "a fence older than what was written under it",
     "unreserved-id": "a seq above the ids that were reserved",
+    "missing-counter": "the row that says which ids were given out is missing",
+    "low-counter": "the row that says which ids were given out is below them",
     "unfinished-transaction": "a transaction without commit or rollback",
-    "unknown-queue": "a message of a queue that is not bound",
-    "corrupt-record": "a message that cannot be read",
-    "corrupt-binding": "a queue or address that cannot be read",
+    "end-without-transaction": "a commit or rollback of a transaction that has no rows",
+    "broken-transaction": "a transaction in doubt whose queues or messages are missing",
+    "unknown-queue": "messages of a queue that is not bound",
+    "duplicate-binding": "two queues, or two addresses, of one name",
+    "wrong-address": "a message, or a queue, of another address than the other",
+    "large-body-missing": "a large message without its body",
+    "large-piece-missing": "a large body with pieces missing",
+    "large-piece-size": "a piece of a large body that is too long or too short",
+    "large-piece-surplus": "a piece behind the end of a large body",
+    "large-piece-corrupt": "a piece of a large body that is not as it was stored",
+    "large-body-corrupt": "a large body that is not what was sent",
+    "large-body-unlinked": "a large body that is not noted with its message, and would be removed",
+    "large-body-orphaned": "a large body of an earlier epoch that nothing needs",
 }
 """Every fault of a journal by its name, and what it means."""
 
 HISTORY_FAULTS: Final = {
+    "wrong-reason": "a message of the history that left its queue for no reason there is",
+    "wrong-size": "a message of the history whose size is not that of its record",
     "kept-and-waiting": "a message of the history that is still in its queue",
     "kept-twice": "a message that left one queue twice, as the history has it",
     "kept-before-written": "a message that left its queue before it was written",
 }
-"""The same of a history."""
+"""What only a history can have; it has those of messages, too."""
 
-_IN_TRANSACTION: Final = (13, 14, 15, 17)
-_END_OF_TRANSACTION: Final = (18, 19)
-"""Artemis' JournalImpl: records of a transaction, and its COMMIT and ROLLBACK records."""
+_MOST_SUSPECTS: Final = 100_000
+"""What is looked at once more."""
+_KEPT: Final = StorageLevel.DISK_ONLY
+"""On disk: read once, and no larger in memory for a larger journal."""
 
 
-def faults(
-    messages: DataFrame, bindings: DataFrame, node_manager: DataFrame | None = None
-) -> DataFrame:
-    """Return every fault as ``fault, seq, id, queue_id, epoch, detail``.
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found; its DataFrames are there as long as ``examined`` is."""
 
-    ``messages`` has COLUMNS; it is read several times, so cache it if it comes from a database.
-    Without ``node_manager`` epochs are not compared with the fence.
+    counts: dict[str, int]
+    """Faults by name."""
+    listed: list[Fault]
+    """The first of them."""
+    messages: DataFrame
+    bindings: DataFrame
+    unneeded: list[dict[str, Any]]
+    """Large bodies that nothing needs now, of uploads under way or of a node that died."""
+
+
+@contextmanager
+def examined(
+    inputs: AuditInputs,
+    *,
+    records: bool = True,
+    bodies: bool = True,
+    history: bool = False,
+    listed: int = 1_000,
+) -> Iterator[Audit]:
+    """Find what is wrong, and list the first ``listed`` faults.
+
+    Without ``records`` only keys are looked at, and no large body; without ``bodies`` only which
+    pieces of them there are. ``history`` says whether what journal-retention keeps is looked at.
     """
-    corrupt_bindings = bindings.where("corrupt IS NOT NULL").withColumn(
-        "queue_id", F.lit(None).cast("long")
-    )
-    found = (
-        _of_one_row(messages, bindings, node_manager),
-        _orphaned_references(messages),
-        _orphaned_bodies(messages),
-        _duplicates(messages),
-        _unfinished(messages),
-        _fault(corrupt_bindings, "corrupt-binding", F.col("corrupt")),
-    )
-    return reduce(DataFrame.unionByName, found)
+    with ExitStack() as stack:
+
+        def kept(frame: DataFrame) -> DataFrame:
+            stack.callback(frame.unpersist)
+            persisted = frame.persist(_KEPT)
+            persisted.count()
+            return persisted
+
+        left = kept(inputs.audited("history", content=records)) if history else None
+        messages = kept(inputs.audited("messages", content=records))
+        pieces = inputs.pieces(content=bodies) if records else None
+        if pieces is not None:
+            pieces = kept(pieces)
+        bindings = kept(inputs.audited("bindings"))
+        found = _Examination(inputs, messages, bindings, left, pieces)
+        certain = kept(found.certain())
+        counts = Counter[str]()
+        for row in certain.groupBy("fault").count().collect():
+            counts[row["fault"]] += row["count"]
+        first = [Fault(*row) for row in certain.orderBy("fault", "seq").limit(listed).collect()]
+        suspects = found.suspects()
+        counts.update(one.fault for one in suspects)
+        ordered = sorted([*first, *suspects], key=lambda one: (one.fault, one.seq or 0))
+        yield Audit(dict(counts), ordered[:listed], messages, bindings, found.unneeded)
 
 
-def history_faults(history: DataFrame, messages: DataFrame) -> DataFrame:
-    """Return every fault of the history, in the columns of ``faults``.
+class _Examination:
+    """One journal, all of it read."""
 
-    ``history`` has HISTORY_COLUMNS and must have been read before ``messages`` was: a message that
-    leaves its queue in between is then in neither.
-    """
+    def __init__(
+        self,
+        inputs: AuditInputs,
+        messages: DataFrame,
+        bindings: DataFrame,
+        history: DataFrame | None,
+        pieces: DataFrame | None,
+    ) -> None:
+        self._messages = messages
+        self._bindings = bindings
+        self._history = history
+        self._pieces = pieces
+        self._present: Present = inputs.present()
+        self._bound = [_bound(row) for row in _collectable(bindings).collect()]
+        self._lock = _lock(inputs.node_manager())
+        self._has_times = inputs.has_times
+        self._queues = bindings.where("type = 'queue'").select(
+            F.col("seq").alias("queue_id"), "name", "address"
+        )
+        # One that is wrong in itself is told as that, and its messages are not without a queue.
+        wrong = bindings.where("findings IS NOT NULL")
+        named = wrong.select(F.col("id").alias("queue_id")).union(wrong.select("seq"))
+        self._bound_ids = self._queues.select("queue_id").union(named).distinct()
+        self.unneeded: list[dict[str, Any]] = []
+        self._limits, self._known = self._find_limits()
+
+    def _find_limits(self) -> tuple[Limits, list[Fault]]:
+        messages, counter = self._messages, counter_of(self._bound)
+        epochs = [row["epoch"] for row in messages.select("epoch").distinct().collect()]
+        newest, faults = epoch_limit(self._lock, counter, [one for one in epochs if one])
+        below = above = 0
+        if counter is not None and counter.id is not None:
+            is_above = F.count_if(F.col("seq") > counter.id)
+            (found,) = messages.agg(is_above.alias("above"), F.count("*").alias("rows")).collect()
+            above = found["above"] + sum(one.seq > counter.id for one in self._bound)
+            below = found["rows"] + len(self._bound) - 1 - above
+        is_used = bool(epochs or self._bound)
+        reserved, more = id_limit(counter, above, below, is_used=is_used)
+        now = self._lock.now
+        latest = None if now is None else now + CLOCK_TOLERANCE
+        limits = Limits(newest, reserved, latest)
+        return limits, [*faults, *more, *binding_faults(self._bound, limits)]
+
+    def certain(self) -> DataFrame:
+        """Return what is wrong whatever went on meanwhile."""
+        messages, history, limits = self._messages, self._history, self._limits
+        found = [
+            audit_messages.of_single_rows(messages, limits, "messages", has_times=self._has_times),
+            audit_messages.bodies_in_queues(messages),
+            audit_messages.uneven_references(messages),
+            audit_messages.duplicates(messages),
+            audit_messages.transactions(messages),
+        ]
+        own = self._bindings.where(F.col("seq") != ID_COUNTER_SEQ)
+        written = [_written(messages, "messages"), _written(own, "bindings")]
+        if history is not None:
+            found.append(
+                audit_messages.of_single_rows(history, limits, "history", has_times=self._has_times)
+            )
+            found += _history_faults(history, messages)
+            written.append(_written(history, "history"))
+        known = [*self._known]
+        for rows, table in ((messages, "messages"), (history, "history")):
+            if rows is not None:
+                strangers = audit_messages.strangers(rows, self._queues)
+                frame, misbound = audit_messages.wrong_addresses(strangers, rows, table)
+                known += [one for one in misbound if one not in known]
+                found += [] if frame is None else [frame]
+        frame = audit_messages.out_of_order(reduce(DataFrame.unionByName, written), limits)
+        found += [] if frame is None else [frame]
+        found.append(audit_messages.told(known, messages))
+        return reduce(DataFrame.unionByName, found)
+
+    def suspects(self) -> list[Fault]:
+        """Return what looks wrong, and does so still: looked at once more."""
+        messages, present = self._messages, self._present
+        found = (
+            audit_messages.unbound_queues(messages, self._bound_ids),
+            audit_messages.orphaned_references(messages),
+            audit_messages.orphaned_bodies(messages),
+        )
+        rows = reduce(DataFrame.unionByName, found).limit(_MOST_SUSPECTS).collect()
+        suspected = [Fault(*row) for row in rows]
+        there = present.messages(one.seq for one in suspected if one.seq is not None)
+        still = [one for one in suspected if one.seq in there]
+        still += self._of_transactions()
+        if self._pieces is not None:
+            still += self._of_bodies(self._pieces)
+        return still
+
+    def _of_transactions(self) -> list[Fault]:
+        in_doubt = [one for one in self._bound if one.type == "transaction"]
+        if not in_doubt:
+            return []
+        wanted = [seq for one in in_doubt for seq in one.deletes]
+        there = frozenset(self._present.messages(wanted))
+        queues = frozenset(row["queue_id"] for row in self._bound_ids.collect())
+        suspected = [f for one in in_doubt for f in transaction_faults(one, queues, there)]
+        waiting = self._present.bindings(one.seq for one in suspected if one.seq is not None)
+        return [one for one in suspected if one.seq in waiting]
+
+    def _of_bodies(self, pieces: DataFrame) -> list[Fault]:
+        needs = audit_bodies.needs_of_rows(self._messages, "messages")
+        if self._history is not None:
+            needs = needs.unionByName(audit_bodies.needs_of_rows(self._history, "history"))
+        spark = self._messages.sparkSession
+        needs = needs.unionByName(audit_bodies.needs_of_transactions(self._bound, spark))
+        found = audit_bodies.damaged(needs, pieces)
+        if self._has_times:  # in files the journal itself says what needs a body
+            found = found.unionByName(audit_bodies.unlinked(needs, pieces))
+        suspected = found.limit(_MOST_SUSPECTS).collect()
+        still: list[Fault] = []
+        for table in ("messages", "history", "bindings"):
+            mine = [Fault(*row[:-1]) for row in suspected if row["needed_by"] == table]
+            ask = getattr(self._present, table)
+            there = ask(one.seq for one in mine if one.seq is not None)
+            still += [one for one in mine if one.seq in there]
+        return [*still, *self._of_unneeded(audit_bodies.unneeded(needs, pieces))]
+
+    def _of_unneeded(self, bodies: DataFrame) -> list[Fault]:
+        suspected = bodies.limit(_MOST_SUSPECTS).collect()
+        there = self._present.unneeded(row["id"] for row in suspected)
+        newest = self._limits.epoch or 0
+        before = self._last_before(newest) if not self._has_times and suspected else None
+        found = []
+        for row in suspected:
+            if row["id"] not in there:
+                continue
+            size = f"{row['bytes']:,} bytes in {row['pieces']:,} pieces"
+            old = row["epoch"] < newest if row["epoch"] else before and row["id"] <= before
+            if old:
+                said = f"nothing needs it, {size}, and the node that wrote it is live no more"
+                found.append(
+                    Fault(
+                        "large-body-orphaned",
+                        "large",
+                        None,
+                        row["id"],
+                        None,
+                        None,
+                        row["epoch"],
+                        said,
+                    )
+                )
+            else:
+                self.unneeded.append(row.asDict())
+        return found
+
+    def _last_before(self, epoch: int) -> int | None:
+        """Return the last message of an earlier epoch: no body of this one has an id below it."""
+        earlier = self._messages.where(F.col("epoch") < epoch).agg(F.max("seq").alias("last"))
+        (found,) = earlier.collect()
+        last: int | None = found["last"]
+        return last
+
+
+def _written(rows: DataFrame, table: str) -> DataFrame:
+    queue = F.col("queue_id") if "queue_id" in rows.columns else F.lit(None).cast("long")
+    named = F.lit(table).alias("table")
+    return rows.select(named, "seq", "id", queue.alias("queue_id"), "epoch", "written_at")
+
+
+def _collectable(bindings: DataFrame) -> DataFrame:
+    """Have times as numbers: a collected time is in the zone of the machine."""
+    return bindings.withColumn("written_at", F.unix_micros("written_at"))
+
+
+def _bound(row: Any) -> Bound:
+    values = row.asDict()
+    micros = values.pop("written_at")
+    return Bound(**values, written_at=_time(micros))
+
+
+def _time(micros: int | None) -> datetime | None:
+    if micros is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def _lock(node_manager: DataFrame) -> Lock:
+    rows = node_manager.select(
+        "lock", "token", "fence_token", F.unix_micros("database_time").alias("now")
+    ).collect()
+    live = next((row for row in rows if row["lock"] == "live"), None)
+    if live is None:
+        return Lock(None, None, None)
+    return Lock(live["fence_token"], live["token"], _time(live["now"]))
+
+
+def _history_faults(history: DataFrame, messages: DataFrame) -> list[DataFrame]:
     waiting = messages.where("kind IN ('message', 'reference')").select("seq")
-    both = history.join(waiting, "seq", "left_semi")
+    left = F.format_string("it left at %s", F.col("removed_at").cast("string"))
     repeated = (
-        history.groupBy("id", "queue_id")
-        .agg(F.count("*").alias("rows"), F.max("seq").alias("seq"), F.max("epoch").alias("epoch"))
-        .where("rows > 1")
-    )
-    left = F.col("removed_at").cast("string")
-    found = (
-        _fault(both, "kept-and-waiting", F.format_string("it left at %s", left)),
-        _fault(repeated, "kept-twice", F.format_string("%d rows have it", "rows")),
-        _fault(
-            history.where("removed_at < written_at"),
-            "kept-before-written",
-            F.format_string("it left at %s", left),
-        ),
-    )
-    return reduce(DataFrame.unionByName, found)
-
-
-def _fault(rows: DataFrame, name: str, detail: Column) -> DataFrame:
-    return rows.select(
-        F.lit(name).alias("fault"), "seq", "id", "queue_id", "epoch", detail.alias("detail")
-    )
-
-
-def _orphaned_references(messages: DataFrame) -> DataFrame:
-    bodies = messages.where("kind = 'body'").select(F.col("seq").alias("body_seq"))
-    references = messages.where("kind = 'reference'")
-    orphans = references.join(bodies, F.col("id") == F.col("body_seq"), "left_anti")
-    return _fault(orphans, "orphaned-reference", F.format_string("no body at seq %d", "id"))
-
-
-def _orphaned_bodies(messages: DataFrame) -> DataFrame:
-    referred = messages.where("kind = 'reference'").select(F.col("id").alias("body_seq"))
-    bodies = messages.where("kind = 'body'")
-    orphans = bodies.join(referred, F.col("seq") == F.col("body_seq"), "left_anti")
-    return _fault(orphans, "orphaned-body", F.lit("no queue refers to it"))
-
-
-def _duplicates(messages: DataFrame) -> DataFrame:
-    # A body and its references share an id; the queue tells them apart.
-    rows = messages.where("kind <> 'other'").withColumn("bucket", F.bitmap_bucket_number("id"))
-    # Grouping every id would move every row. A bitmap of 4 KiB for 32,768 ids tells where it is
-    # worth it: where there are more rows than ids.
-    crowded = (
-        rows.groupBy("bucket")
+        history.where("NOT coalesce(exists(findings, x -> x.fault = 'wrong-id'), false)")
+        .groupBy("id", "queue_id")
         .agg(
             F.count("*").alias("rows"),
-            F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position("id"))).alias("ids"),
+            F.min("seq").alias("first"),
+            F.max("seq").alias("seq"),
+            F.max("epoch").alias("epoch"),
         )
-        .where("rows > ids")
-        .select("bucket")
-    )
-    repeated = (
-        rows.join(F.broadcast(crowded), "bucket", "left_semi")
-        .groupBy("id", "queue_id")
-        .agg(F.count("*").alias("rows"), F.max("seq").alias("seq"), F.max("epoch").alias("epoch"))
         .where("rows > 1")
     )
-    return _fault(repeated, "duplicate-id", F.format_string("%d rows have it", "rows"))
-
-
-def _unfinished(messages: DataFrame) -> DataFrame:
-    rows = messages.where("tx_id IS NOT NULL")
-    ended = rows.where(F.col("record_type").isin(*_END_OF_TRANSACTION)).select("tx_id").distinct()
-    begun = rows.where(F.col("record_type").isin(*_IN_TRANSACTION))
-    open_ones = begun.join(ended, "tx_id", "left_anti")
-    return _fault(open_ones, "unfinished-transaction", F.format_string("transaction %d", "tx_id"))
-
-
-def in_doubt(bindings: DataFrame) -> DataFrame:
-    """Return the prepared transactions, the oldest first: ``xid, id, epoch, prepared_at``."""
-    return (
-        bindings.where("type = 'transaction'")
-        .select(F.col("name").alias("xid"), "id", "epoch", F.col("written_at").alias("prepared_at"))
-        .orderBy("id")
-    )
-
-
-def _of_one_row(
-    messages: DataFrame, bindings: DataFrame, node_manager: DataFrame | None
-) -> DataFrame:
-    """Return what a row shows by itself, beside a few limits: found in one pass over all rows."""
-    reserved = bindings.where("type = 'counter'").agg(F.max("id").alias("reserved"))
-    bound = bindings.where("type = 'queue'").select(
-        F.col("seq").alias("queue_id"), F.expr("true").alias("is_bound")
-    )
-    rows = (
-        messages.join(F.broadcast(_epoch_limits(messages)), "epoch", "left")
-        .join(F.broadcast(bound), "queue_id", "left")
-        .crossJoin(F.broadcast(reserved))
-        .crossJoin(F.broadcast(_fence(messages, node_manager)))
-    )
-    if "corrupt" not in rows.columns:
-        rows = rows.withColumn("corrupt", F.lit(None).cast("string"))
-    checks = [
-        F.when(F.expr(wrong), F.struct(F.lit(name).alias("fault"), detail.alias("detail")))
-        for name, wrong, detail in _checks()
-    ]
-    faulty = F.filter(F.array(*checks), lambda one: one.isNotNull())
-    # Few rows have a fault, and to look for one is cheaper than to tell which.
-    wrong_somehow = " OR ".join(f"({wrong})" for _, wrong, _ in _checks())
-    return (
-        rows.where(wrong_somehow)
-        .withColumn("fault", F.explode(faulty))
-        .select("fault.fault", "seq", "id", "queue_id", "epoch", "fault.detail")
-    )
-
-
-def _checks() -> list[tuple[str, str, Column]]:
-    """Return the faults a single row can have: name, condition, and what is told of it."""
-    began = F.col("next_written_at").cast("string")
+    said = F.format_string("%d rows have it, the first at seq %d", "rows", "first")
+    both = history.join(waiting, "seq", "left_semi")
     return [
-        (
-            "stale-epoch",
-            "seq > next_seq OR written_at > next_written_at",
-            F.format_string("a newer epoch began at seq %d, %s", "next_seq", began),
-        ),
-        ("unfenced-epoch", "epoch > fence", F.format_string("the fence is at %d", "fence")),
-        ("unreserved-id", "seq > reserved", F.format_string("reserved up to %d", "reserved")),
-        (
-            "unknown-queue",
-            "queue_id IS NOT NULL AND is_bound IS NULL",
-            F.lit("no binding of this id"),
-        ),
-        (
-            "wrong-id",
-            "kind IN ('message', 'body') AND id <> seq",
-            F.lit("a message's id is its seq"),
-        ),
-        # A reference without its body is told as such.
-        ("corrupt-record", "corrupt IS NOT NULL AND kind <> 'reference'", F.col("corrupt")),
+        audit_messages.fault(both, "kept-and-waiting", left, "history"),
+        audit_messages.fault(repeated, "kept-twice", said, "history"),
     ]
-
-
-def _epoch_limits(messages: DataFrame) -> DataFrame:
-    """Return for each epoch where, and when, the first of the newer ones began."""
-    newer = Window.orderBy(F.col("epoch").desc()).rowsBetween(
-        Window.unboundedPreceding, Window.currentRow - 1
-    )
-    return epoch_bounds(messages).select(
-        "epoch",
-        F.min("first_seq").over(newer).alias("next_seq"),
-        F.min("first_written_at").over(newer).alias("next_written_at"),
-    )
-
-
-def _fence(messages: DataFrame, node_manager: DataFrame | None) -> DataFrame:
-    if node_manager is not None:
-        return node_manager.agg(F.max("fence_token").alias("fence"))
-    return messages.sparkSession.range(1).select(F.lit(None).cast("long").alias("fence"))
-
-
-def epoch_bounds(messages: DataFrame) -> DataFrame:
-    """Return what there is of each epoch: rows, first and last by seq and by time."""
-    return messages.groupBy("epoch").agg(
-        F.count("*").alias("rows"),
-        F.min("seq").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
-        F.min("written_at").alias("first_written_at"),
-        F.max("written_at").alias("last_written_at"),
-    )
-
-
-def epochs(messages: DataFrame) -> DataFrame:
-    """Return each epoch with the gaps of ``seq``: inside of it, and before it by the takeover."""
-    before = F.lag("last_seq").over(Window.orderBy("epoch"))
-    return (
-        epoch_bounds(messages)
-        .withColumn("missing", F.expr("last_seq - first_seq + 1 - rows"))
-        .withColumn(
-            "gap_before",
-            F.when(before.isNotNull(), F.greatest(F.lit(0), F.col("first_seq") - before - 1)),
-        )
-        .orderBy("epoch")
-    )
-
-
-def live_set(messages: DataFrame, bindings: DataFrame) -> DataFrame:
-    """Return what waits in each queue: messages, bytes, oldest and newest; also empty queues."""
-    bodies = messages.where("kind = 'body'").select(
-        F.col("seq").alias("body_seq"), F.col("size").alias("body_size")
-    )
-    rows = (
-        messages.where("kind IN ('message', 'reference')")
-        .join(bodies, (F.col("kind") == "reference") & (F.col("id") == F.col("body_seq")), "left")
-        .groupBy("queue_id")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum(F.coalesce("body_size", "size")).alias("bytes"),
-            F.min("written_at").alias("oldest"),
-            F.max("written_at").alias("newest"),
-        )
-    )
-    queues = bindings.where("type = 'queue'").select(
-        F.col("seq").alias("queue_id"), F.col("name").alias("queue"), "address"
-    )
-    return (
-        queues.join(rows, "queue_id", "full")
-        .na.fill(0, ["messages", "bytes"])
-        .select("queue", "address", "queue_id", "messages", "bytes", "oldest", "newest")
-        .orderBy("queue", "queue_id")
-    )

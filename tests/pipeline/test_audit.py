@@ -1,16 +1,29 @@
-"""An audit finds every fault that is injected, and none in a sound journal."""
+"""The rules of an audit, on rows of any kind; what is found in real stores is in test_audit_faults.
 
+Decisions are pure and are tested without Spark.
+"""
+
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
-from pipeline.jobs import audit
-from pipeline.schemas import BINDINGS, JOURNAL, NODE_MANAGER, subset
+from journal.large import PIECE_BYTES
+from journal.large_check import StoredPiece, judge_body
+from pipeline.audit_rows import MESSAGES
+from pipeline.epoch_order import Run, merged, misplaced
+from pipeline.jobs import audit, audit_messages, audit_summary
+from pipeline.jobs.audit_limits import Bound, Limits, Lock, binding_faults, epoch_limit, id_limit
+from pipeline.schemas import BINDINGS
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SECOND_EPOCH = 1_000_001
+NO_LIMITS = Limits(None, None, None)
 
 Row = dict[str, Any]
 
@@ -27,7 +40,7 @@ def row(seq: int, kind: str = "message", **changes: Any) -> Row:
         "written_at": NOON + timedelta(seconds=seq / 1000),
         "size": 100,
     }
-    return values | changes
+    return dict.fromkeys(MESSAGES.fieldNames()) | values | changes
 
 
 def sound() -> list[Row]:
@@ -38,103 +51,178 @@ def sound() -> list[Row]:
     return rows
 
 
-def bound(*, corrupt: bool = False) -> list[Row]:
-    """Return the bindings of queues 1 and 2, and the counter."""
-    rows = [
-        {"seq": 0, "id": 2_000_000, "type": "counter", "epoch": 2, "written_at": NOON},
-        {"seq": 1, "id": 1, "type": "queue", "name": "orders", "address": "orders", "epoch": 1},
-        {"seq": 2, "id": 2, "type": "queue", "name": "audit", "address": "audit", "epoch": 1},
-    ]
-    if corrupt:
-        rows.append({"seq": 3, "id": 3, "type": "other", "epoch": 1, "corrupt": "no JSON"})
-    return rows
+def messages(spark: SparkSession, rows: list[Row]) -> Any:
+    """Return rows as ``orthia.audit`` gives them."""
+    return spark.createDataFrame(rows, MESSAGES)
 
 
-INJECTED = {
-    "orphaned-reference": [row(31, "reference", id=30)],
-    "orphaned-body": [row(40, "body")],
-    "duplicate-id": [row(50), row(50)],
-    "wrong-id": [row(60, id=61)],
-    "stale-epoch": [row(SECOND_EPOCH + 10, epoch=1)],
-    "unfenced-epoch": [row(1_900_000, epoch=3)],
-    "unreserved-id": [row(2_000_001, epoch=3)],
-    "unfinished-transaction": [row(70, record_type=13, tx_id=7), row(71, record_type=13, tx_id=8)],
-    "unknown-queue": [row(80, queue_id=99)],
-    "corrupt-record": [row(90, corrupt="its checksum does not match")],
-}
-ENDED = [row(72, "other", record_type=18, tx_id=8, queue_id=None)]
+def bound(seq: int, kind: str = "queue", **changes: Any) -> Bound:
+    """Return a row of BINDINGS."""
+    row = Bound(seq, seq, kind, f"{kind}-{seq}", "address", 1, NOON, (), (), (), ())
+    return replace(row, **changes)
 
 
-def messages(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    """Return rows as ``orthia.journal`` gives them."""
-    return spark.createDataFrame(rows, subset(JOURNAL, ",".join([*audit.COLUMNS, "corrupt"])))
+# --- transactions
 
 
-@pytest.fixture(scope="module")
-def node_manager(spark: SparkSession) -> DataFrame:
-    """Give a pair whose fence is at 2."""
-    return spark.createDataFrame([{"lock": "live", "fence_token": 2}], NODE_MANAGER)
-
-
-def test_a_sound_journal_has_no_faults(spark: SparkSession, node_manager: DataFrame) -> None:
-    """Gaps are none, and a transaction in doubt is none, which is listed by its xid."""
-    prepared = {"seq": 30, "id": 30, "type": "transaction", "name": "1:ab:cd", "epoch": 2}
-    bindings = spark.createDataFrame([*bound(), prepared], BINDINGS)
-    found = audit.faults(messages(spark, sound()), bindings, node_manager).collect()
-    assert found == []
-    in_doubt = [(one["xid"], one["epoch"]) for one in audit.in_doubt(bindings).collect()]
-    assert in_doubt == [("1:ab:cd", 2)]
-
-
-def test_every_injected_fault_is_found(spark: SparkSession, node_manager: DataFrame) -> None:
-    """Each fault is told at the row it was injected at, and nowhere else."""
-    rows = sound() + ENDED + [one for injected in INJECTED.values() for one in injected]
-    bindings = spark.createDataFrame(bound(corrupt=True), BINDINGS)
-    found = audit.faults(messages(spark, rows), bindings, node_manager).collect()
-    assert {(one["fault"], one["seq"]) for one in found} == {
-        *((name, injected[0]["seq"]) for name, injected in INJECTED.items()),
-        ("corrupt-binding", 3),
-        ("unfenced-epoch", 2_000_001),
-    }
-    assert set(audit.FAULTS) == {one["fault"] for one in found}
-    assert all(one["detail"] for one in found)
-
-
-def test_a_row_written_late_by_the_clock_is_stale(spark: SparkSession) -> None:
-    """A row of the old epoch that was stored after the new one began is two writers' work."""
-    rows = [*sound(), row(11, written_at=NOON + timedelta(hours=2))]
-    bindings = spark.createDataFrame(bound(), BINDINGS)
-    found = audit.faults(messages(spark, rows), bindings).collect()
-    assert [(one["fault"], one["seq"]) for one in found] == [("stale-epoch", 11)]
-
-
-def test_a_row_written_late_by_its_seq_is_stale(spark: SparkSession) -> None:
-    """Also if the clock, which was set back, says that it came before the new epoch's first."""
-    rows = [*sound(), row(SECOND_EPOCH + 10, epoch=1, written_at=NOON + timedelta(seconds=1))]
-    bindings = spark.createDataFrame(bound(), BINDINGS)
-    found = audit.faults(messages(spark, rows), bindings).collect()
-    assert [(one["fault"], one["seq"]) for one in found] == [("stale-epoch", SECOND_EPOCH + 10)]
-
-
-@pytest.mark.parametrize("record_type", [13, 14, 15, 17])
-@pytest.mark.parametrize(("end", "is_fault"), [(None, True), (18, False), (19, False)])
-def test_a_transaction_needs_its_end(
-    spark: SparkSession, record_type: int, end: int | None, *, is_fault: bool
-) -> None:
+def test_a_transaction_needs_its_end_and_its_beginning(spark: SparkSession) -> None:
     """Whatever it does, and however it ends: by a commit or a rollback of its own."""
-    rows = [*sound(), row(70, "other", record_type=record_type, tx_id=7, queue_id=None)]
-    rows.append(row(71, "other", record_type=18, tx_id=8, queue_id=None))
-    if end is not None:
-        rows.append(row(72, "other", record_type=end, tx_id=7, queue_id=None))
-    bindings = spark.createDataFrame(bound(), BINDINGS)
-    found = audit.faults(messages(spark, rows), bindings).collect()
-    expected = [("unfinished-transaction", 70)] if is_fault else []
-    assert [(one["fault"], one["seq"]) for one in found] == expected
+    rows, expected = sound(), set()
+    for tx_id, (kind, end) in enumerate(product((13, 14, 15, 17), (None, 18, 19)), 1):
+        seq = 30 + 2 * tx_id
+        rows.append(row(seq, "other", record_type=kind, tx_id=tx_id, queue_id=None))
+        if end is None:
+            expected.add(("unfinished-transaction", seq))
+        else:
+            rows.append(row(seq + 1, "other", record_type=end, tx_id=tx_id, queue_id=None))
+    for seq, end in ((90, 18), (91, 19)):
+        rows.append(row(seq, "other", record_type=end, tx_id=seq, queue_id=None))
+        expected.add(("end-without-transaction", seq))
+    found = audit_messages.transactions(messages(spark, rows)).collect()
+    assert {(one["fault"], one["seq"]) for one in found} == expected
+
+
+# --- the order of epochs
+
+
+def order(spark: SparkSession, *others: Row, limits: Limits = NO_LIMITS) -> set[tuple[str, int]]:
+    """Return what is out of order among sound rows and others."""
+    rows = audit._written(messages(spark, [*sound(), *others]), "messages")
+    found = audit_messages.out_of_order(rows, limits)
+    return set() if found is None else {(one["fault"], one["seq"]) for one in found.collect()}
+
+
+def test_a_row_written_late_is_stale(spark: SparkSession) -> None:
+    """By the clock, and, if that was set back, by its seq: a row of the old epoch after the new."""
+    late = row(11, written_at=NOON + timedelta(hours=2))
+    above_next_seq = row(SECOND_EPOCH + 10, epoch=1, written_at=NOON + timedelta(seconds=1))
+    assert order(spark) == set()
+    assert order(spark, late) == {("stale-epoch", 11)}
+    assert order(spark, above_next_seq) == {("stale-epoch", SECOND_EPOCH + 10)}
+
+
+def test_a_row_above_the_fence_or_of_the_future_puts_no_other_out_of_order(
+    spark: SparkSession,
+) -> None:
+    """It is told as what it is; the rows after it are right."""
+    rows = [row(7, epoch=9), row(8, written_at=NOON + timedelta(days=2))]
+    assert order(spark, *rows, limits=Limits(2, None, NOON + timedelta(days=1))) == set()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "wrong"),
+    [
+        ("1111222", ""),
+        ("1112122", "4"),
+        ("1121112", "2"),
+        ("11122221", "7"),
+        ("12", ""),
+        ("21", "1"),
+    ],
+)
+def test_the_fewest_rows_are_named(epochs: str, wrong: str) -> None:
+    """Of as many on both sides the older epoch's: what it wrote when it was over."""
+    runs = merged(Run(int(epoch), at, at, 1) for at, epoch in enumerate(epochs))
+    named = [at for one in misplaced(runs) for at in range(one.run.first, one.run.last + 1)]
+    assert "".join(map(str, named)) == wrong
+
+
+@given(st.lists(st.integers(1, 4), max_size=9))
+def test_what_is_left_is_in_order_and_nothing_less_would_do(epochs: list[int]) -> None:
+    """As many are named as are above the longest sequence that never goes down."""
+    named = misplaced(merged(Run(epoch, at, at, 1) for at, epoch in enumerate(epochs)))
+    wrong = {at for one in named for at in range(one.run.first, one.run.last + 1)}
+    left = [epoch for at, epoch in enumerate(epochs) if at not in wrong]
+    assert left == sorted(left)
+    longest: list[int] = []
+    for at, epoch in enumerate(epochs):
+        before = [longest[i] for i in range(at) if epochs[i] <= epoch]
+        longest.append(1 + max(before, default=0))
+    assert len(left) == max(longest, default=0)
+    assert all(
+        one.other.epoch > one.run.epoch if one.is_stale else one.other.epoch < one.run.epoch
+        for one in named
+    )
+
+
+# --- limits
+
+
+def test_a_fence_is_doubted_only_if_more_speaks_against_it() -> None:
+    """One row above it is wrong; the counter and what was stored since are right."""
+    opened = bound(0, "counter", epoch=7)
+    assert epoch_limit(Lock(7, 7, None), opened, [6, 7, 99]) == (7, [])
+    assert epoch_limit(Lock(7, 7, None), replace(opened, epoch=99), [6, 7]) == (7, [])
+    assert epoch_limit(Lock(None, None, None), opened, [9]) == (None, [])
+    for lock, epochs in ((Lock(3, 3, None), [6, 7]), (Lock(3, 7, None), [])):
+        limit, (fault,) = epoch_limit(lock, opened, epochs)
+        assert (limit, fault.fault, fault.seq) == (7, "fence-behind", 4)
+
+
+def test_a_counter_is_doubted_only_if_most_rows_are_above_it() -> None:
+    """Else a row above it is what is wrong; without rows none is needed."""
+    counter = bound(0, "counter", id=100)
+    assert id_limit(counter, 1, 9, is_used=True) == (100, [])
+    assert id_limit(None, 0, 0, is_used=False) == (None, [])
+    for row_, above, fault in ((counter, 9, "low-counter"), (None, 0, "missing-counter")):
+        limit, (found,) = id_limit(row_, above, 1, is_used=True)
+        assert (limit, found.fault, found.seq) == (None, fault, 0)
+
+
+def test_bindings_of_one_name_are_told_at_the_later_one() -> None:
+    """Of one kind: a queue may be called as an address is."""
+    rows = [bound(7, name="a"), bound(9, name="a"), bound(8, "address", name="a")]
+    found = binding_faults(rows, Limits(1, 8, NOON))
+    assert [(one.fault, one.seq) for one in found] == [
+        ("unreserved-id", 9),
+        ("duplicate-binding", 9),
+    ]
+    late = bound(5, epoch=2, written_at=NOON + timedelta(seconds=1))
+    told = binding_faults([late], Limits(1, 8, NOON))
+    assert [one.fault for one in told] == ["unfenced-epoch", "wrong-time"]
+
+
+# --- bodies
+
+
+def piece(position: int, length: int = PIECE_BYTES, **changes: Any) -> StoredPiece:
+    """Return a piece whose body's checksum is 5 up to it."""
+    return StoredPiece(position, length, 5, is_intact=None)._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "found"),
+    [
+        ([piece(0), piece(1, 10)], []),
+        ([piece(0), piece(1, 10, running=None)], []),
+        ([], [(None, "large-body-missing")]),
+        ([piece(1, 10)], [(0, "large-piece-missing")]),
+        ([piece(0)], [(1, "large-piece-missing")]),
+        ([piece(0, 9), piece(1, 10)], [(0, "large-piece-size")]),
+        ([piece(0), piece(1, 10), piece(2, 1)], [(2, "large-piece-surplus")]),
+        ([piece(0, is_intact=False), piece(1, 10)], [(0, "large-piece-corrupt")]),
+        ([piece(0), piece(1, 10, running=6)], [(None, "large-body-corrupt")]),
+    ],
+)
+def test_a_body_is_compared_with_what_its_message_says(
+    pieces: list[StoredPiece], found: list[tuple[int | None, str]]
+) -> None:
+    """Size, pieces and checksum; what is not read is not compared."""
+    told = judge_body(PIECE_BYTES + 10, 5, pieces)
+    assert [(position, finding.fault) for position, finding in told] == found
+
+
+def test_an_empty_body_has_no_pieces() -> None:
+    """And needs none."""
+    assert judge_body(0, 0, []) == []
+
+
+# --- what is told beside faults
 
 
 def test_epochs_tell_their_gaps(spark: SparkSession) -> None:
     """What is missing inside an epoch, and what the takeover left out."""
-    shown = audit.epochs(messages(spark, sound())).collect()
+    shown = audit_summary.epochs(messages(spark, sound())).collect()
     assert [
         (one["epoch"], one["rows"], one["first_seq"], one["missing"], one["gap_before"])
         for one in shown
@@ -142,10 +230,17 @@ def test_epochs_tell_their_gaps(spark: SparkSession) -> None:
 
 
 def test_the_live_set_counts_each_queue(spark: SparkSession) -> None:
-    """A reference counts with the size of its body."""
-    bindings = spark.createDataFrame(bound(), BINDINGS)
-    shown = audit.live_set(messages(spark, sound()), bindings).collect()
+    """A reference counts with the size of its body; a transaction in doubt is told of by itself."""
+    rows = [
+        {"seq": 1, "id": 1, "type": "queue", "name": "orders", "address": "orders", "epoch": 1},
+        {"seq": 2, "id": 2, "type": "queue", "name": "audit", "address": "audit", "epoch": 1},
+        {"seq": 30, "id": 30, "type": "transaction", "name": "1:ab:cd", "epoch": 2},
+    ]
+    bindings = spark.createDataFrame(rows, BINDINGS)
+    shown = audit_summary.live_set(messages(spark, sound()), bindings).collect()
     assert [(one["queue"], one["messages"], one["bytes"]) for one in shown] == [
         ("audit", 1, 100),
         ("orders", 7, 700),
     ]
+    in_doubt = [(one["xid"], one["epoch"]) for one in audit_summary.in_doubt(bindings).collect()]
+    assert in_doubt == [("1:ab:cd", 2)]

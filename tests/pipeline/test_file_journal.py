@@ -28,7 +28,7 @@ def settings(tmp_path: Path) -> FileStoreSettings:
     journal = DirectJournal(settings)
     for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
         unit = Unit()
-        unit.add_binding(QueueBinding(queue_id, name, "shop", RoutingType.MULTICAST))
+        unit.add_binding(QueueBinding(queue_id, name, "orders", RoutingType.MULTICAST))
         journal.unit(unit)
     first, *_ = journal.add(*[f"{number} {BODY}" for number in range(30)])
     unit = Unit()

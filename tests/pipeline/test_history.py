@@ -15,9 +15,9 @@ from config.settings import DatabaseStoreSettings, Role, RoutingType
 from journal import MessageLocation, QueueBinding
 from journal.records import RemovalReason
 from journal.unit import AppendedMessage, AppendedUnit, Unit, expand
-from pipeline.jobs import audit, replay, traffic
+from pipeline.jobs import replay, traffic
 from pipeline.journal_source import JournalReader
-from pipeline.schemas import HISTORY, JOURNAL, arrow_schema, subset
+from pipeline.schemas import HISTORY, arrow_schema, subset
 from pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
@@ -102,21 +102,6 @@ def left(seq: int, **changes: Any) -> dict[str, Any]:
 def frame(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
     """Return rows as ``orthia.journal`` gives those of the history."""
     return spark.createDataFrame(list(rows), subset(HISTORY, ",".join(left(1))))
-
-
-def test_an_audit_finds_what_left_and_did_not(spark: SparkSession) -> None:
-    """Kept and still waiting, kept twice, left before it was written; and nothing of the sound."""
-    waiting = [{"seq": seq, "kind": "message"} for seq in (3, 90)]
-    messages = spark.createDataFrame(waiting, subset(JOURNAL, "seq,kind"))
-    sound = [left(1), left(2, queue_id=2), left(4, id=2, queue_id=1)]
-    faulty = [left(3), left(5, id=1), left(6, removed_at=NOON)]
-    found = audit.history_faults(frame(spark, *sound, *faulty), messages).collect()
-    assert sorted((one["fault"], one["seq"]) for one in found) == [
-        ("kept-and-waiting", 3),
-        ("kept-before-written", 6),
-        ("kept-twice", 5),
-    ]
-    assert {one["fault"] for one in found} == audit.HISTORY_FAULTS.keys()
 
 
 def test_traffic_tells_how_long_messages_stayed(spark: SparkSession) -> None:

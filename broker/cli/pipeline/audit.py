@@ -27,49 +27,45 @@ _LISTED: Final = 1_000
     help="Read and check every record, too; without, only their places and epochs.",
 )
 @click.option(
+    "--bodies/--no-bodies",
+    default=True,
+    show_default=True,
+    help="Read and check large bodies, too; without, only which pieces there are.",
+)
+@click.option(
     "--history", "with_history", is_flag=True, help="Also check what journal-retention keeps."
 )
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def audit(
-    source: Source, spark_on: SparkOptions, *, records: bool, with_history: bool, as_json: bool
+    source: Source,
+    spark_on: SparkOptions,
+    *,
+    records: bool,
+    bodies: bool,
+    with_history: bool,
+    as_json: bool,
 ) -> None:
-    """Check a journal: orphans, duplicates, two writers, unfinished transactions, and more.
+    """Check a journal: what cannot be read, is missing, doubled, misplaced, or of two writers.
 
-    Exit code 1 if anything is wrong. It may be run on a pair that serves: a message and its
-    references are always read at one instant.
+    Exit code 1 if anything is wrong. It may be run on a pair that serves: what looks wrong because
+    something went on meanwhile is looked at once more.
     """
     with source.opened(spark_on) as inputs:
-        from pyspark import StorageLevel
-
         from pipeline.jobs import audit as job
+        from pipeline.jobs import audit_summary
 
-        history = None
-        if with_history:
-            # Read whole before the journal is: see the job.
-            history = inputs.history(job.HISTORY_COLUMNS).persist(StorageLevel.DISK_ONLY)
-            spark_on.say("reading the history")
-            history.count()
-        columns = [*job.COLUMNS, *(["corrupt"] if records else [])]
-        # On disk: read once, and no larger in memory for a larger journal.
-        messages = inputs.messages(columns).persist(StorageLevel.DISK_ONLY)
-        bindings = inputs.bindings().cache()
         spark_on.say("reading the journal")
-        epochs = collected(job.epochs(messages))
-        spark_on.say(f"checking {sum(epoch['rows'] for epoch in epochs):,} rows")
-        faults = job.faults(messages, bindings, inputs.node_manager())
-        if history is not None:
-            faults = faults.unionByName(job.history_faults(history, messages))
-        faults = faults.cache()
-        counts = {row["fault"]: row["count"] for row in faults.groupBy("fault").count().collect()}
-        listed = collected(faults.orderBy("fault", "seq").limit(_LISTED))
-        queues = collected(job.live_set(messages, bindings))
-        in_doubt = collected(job.in_doubt(bindings))
-        messages.unpersist()
-        bindings.unpersist()
-        faults.unpersist()
-        if history is not None:
-            history.unpersist()
+        with job.examined(
+            inputs, records=records, bodies=bodies, history=with_history, listed=_LISTED
+        ) as found:
+            counts = found.counts
+            listed: Rows = [one._asdict() for one in found.listed]
+            epochs = collected(audit_summary.epochs(found.messages))
+            queues = collected(audit_summary.live_set(found.messages, found.bindings))
+            in_doubt = collected(audit_summary.in_doubt(found.bindings))
+            unneeded = found.unneeded
+        spark_on.say(f"checked {sum(epoch['rows'] for epoch in epochs):,} rows")
     if as_json:
         print_json(
             {
@@ -79,10 +75,11 @@ def audit(
                 "queues": queues,
                 "epochs": epochs,
                 "in_doubt": in_doubt,
+                "unneeded_bodies": unneeded,
             }
         )
     else:
-        _print(job.FAULTS | job.HISTORY_FAULTS, counts, listed, queues, epochs, in_doubt)
+        _print(job.FAULTS | job.HISTORY_FAULTS, counts, listed, queues, epochs, in_doubt, unneeded)
     if counts:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
 
@@ -94,6 +91,7 @@ def _print(
     queues: Rows,
     epochs: Rows,
     in_doubt: Rows,
+    unneeded: Rows,
 ) -> None:
     show("Queues", queues, ("queue", "address", "messages", "bytes", "oldest"))
     show(
@@ -107,6 +105,13 @@ def _print(
             in_doubt,
             ("xid", "id", "epoch", "prepared_at"),
         )
+    if unneeded:
+        show(
+            "Large bodies that no message needs now, and no fault: of uploads under way, or left by"
+            " a node that died, to be removed by the next",
+            unneeded,
+            ("id", "epoch", "pieces", "bytes"),
+        )
     if not counts:
         click.echo("The journal is sound.")
         return
@@ -117,5 +122,5 @@ def _print(
     show(
         f"The first {min(_SHOWN, len(listed))} of them",
         listed[:_SHOWN],
-        ("fault", "seq", "id", "queue_id", "epoch", "detail"),
+        ("fault", "table", "seq", "id", "position", "queue_id", "epoch", "detail"),
     )

@@ -1,0 +1,82 @@
+"""Whether what is stored of a large body is the body its message was sent with: pure.
+
+A piece in a database has a checksum of its own, so that one that is not as it was stored is known
+by itself. One that an older Orthia stored has none, and a file has none of its parts: there the
+body's checksum, which is in its message, tells that something is wrong, and not where.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from journal.large import PIECE_BYTES
+from journal.soundness import Finding
+
+
+class StoredPiece(NamedTuple):
+    """What is stored at one position of a body."""
+
+    position: int
+    length: int
+    running: int | None
+    """CRC-32 of all pieces up to it, as they are; None if they were not read."""
+    is_intact: bool | None
+    """Whether it has the checksum it was stored with; None if that is not known."""
+
+
+class BodyFinding(NamedTuple):
+    """Something that is wrong with a body."""
+
+    position: int | None
+    """Of the piece; None for the body."""
+    finding: Finding
+
+
+def judge_body(size: int, checksum: int, pieces: Sequence[StoredPiece]) -> list[BodyFinding]:
+    """Compare the pieces that are there with the size and the checksum in a message's record."""
+    wanted = -(-size // PIECE_BYTES)
+    there = {piece.position: piece for piece in pieces}
+    if wanted and not there:
+        return [_finding(None, "large-body-missing", f"{size} bytes of body are missing")]
+    found = [
+        _finding(first, "large-piece-missing", _missing(first, last, wanted))
+        for first, last in _gaps(sorted(one for one in there if one < wanted), wanted)
+    ]
+    for piece in pieces:
+        length = min(PIECE_BYTES, size - piece.position * PIECE_BYTES)
+        at = f"piece {piece.position}"
+        if length <= 0:
+            said = f"{at} lies beyond the end: the body has {size} bytes"
+            found.append(_finding(piece.position, "large-piece-surplus", said))
+        elif piece.length != length:
+            said = f"{at} has {piece.length} bytes and should have {length}"
+            found.append(_finding(piece.position, "large-piece-size", said))
+        elif piece.is_intact is False:
+            said = f"{at} is not what was stored: its checksum does not match"
+            found.append(_finding(piece.position, "large-piece-corrupt", said))
+    if not found and wanted:
+        last = there[wanted - 1]
+        if last.running is not None and last.running != checksum:
+            known = "each piece is as it was stored" if last.is_intact else "which piece is unknown"
+            said = f"the checksum of its message does not match; {known}"
+            found.append(_finding(None, "large-body-corrupt", said))
+    return found
+
+
+def _gaps(positions: Sequence[int], wanted: int) -> list[tuple[int, int]]:
+    gaps = []
+    expected = 0
+    for position in (*positions, wanted):
+        if position > expected:
+            gaps.append((expected, position - 1))
+        expected = position + 1
+    return gaps
+
+
+def _missing(first: int, last: int, wanted: int) -> str:
+    if first == last:
+        return f"piece {first} of {wanted} is missing"
+    return f"pieces {first} to {last} of {wanted} are missing"
+
+
+def _finding(position: int | None, fault: str, detail: str) -> BodyFinding:
+    return BodyFinding(position, Finding(fault, detail))

@@ -1,0 +1,263 @@
+"""What a stored row shows by itself: whether it is one that a sound journal has.
+
+Rows are read by the codec the broker reads them with, and no row is refused: a column that must
+have a value and has none is None here, and one more thing to be told. What only other rows can
+show, an audit finds out from what is returned here.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from journal.codec import (
+    LargeBody,
+    PreparedTransaction,
+    QueueBinding,
+    decode_binding,
+    decode_message,
+    decode_reference,
+)
+from journal.errors import CorruptRecord
+from journal.headers import headers_map
+from journal.records import ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
+
+MAX_KEY: Final = 2**63 - 1
+IN_TRANSACTION: Final = frozenset(
+    {
+        RecordType.ADD_RECORD_TX,
+        RecordType.UPDATE_RECORD_TX,
+        RecordType.DELETE_RECORD_TX,
+        RecordType.PREPARE_RECORD,
+    }
+)
+END_OF_TRANSACTION: Final = frozenset({RecordType.COMMIT_RECORD, RecordType.ROLLBACK_RECORD})
+_WITHOUT_MESSAGE: Final = END_OF_TRANSACTION | {
+    RecordType.DELETE_RECORD_TX,
+    RecordType.PREPARE_RECORD,
+}
+_MESSAGE_TYPES: Final = (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE)
+_BINDING_TYPES: Final = (
+    UserRecordType.QUEUE_BINDING,
+    UserRecordType.ADDRESS_BINDING,
+    UserRecordType.PREPARED_TRANSACTION,
+)
+
+
+class Finding(NamedTuple):
+    """Something that is wrong with a row."""
+
+    fault: str
+    detail: str
+
+
+class RowKeys(NamedTuple):
+    """The columns of MESSAGES and BINDINGS beside the record; None for what cannot be read."""
+
+    seq: int | None
+    id: int | None
+    record_type: int | None
+    user_record_type: int | None
+    tx_id: int | None
+    queue_id: int | None
+    epoch: int | None
+
+
+class Judged(NamedTuple):
+    """A row as an audit goes on with it."""
+
+    kind: str
+    """``message``, ``body``, ``reference`` or ``other``, as a reader of the journal is told."""
+    findings: list[Finding]
+    address: str | None = None
+    large: LargeBody | None = None
+    body_seq: int | None = None
+    """Where the body of a reference is: what its record says, else its id."""
+    total: int | None = None
+    """How many references the body of a reference has had."""
+
+
+class JudgedBinding(NamedTuple):
+    """A row of BINDINGS as an audit goes on with it."""
+
+    type: str
+    """``queue``, ``address``, ``transaction``, ``counter`` or ``other``."""
+    findings: list[Finding]
+    name: str | None = None
+    address: str | None = None
+    queues: tuple[int, ...] = ()
+    """Where a transaction in doubt is to put messages."""
+    deletes: tuple[int, ...] = ()
+    """The messages it acknowledges, by seq."""
+    large: tuple[LargeBody, ...] = ()
+    """The bodies of the messages it is to send."""
+
+
+def judge_message(row: RowKeys, record: bytes | None, *, has_record: bool = True) -> Judged:
+    """Return what a row of MESSAGES is; without ``has_record`` from its keys alone."""
+    findings = list(_wrong_keys(row)) + list(_wrong_record_type(row))
+    if row.record_type in _WITHOUT_MESSAGE:
+        return Judged("other", findings)
+    if row.user_record_type in _MESSAGE_TYPES:
+        kind = "body" if row.queue_id is None else "message"
+        if row.id != row.seq and None not in (row.id, row.seq):
+            findings.append(Finding("wrong-id", f"a {kind}'s id is its seq"))
+        if not has_record:
+            return Judged(kind, findings)
+        return _judge_payload(Judged(kind, findings), row, record)
+    if row.user_record_type != UserRecordType.ADD_REF:
+        said = f"user_record_type {row.user_record_type} is not one of a message"
+        return Judged("other", [*findings, Finding("wrong-record-type", said)])
+    judged = Judged("reference", findings, body_seq=row.id)
+    if row.queue_id is None:
+        findings.append(Finding("impossible-key", "queue_id is NULL, and a reference has a queue"))
+    if not has_record:
+        if row.id is not None and row.seq is not None and not row.id < row.seq:
+            findings.append(Finding("wrong-id", "a reference has a seq above its body's"))
+        return judged
+    return _judge_reference(judged, row, record)
+
+
+def judge_history(
+    row: RowKeys, reason: str | None, size: int | None, record: bytes | None, *, has_record: bool
+) -> Judged:
+    """Return what a row of the history is, which has no types of its own."""
+    findings = list(_wrong_keys(row))
+    if row.queue_id is None:
+        findings.append(Finding("impossible-key", "queue_id is NULL, and each message had a queue"))
+    if row.id is not None and row.seq is not None and row.id > row.seq:
+        findings.append(Finding("wrong-id", "its id is above its seq"))
+    if reason not in set(RemovalReason):
+        findings.append(Finding("wrong-reason", f"its reason is {reason!r}"))
+    judged = Judged("message", findings)
+    if not has_record:
+        return judged
+    if size is None or (record is not None and size != len(record)):
+        length = None if record is None else len(record)
+        findings.append(Finding("wrong-size", f"its size is {size}, and its record has {length}"))
+    return _judge_payload(judged, row, record)
+
+
+def judge_binding(row: RowKeys, record: bytes | None) -> JudgedBinding:
+    """Return what a row of BINDINGS is."""
+    findings = list(_wrong_record_type(row))
+    if row.record_type is not None and row.record_type in IN_TRANSACTION | END_OF_TRANSACTION:
+        said = f"record_type {row.record_type} is none of a binding"
+        findings.append(Finding("wrong-record-type", said))
+    if row.seq == ID_COUNTER_SEQ:
+        if row.user_record_type != UserRecordType.ID_COUNTER:
+            said = f"user_record_type {row.user_record_type} is not the counter's"
+            findings.append(Finding("wrong-record-type", said))
+        findings += _wrong_keys(row._replace(seq=1, queue_id=None))
+        return JudgedBinding("counter", findings)
+    findings += _wrong_keys(row)
+    if row.user_record_type not in _BINDING_TYPES:
+        said = f"user_record_type {row.user_record_type} is not one of a binding"
+        return JudgedBinding("other", [*findings, Finding("wrong-record-type", said)])
+    if row.id != row.seq and None not in (row.id, row.seq):
+        findings.append(Finding("wrong-id", "a binding's id is its seq"))
+    of_queue = row.user_record_type == UserRecordType.QUEUE_BINDING
+    if row.queue_id != (row.seq if of_queue else None):
+        findings.append(Finding("wrong-id", f"its queue_id is {row.queue_id}"))
+    return _judge_binding_record(JudgedBinding("other", findings), row, record)
+
+
+def _wrong_keys(row: RowKeys) -> Iterator[Finding]:
+    for name in ("seq", "id", "epoch", "queue_id"):
+        value = getattr(row, name)
+        if value is None:
+            if name != "queue_id":
+                yield Finding("impossible-key", f"{name} cannot be read as a number")
+        elif value < 1:
+            yield Finding("impossible-key", f"{name} is {value}")
+
+
+def _wrong_record_type(row: RowKeys) -> Iterator[Finding]:
+    kind = row.record_type
+    if kind == RecordType.ADD_RECORD:
+        if row.tx_id is not None:
+            said = f"record_type {kind} is of no transaction, and tx_id is {row.tx_id}"
+            yield Finding("wrong-record-type", said)
+    elif kind in IN_TRANSACTION or kind in END_OF_TRANSACTION:
+        if row.tx_id is None:
+            said = f"record_type {kind} is of a transaction, and tx_id is NULL"
+            yield Finding("wrong-record-type", said)
+    else:
+        yield Finding("wrong-record-type", f"record_type {kind} is none that a table holds")
+
+
+def _judge_payload(judged: Judged, row: RowKeys, record: bytes | None) -> Judged:
+    """Add what the record of a message says."""
+    try:
+        message = decode_message(_there(record), row.seq or 0)
+        headers_map(message.headers)
+    except CorruptRecord as error:
+        return _with(judged, Finding("corrupt-record", error.reason))
+    except ValueError as error:
+        said = f"its headers cannot be read: {error}"
+        return _with(judged, Finding("corrupt-record", said))
+    large = message.large
+    if large is not None and max(large.id, large.size) > MAX_KEY:
+        said = f"it says that its body is {large.id}, of {large.size} bytes"
+        return _with(judged, Finding("corrupt-record", said))
+    found = judged._replace(address=message.address, large=large)
+    if row.user_record_type is None:
+        return found
+    if (row.user_record_type == UserRecordType.ADD_LARGE_MESSAGE) != (large is not None):
+        has = "in its record" if large is None else "outside of its record"
+        said = f"user_record_type is {row.user_record_type}, and its body is {has}"
+        return _with(found, Finding("wrong-record-type", said))
+    return found
+
+
+def _judge_reference(judged: Judged, row: RowKeys, record: bytes | None) -> Judged:
+    try:
+        reference = decode_reference(_there(record), row.seq or 0)
+    except CorruptRecord as error:
+        return _with(judged, Finding("corrupt-record", error.reason))
+    if not 0 < reference.position <= reference.total <= MAX_KEY:
+        said = f"it says it is reference {reference.position} of {reference.total}"
+        return _with(judged, Finding("corrupt-record", said))
+    if row.seq is None:
+        return judged
+    found = judged._replace(body_seq=row.seq - reference.position, total=reference.total)
+    if row.id is not None and found.body_seq != row.id:
+        said = f"it says its body is at seq {found.body_seq}"
+        return _with(found, Finding("wrong-id", said))
+    return found
+
+
+def _judge_binding_record(
+    judged: JudgedBinding, row: RowKeys, record: bytes | None
+) -> JudgedBinding:
+    try:
+        binding = decode_binding(row.user_record_type or 0, _there(record), row.seq or 0)
+        large = tuple(_large_bodies(binding)) if isinstance(binding, PreparedTransaction) else ()
+    except CorruptRecord as error:
+        found = Finding("corrupt-binding", error.reason)
+        return judged._replace(findings=[*judged.findings, found])
+    if isinstance(binding, QueueBinding):
+        return judged._replace(type="queue", name=binding.name, address=binding.address)
+    if isinstance(binding, PreparedTransaction):
+        return judged._replace(
+            type="transaction",
+            name=str(binding.xid),
+            queues=tuple(dict.fromkeys(one for ids, _ in binding.messages for one in ids)),
+            deletes=tuple(seq for seq, *_ in binding.deletes),
+            large=large,
+        )
+    return judged._replace(type="address", name=binding.name, address=binding.name)
+
+
+def _there(record: bytes | None) -> bytes:
+    """Return a record, which is none if its column holds no bytes; every decoder refuses that."""
+    return b"" if record is None else record
+
+
+def _large_bodies(prepared: PreparedTransaction) -> Iterable[LargeBody]:
+    for _, payload in prepared.messages:
+        large = decode_message(payload, prepared.transaction_id).large
+        if large is not None:
+            yield large
+
+
+def _with(judged: Judged, finding: Finding) -> Judged:
+    return judged._replace(findings=[*judged.findings, finding])

@@ -1,0 +1,212 @@
+"""Rows as an audit reads them: keys as they are stored, and what their records show."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from journal.codec import LargeBody
+from journal.large_check import BodyFinding, StoredPiece, judge_body
+from journal.soundness import (
+    Finding,
+    RowKeys,
+    judge_binding,
+    judge_history,
+    judge_message,
+)
+from pipeline.schemas import arrow_schema
+
+_FINDING: Final = StructType(
+    [StructField("fault", StringType()), StructField("detail", StringType())]
+)
+_LARGE: Final = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("size", LongType()),
+        StructField("checksum", LongType()),
+    ]
+)
+
+MESSAGES: Final = StructType(
+    [
+        StructField("seq", LongType()),
+        StructField("id", LongType()),
+        StructField("kind", StringType()),
+        StructField("record_type", ShortType()),
+        StructField("tx_id", LongType()),
+        StructField("queue_id", LongType()),
+        StructField("epoch", LongType()),
+        StructField("written_at", TimestampType()),
+        StructField("removed_at", TimestampType()),
+        StructField("size", LongType()),
+        StructField("address", StringType()),
+        StructField("large", _LARGE),
+        StructField("body_seq", LongType()),
+        StructField("total", LongType()),
+        StructField("findings", ArrayType(_FINDING)),
+    ]
+)
+"""A row of MESSAGES, or of the history. ``findings`` is what is wrong with it by itself, NULL if
+nothing is; ``large`` the body it says it has outside; ``body_seq`` where a reference's body is and
+``total`` how many references that has had; ``removed_at`` is of the history alone."""
+
+BINDINGS: Final = StructType(
+    [
+        StructField("seq", LongType()),
+        StructField("id", LongType()),
+        StructField("type", StringType()),
+        StructField("name", StringType()),
+        StructField("address", StringType()),
+        StructField("epoch", LongType()),
+        StructField("written_at", TimestampType()),
+        StructField("queues", ArrayType(LongType())),
+        StructField("deletes", ArrayType(LongType())),
+        StructField("large", ArrayType(_LARGE)),
+        StructField("findings", ArrayType(_FINDING)),
+    ]
+)
+"""A row of BINDINGS; ``queues``, ``deletes`` and ``large`` are of transactions in doubt."""
+
+PIECES: Final = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("position", LongType()),
+        StructField("epoch", LongType()),
+        StructField("length", LongType()),
+        StructField("running", LongType()),
+        StructField("is_intact", BooleanType()),
+    ]
+)
+"""What is stored of large bodies: a row for each piece, see ``journal.large_check``; one with a
+negative ``position`` is a reference, as in the table."""
+
+BODY_FINDINGS: Final = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("position", LongType()),
+        StructField("seq", LongType()),
+        StructField("epoch", LongType()),
+        StructField("needed_by", StringType()),
+        StructField("fault", StringType()),
+        StructField("detail", StringType()),
+    ]
+)
+"""What is wrong with a body; ``seq`` is of a row that needs it, of the table ``needed_by``."""
+
+STORED: Final = (
+    *("seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch", "written_at"),
+)
+"""What is read of a row beside its record and size."""
+HISTORY_STORED: Final = (*("seq", "id", "queue_id", "epoch", "written_at", "removed_at", "reason"),)
+
+Row = dict[str, Any]
+
+
+def judged_messages(
+    batch: pa.RecordBatch, *, history: bool = False, records: bool = True
+) -> pa.RecordBatch:
+    """Return fetched rows, ``records`` with their record, in the columns of MESSAGES."""
+    rows = [_message(row, history=history, records=records) for row in batch.to_pylist()]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(MESSAGES))
+
+
+def judged_bindings(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return fetched rows in the columns of BINDINGS."""
+    rows = [_binding(row) for row in batch.to_pylist()]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(BINDINGS))
+
+
+def judged_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compare bodies with what is stored of them.
+
+    Each row is a body: ``id``, ``size``, ``checksum``, ``seq``, ``epoch`` and table (``needed_by``)
+    of a row that needs it, and ``pieces``, a list of rows of PIECES.
+    """
+    for batch in batches:
+        found = [row for body in batch.to_pylist() for row in _body(body)]
+        yield pa.RecordBatch.from_pylist(found, schema=arrow_schema(BODY_FINDINGS))
+
+
+def _message(row: Row, *, history: bool, records: bool) -> Row:
+    keys = RowKeys(
+        row["seq"],
+        row["id"],
+        row.get("record_type"),
+        row.get("user_record_type"),
+        row.get("tx_id"),
+        row["queue_id"],
+        row["epoch"],
+    )
+    record = row.get("record")
+    if history:
+        judged = judge_history(keys, row["reason"], row["size"], record, has_record=records)
+    else:
+        judged = judge_message(keys, record, has_record=records)
+    return {
+        "seq": keys.seq,
+        "id": keys.id,
+        "kind": judged.kind,
+        "record_type": keys.record_type,
+        "tx_id": keys.tx_id,
+        "queue_id": keys.queue_id,
+        "epoch": keys.epoch,
+        "written_at": row["written_at"],
+        "removed_at": row.get("removed_at"),
+        "size": row["size"],
+        "address": judged.address,
+        "large": None if judged.large is None else judged.large._asdict(),
+        "body_seq": judged.body_seq,
+        "total": judged.total,
+        "findings": _findings(judged.findings),
+    }
+
+
+def _binding(row: Row) -> Row:
+    keys = RowKeys(*(row[name] for name in RowKeys._fields))
+    judged = judge_binding(keys, row["record"])
+    return {
+        "seq": keys.seq,
+        "id": keys.id,
+        "type": judged.type,
+        "name": judged.name,
+        "address": judged.address,
+        "epoch": keys.epoch,
+        "written_at": row["written_at"],
+        "queues": list(judged.queues),
+        "deletes": list(judged.deletes),
+        "large": [one._asdict() for one in judged.large],
+        "findings": _findings(judged.findings),
+    }
+
+
+def _findings(found: Sequence[Finding]) -> list[Row] | None:
+    return [one._asdict() for one in found] or None
+
+
+def _body(row: Row) -> Iterator[Row]:
+    body = LargeBody(row["id"], row["size"], row["checksum"])
+    pieces = sorted(
+        StoredPiece(one["position"], one["length"], one["running"], one["is_intact"])
+        for one in row["pieces"] or ()
+    )
+    found: list[BodyFinding] = judge_body(body.size, body.checksum, pieces)
+    for position, (fault, detail) in found:
+        yield {
+            "id": body.id,
+            "position": position,
+            "seq": row["seq"],
+            "epoch": row["epoch"],
+            "needed_by": row["needed_by"],
+            "fault": fault,
+            "detail": detail,
+        }

@@ -1,0 +1,161 @@
+"""What rows are compared with: the newest epoch, the reserved ids, the time; and the bindings.
+
+Pure. A limit may be what is wrong: if the fence has been set back, every row is above it. So each
+is doubted where more speaks against it than for it, and is then the one thing that is named.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ
+
+CLOCK_TOLERANCE: Final = timedelta(minutes=1)
+"""How far in the future a row may be: the database's clock may have been set back a little."""
+
+
+class Fault(NamedTuple):
+    """Something that is wrong, and the row it is wrong with."""
+
+    fault: str
+    table: str
+    """``messages``, ``history``, ``bindings``, ``large`` or ``node_manager``."""
+    seq: int | None
+    """Of the row; of a large body that of a message that needs it."""
+    id: int | None
+    """The row's ``id``: the message's, or the large body's."""
+    position: int | None
+    """Of a large body's piece."""
+    queue_id: int | None
+    epoch: int | None
+    detail: str
+
+
+class Lock(NamedTuple):
+    """What NODE_MANAGER_STORE says."""
+
+    fence: int | None
+    """None if nobody knows."""
+    live_token: int | None
+    now: datetime | None
+    """The database's time; None if nobody knows."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A row of BINDINGS."""
+
+    seq: int
+    id: int | None
+    type: str
+    name: str | None
+    address: str | None
+    epoch: int | None
+    written_at: datetime | None
+    queues: Sequence[int]
+    deletes: Sequence[int]
+    large: Sequence[Any]
+    findings: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What no row may be above; None where that is not known."""
+
+    epoch: int | None
+    reserved: int | None
+    written_at: datetime | None
+
+
+def counter_of(bindings: Iterable[Bound]) -> Bound | None:
+    """Return the row that says which ids may have been given out."""
+    return next((one for one in bindings if one.seq == ID_COUNTER_SEQ), None)
+
+
+def epoch_limit(
+    lock: Lock, counter: Bound | None, epochs: Iterable[int]
+) -> tuple[int | None, list[Fault]]:
+    """Return the newest epoch there can be; ``epochs`` are those of messages.
+
+    The counter is written by every node that becomes live, after the fence: where both it and what
+    was stored since are above the fence, the fence is what is wrong.
+    """
+    fence, written = lock.fence, None if counter is None else counter.epoch
+    if fence is None or written is None or written <= fence:
+        return fence, []
+    if written in set(epochs) or (lock.live_token or 0) >= written:
+        said = f"the fence is at {fence}, and the journal was opened under {written} already"
+        fault = _fault("fence-behind", "node_manager", FENCE_ROW_ID, None, written, said)
+        return written, [fault]
+    return fence, []
+
+
+def id_limit(
+    counter: Bound | None, above: int, below: int, *, is_used: bool
+) -> tuple[int | None, list[Fault]]:
+    """Return the highest id that may have been given out.
+
+    ``above`` and ``below`` say how many rows are above the counter's, and are not; ``is_used``
+    whether anything was ever stored.
+    """
+    if counter is None:
+        if not is_used:
+            return None, []
+        said = "the row that says which ids were given out is missing"
+        return None, [_fault("missing-counter", "bindings", ID_COUNTER_SEQ, None, None, said)]
+    if counter.id is None:
+        return None, []
+    if above > below:
+        said = f"ids up to {counter.id} are reserved, and {above:,} rows are above"
+        found = _fault("low-counter", "bindings", counter.seq, counter.id, counter.epoch, said)
+        return None, [found]
+    return counter.id, []
+
+
+def binding_faults(bindings: Sequence[Bound], limits: Limits) -> list[Fault]:
+    """Return what is wrong with rows of BINDINGS."""
+    found: list[Fault] = []
+    first: dict[tuple[str, str | None], int] = {}
+    for one in sorted(bindings, key=lambda row: row.seq):
+        found += [_of(one, finding["fault"], finding["detail"]) for finding in one.findings or ()]
+        if limits.epoch is not None and one.epoch is not None and one.epoch > limits.epoch:
+            found.append(_of(one, "unfenced-epoch", f"the fence is at {limits.epoch}"))
+        if limits.reserved is not None and one.seq > limits.reserved:
+            found.append(_of(one, "unreserved-id", f"reserved up to {limits.reserved}"))
+        late = limits.written_at is not None and one.written_at is not None
+        if late and one.written_at > limits.written_at:  # type: ignore[operator]  # neither is None
+            found.append(_of(one, "wrong-time", f"it was written at {one.written_at:%FT%TZ}"))
+        if one.type in ("queue", "address", "transaction"):
+            earlier = first.setdefault((one.type, one.name), one.seq)
+            if earlier != one.seq:
+                said = f"the {one.type} of seq {earlier} has the same name {one.name!r}"
+                found.append(_of(one, "duplicate-binding", said))
+    return found
+
+
+def transaction_faults(
+    transaction: Bound, queues: frozenset[int], messages: frozenset[int]
+) -> list[Fault]:
+    """Return what a transaction in doubt needs and is not there: of its queues and its messages."""
+    found = [
+        _of(transaction, "broken-transaction", f"it is to put a message into queue {one}, unbound")
+        for one in transaction.queues
+        if one not in queues
+    ]
+    found += [
+        _of(transaction, "broken-transaction", f"it acknowledges message {one}, which is not there")
+        for one in transaction.deletes
+        if one not in messages
+    ]
+    return found
+
+
+def _of(row: Bound, fault: str, detail: str) -> Fault:
+    return _fault(fault, "bindings", row.seq, row.id, row.epoch, detail)
+
+
+def _fault(
+    fault: str, table: str, seq: int, row_id: int | None, epoch: int | None, detail: str
+) -> Fault:
+    return Fault(fault, table, seq, row_id, None, None, epoch, detail)

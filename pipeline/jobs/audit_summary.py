@@ -1,0 +1,65 @@
+"""What an audit shows beside faults: transactions in doubt, epochs with their gaps, what waits."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+
+def in_doubt(bindings: DataFrame) -> DataFrame:
+    """Return the prepared transactions, the oldest first: ``xid, id, epoch, prepared_at``."""
+    return (
+        bindings.where("type = 'transaction'")
+        .select(F.col("name").alias("xid"), "id", "epoch", F.col("written_at").alias("prepared_at"))
+        .orderBy("id")
+    )
+
+
+def epoch_bounds(messages: DataFrame) -> DataFrame:
+    """Return what there is of each epoch: rows, first and last by seq and by time."""
+    return messages.groupBy("epoch").agg(
+        F.count("*").alias("rows"),
+        F.min("seq").alias("first_seq"),
+        F.max("seq").alias("last_seq"),
+        F.min("written_at").alias("first_written_at"),
+        F.max("written_at").alias("last_written_at"),
+    )
+
+
+def epochs(messages: DataFrame) -> DataFrame:
+    """Return each epoch with the gaps of ``seq``: inside of it, and before it by the takeover."""
+    before = F.lag("last_seq").over(Window.orderBy("epoch"))
+    return (
+        epoch_bounds(messages)
+        .withColumn("missing", F.expr("last_seq - first_seq + 1 - rows"))
+        .withColumn(
+            "gap_before",
+            F.when(before.isNotNull(), F.greatest(F.lit(0), F.col("first_seq") - before - 1)),
+        )
+        .orderBy("epoch")
+    )
+
+
+def live_set(messages: DataFrame, bindings: DataFrame) -> DataFrame:
+    """Return what waits in each queue: messages, bytes, oldest and newest; also empty queues."""
+    bodies = messages.where("kind = 'body'").select(
+        F.col("seq").alias("body_at"), F.col("size").alias("body_size")
+    )
+    rows = (
+        messages.where("kind IN ('message', 'reference')")
+        .join(bodies, (F.col("kind") == "reference") & (F.col("id") == F.col("body_at")), "left")
+        .groupBy("queue_id")
+        .agg(
+            F.count("*").alias("messages"),
+            F.sum(F.coalesce("body_size", "size")).alias("bytes"),
+            F.min("written_at").alias("oldest"),
+            F.max("written_at").alias("newest"),
+        )
+    )
+    queues = bindings.where("type = 'queue'").select(
+        F.col("seq").alias("queue_id"), F.col("name").alias("queue"), "address"
+    )
+    return (
+        queues.join(rows, "queue_id", "full")
+        .na.fill(0, ["messages", "bytes"])
+        .select("queue", "address", "queue_id", "messages", "bytes", "oldest", "newest")
+        .orderBy("queue", "queue_id")
+    )

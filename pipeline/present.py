@@ -1,0 +1,135 @@
+"""Is what an audit suspects still there? Asked of the store itself, by key, when all was read.
+
+An audit reads one table after the other, beside a pair that goes on. A row that was there when the
+first was read, and is there after the last, was there all the time, since no ``seq`` is given out
+twice; so was all that it needs. A row that is gone by then proves nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from sqlalchemy import MetaData, select
+
+from config.settings import DatabaseStoreSettings
+from database import Database, translate_errors
+from journal.file.inspect import list_large_references
+from journal.large_sql import is_needed_reference
+from journal.tables import bindings_table, history_table, large_messages_table, messages_table
+from pipeline.file_journal import FileReference, read_files
+
+_KEYS_AT_ONCE = 1_000
+
+
+class Present(Protocol):
+    """What is there now."""
+
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        """Return those of ``seqs`` that are still in MESSAGES."""
+        ...
+
+    def history(self, seqs: Iterable[int]) -> set[int]:
+        """Return those of ``seqs`` that are still in the history."""
+        ...
+
+    def bindings(self, seqs: Iterable[int]) -> set[int]:
+        """Return those of ``seqs`` that are still in BINDINGS."""
+        ...
+
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        """Return those of the large bodies that are still there, and that nothing refers to."""
+        ...
+
+
+class AllPresent:
+    """Of what does not change, an export."""
+
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        return set(seqs)
+
+    history = bindings = unneeded = messages
+
+
+class StorePresent:
+    """Asks a database; raises StoreError."""
+
+    def __init__(self, settings: DatabaseStoreSettings) -> None:
+        self._settings = settings
+
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        return self._seqs(self._settings.message_table_name, seqs)
+
+    def history(self, seqs: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        return self._seqs(self._settings.message_history_table_name, seqs)
+
+    def bindings(self, seqs: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        return self._seqs(self._settings.bindings_table_name, seqs)
+
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        s = self._settings
+        database = Database.from_settings(s)
+        metadata, dialect = MetaData(), database.dialect
+        table = large_messages_table(metadata, s.large_message_table_name, dialect)
+        holders = (
+            messages_table(metadata, s.message_table_name, dialect),
+            bindings_table(metadata, s.bindings_table_name, dialect),
+            history_table(metadata, s.message_history_table_name, dialect),
+        )
+        found: set[int] = set()
+        try:
+            with translate_errors("look for large messages"), database.engine.connect() as asking:
+                for some in _portions(bodies):
+                    mine = select(table.c.id).where(table.c.id.in_(some)).distinct()
+                    needed = mine.where(is_needed_reference(table, holders))
+                    found.update(asking.execute(mine).scalars())
+                    found.difference_update(asking.execute(needed).scalars())
+        finally:
+            database.dispose()
+        return found
+
+    def _seqs(self, name: str, seqs: Iterable[int]) -> set[int]:
+        database = Database.from_settings(self._settings)
+        table = messages_table(MetaData(), name, database.dialect)
+        found: set[int] = set()
+        try:
+            with translate_errors("look for rows"), database.engine.connect() as asking:
+                for some in _portions(seqs):
+                    found.update(
+                        asking.execute(select(table.c.seq).where(table.c.seq.in_(some))).scalars()
+                    )
+        finally:
+            database.dispose()
+        return found
+
+
+class FilePresent:
+    """Reads the files again; raises JournalError."""
+
+    def __init__(self, reference: FileReference) -> None:
+        self._reference = reference
+
+    def messages(self, seqs: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        found = read_files(self._reference).messages
+        return {seq for seq in seqs if found.find(seq) is not None}
+
+    history = messages
+
+    def bindings(self, seqs: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        return set(seqs) & read_files(self._reference).bindings.records.keys()
+
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        """See ``Present``."""
+        contents = read_files(self._reference)
+        return set(bodies) - {one.large_id for one in list_large_references(contents)}
+
+
+def _portions(keys: Iterable[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(set(keys))
+    for at in range(0, len(ordered), _KEYS_AT_ONCE):
+        yield ordered[at : at + _KEYS_AT_ONCE]

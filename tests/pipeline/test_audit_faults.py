@@ -1,0 +1,123 @@
+"""An audit finds every fault that is put into a store, on every DBMS, and blames nothing else."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import delete, update
+
+from pipeline.jobs import audit
+from pipeline.jobs.audit_limits import Fault
+from pipeline.reading import StoreInputs
+from pipeline.store import StoreReference
+from tests.conftest import EVERY_DBMS, Servers
+from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.pipeline.faults import FAULTS, Expected, Injected, Scene, sound
+from tests.support.servers import SqliteServer, StoreServer
+
+LEASE_MS = 60_000
+
+
+@dataclass
+class Audited:
+    """What audits of one store said: while it was sound, with each limit set back, and spoiled."""
+
+    sound: Expected
+    counter_gone: Expected
+    limits_low: Expected
+    spoiled: Expected
+    expected: dict[str, Expected] = field(default_factory=dict)
+    unneeded: int = 0
+
+
+def _found(spark: SparkSession, scene: Scene, *, history: bool = True) -> tuple[Expected, int]:
+    reference, _ = StoreReference.of(scene.store.settings, PASSWORD_VARIABLE)
+    with audit.examined(StoreInputs(spark, reference), history=history) as one:
+        assert sum(one.counts.values()) == len(one.listed)
+        assert all(fault.detail for fault in one.listed)
+        return {_as_expected(fault) for fault in one.listed}, len(one.unneeded)
+
+
+def _as_expected(fault: Fault) -> tuple[str, str, int | None, int | None]:
+    return fault.fault, fault.table, fault.id if fault.seq is None else fault.seq, fault.position
+
+
+@pytest.fixture(scope="module")
+def audited(
+    spark: SparkSession, shared_servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Audited]]:
+    """Give what the audits of a DBMS said; done once for each."""
+    opened: list[tuple[Scene, StoreServer, str]] = []
+
+    @functools.cache
+    def of(dbms: str) -> Audited:
+        directory: Path = tmp_path_factory.mktemp("audited")
+        server: StoreServer = SqliteServer(directory) if dbms == "sqlite" else shared_servers(dbms)
+        name = server.create_database()
+        scene = sound(server.settings(name, jdbc_lock_expiration=LEASE_MS))
+        opened.append((scene, server, name))
+        return _audit(spark, scene)
+
+    yield of
+    for scene, server, name in opened:
+        scene.store.close()
+        server.drop_database(name)
+
+
+def _audit(spark: SparkSession, scene: Scene) -> Audited:
+    clean, unneeded = _found(spark, scene)
+    bindings, locks = scene.store.bindings, scene.store.fence
+    counter = scene.row(0, "bindings")
+    scene.do(delete(bindings).where(bindings.c.seq == 0))
+    counter_gone, _ = _found(spark, scene, history=False)
+    scene.add("bindings", **(counter | {"id": 15}))
+    scene.do(update(locks).where(locks.c.id == 4).values(holder_token=1))
+    limits_low, _ = _found(spark, scene, history=False)
+    scene.change(0, "bindings", id=counter["id"])
+    scene.do(update(locks).where(locks.c.id == 4).values(holder_token=2))
+    expected = {one.name: one.inject(scene) for one in FAULTS}
+    spoiled, _ = _found(spark, scene)
+    return Audited(clean, counter_gone, limits_low, spoiled, expected, unneeded)
+
+
+@pytest.mark.parametrize("dbms", EVERY_DBMS)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
+def test_a_fault_is_found_at_its_row(
+    audited: Callable[[str], Audited], fault: Injected, dbms: str
+) -> None:
+    """Each by itself, whatever else is wrong in the store."""
+    found = audited(dbms)
+    missed = found.expected[fault.name] - found.spoiled
+    assert not missed
+
+
+@pytest.mark.parametrize("dbms", EVERY_DBMS)
+def test_nothing_else_is_blamed(audited: Callable[[str], Audited], dbms: str) -> None:
+    """No neighbour of a fault, and no row of those that were left alone."""
+    found = audited(dbms)
+    expected: Expected = set().union(*found.expected.values())
+    assert found.spoiled - expected == set()
+
+
+@pytest.mark.parametrize("dbms", EVERY_DBMS)
+def test_a_sound_store_is_sound(audited: Callable[[str], Audited], dbms: str) -> None:
+    """What a journal wrote, with a body on its way, of which is told and which is no fault."""
+    found = audited(dbms)
+    assert found.sound == set()
+    assert found.unneeded == 1
+
+
+@pytest.mark.parametrize("dbms", EVERY_DBMS)
+def test_a_limit_that_was_set_back_is_the_one_thing_named(
+    audited: Callable[[str], Audited], dbms: str
+) -> None:
+    """Not the rows that are above it, which all are."""
+    found = audited(dbms)
+    assert found.counter_gone == {("missing-counter", "bindings", 0, None)}
+    assert found.limits_low == {
+        ("low-counter", "bindings", 0, None),
+        ("fence-behind", "node_manager", 4, None),
+    }
