@@ -116,6 +116,15 @@ class Address:
             queues.rotate(-1)
         return queues[0] if queues else None
 
+    def anycast_to_consume(self) -> Queue | None:
+        """Return the next queue that may have another consumer, or any if none may."""
+        queue = self.anycast()
+        for _ in range(1, len(self.anycast_queues)):
+            if queue is None or queue.takes_consumers:
+                break
+            queue = self.anycast()
+        return queue
+
 
 class BindQueue(Protocol):
     """Stores the binding of a new queue."""
@@ -258,7 +267,7 @@ class AddressBook:
         if named is not None:
             _refuse_if_leaving(named)
             return named
-        queue = self._address(where.address).anycast()
+        queue = self._address(where.address).anycast_to_consume()
         if queue is None:
             _refuse_wildcard(where.address)
             queue = self._anycast_queue(principal, where.address, to_consume=True)

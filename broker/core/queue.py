@@ -187,6 +187,11 @@ class Queue:
         return len(self._subscriptions)
 
     @property
+    def takes_consumers(self) -> bool:
+        """Whether another consumer may be attached."""
+        return not 0 <= self.max_consumers <= len(self._subscriptions)
+
+    @property
     def in_memory(self) -> int:
         """How many messages are in memory, delivered ones included."""
         return len(self._ready) + len(self._returned) + self._delivered + len(self._delayed)
@@ -363,7 +368,7 @@ class Queue:
 
     def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> QueueSubscription:
         """Add a consumer; deliveries begin with its ``resume``. Raises LimitExceeded."""
-        if 0 <= self.max_consumers <= len(self._subscriptions):
+        if not self.takes_consumers:
             raise LimitExceeded(
                 f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
             )

@@ -37,6 +37,21 @@ def test_a_consumer_beyond_max_consumers_is_refused() -> None:
     core.broker.subscribe(ANYONE, "/queue/jobs", FakeConsumer(), prefetch=1)
 
 
+def test_a_consumer_gets_the_queue_of_an_address_that_has_room() -> None:
+    """Whosever turn it is: refused is who finds all of them full."""
+    declared = tuple(
+        QueueSettings(name, RoutingType.ANYCAST, max_consumers=1) for name in ("a", "b", "c")
+    )
+    jobs = AddressConfiguration("jobs", frozenset({RoutingType.ANYCAST}), declared)
+    core = CoreUnderTest(replace(SETTINGS, addresses=(jobs,)))
+    core.broker.subscribe(ANYONE, "/queue/b", FakeConsumer(), prefetch=1)
+    core.broker.subscribe(ANYONE, "/queue/c", FakeConsumer(), prefetch=1)
+    core.broker.subscribe(ANYONE, "/queue/jobs", FakeConsumer(), prefetch=1)
+    assert [queue.consumers for queue in core.broker.queues().values()] == [1, 1, 1]
+    with pytest.raises(LimitExceeded, match="has max-consumers 1 already"):
+        core.broker.subscribe(ANYONE, "/queue/jobs", FakeConsumer(), prefetch=1)
+
+
 def test_nobody_consumes_from_a_queue_for_none() -> None:
     """As in Artemis: 0 is no limit left out, but a queue that is closed to consumers."""
     core = CoreUnderTest(_with_consumers(0))
