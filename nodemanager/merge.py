@@ -57,11 +57,21 @@ def read_files(paths: Iterable[Path]) -> list[Entry]:
 
 def entries_of_file(path: Path) -> Iterator[Entry]:
     """Yield the entries of one failover log file, as ``read_files`` reads it."""
+    for number, line in lines_of_file(path):
+        entry = parse_entry(line, f"{path}:{number}", None)
+        if entry is not None:
+            yield entry
+
+
+def lines_of_file(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, with their numbers, cut off if too long.
+
+    Raises OSError if it cannot be read.
+    """
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(_lines(file), 1):
-            entry = parse_entry(line, f"{path}:{number}", None) if line.strip() else None
-            if entry is not None:
-                yield entry
+            if not line.isspace():
+                yield number, line
 
 
 def _lines(file: TextIO) -> Iterator[str]:
@@ -80,11 +90,16 @@ def parse_entry(line: str, where: str, db_time: datetime | None) -> Entry | None
     try:
         entry = Entry.from_json(line)
     except ValueError as error:
-        LOGGER.warning("%s is not a failover log line (%s): skipped", where, error)
+        say_skipped(where, error)
         return None
     if entry.db_time is None and db_time is not None:
         return Entry(**{**vars(entry), "db_time": db_time})
     return entry
+
+
+def say_skipped(where: str, error: Exception) -> None:
+    """Warn that what is at ``where`` is no entry."""
+    LOGGER.warning("%s is not a failover log line (%s): skipped", where, error)
 
 
 def merge(*logs: Iterable[Entry]) -> list[Entry]:

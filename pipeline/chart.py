@@ -1,35 +1,58 @@
-"""The holder timeline of pairs as a Gantt chart: data, a page of HTML that needs nothing else, PNG.
+"""The holder timeline of pairs as a Gantt chart: what is drawn, in which order and colours.
 
 With few pairs each node has a lane of its own; with many each pair has one, in which the colour
-tells the node. Pairs that were out for longest come first.
+tells the node. Pairs of which nobody serves now come first, then those that were out for longest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from html import escape
-from pathlib import Path
-from typing import Any, Final
+from enum import Enum
+from typing import Final
 
-_COLOURS: Final = ("#3b6ea8", "#d98032", "#4f9a58", "#8567a8", "#8a6d5b", "#5aa3ad")
-_OUT: Final = "#d1242f"
+_NODES: Final = ("#3b6ea8", "#3aa6b9", "#8567a8", "#b59a2b", "#5b6b7b", "#7fa3d1")
+"""Of nodes: none is near the red of an outage, nor told from it by green alone."""
 _LANES_FOR_NODES: Final = 40
 """Above so many lanes a pair's nodes share one."""
-_ROW: Final = 18
-_LABEL: Final = 210
-_PLOT: Final = 1_000
-_NOTE: Final = 190
-_HEAD: Final = 26
 _TICKS: Final = 8
+_LONGEST_LABEL: Final = 60
+
+
+class Kind(Enum):
+    """What a stretch of time without a certain service is, by its colour and name."""
+
+    OUT = ("#d1242f", "nobody served")
+    MAYBE = ("#f4a9ad", "perhaps nobody: within the range")
+    UNKNOWN = ("#c4cad2", "unknown: the log cannot tell")
+
+    @property
+    def colour(self) -> str:
+        """How it is drawn."""
+        return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        """What the legend says."""
+        return self.value[1]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of time in which a node served, or nobody did."""
+    """A stretch of time in which a node served."""
 
     begin: datetime
     end: datetime
     node: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A stretch of time in which nobody served: certainly or perhaps."""
+
+    begin: datetime
+    end: datetime
+    kind: Kind
     note: str
 
 
@@ -38,20 +61,20 @@ class PairHistory:
     """What the chart shows of one pair."""
 
     name: str
-    availability: float | None = None
-    takeovers: int = 0
+    note: str = ""
+    """Beside its lane: availability and outages."""
+    is_out: bool = False
+    """Whether nobody serves now."""
+    is_read: bool = True
+    out_seconds: float = 0.0
+    """For how long nobody served, at most."""
     served: list[Segment] = field(default_factory=list)
-    outages: list[Segment] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[str]:
         """The nodes that served, in the order they first did."""
         return list(dict.fromkeys(segment.node for segment in self.served))
-
-    @property
-    def out_seconds(self) -> float:
-        """How long nobody served."""
-        return sum((one.end - one.begin).total_seconds() for one in self.outages)
 
 
 @dataclass(frozen=True)
@@ -61,8 +84,9 @@ class Lane:
     label: str
     note: str
     served: Sequence[Segment]
-    outages: Sequence[Segment]
-    colours: dict[str, str]
+    outages: Sequence[Outage]
+    colours: Mapping[str, str]
+    is_out: bool
 
 
 @dataclass(frozen=True)
@@ -73,24 +97,58 @@ class Chart:
     end: datetime
     pairs: Sequence[PairHistory]
 
+    @property
+    def title(self) -> str:
+        """How many pairs, and when."""
+        count = len(self.pairs)
+        period = f"{self.begin:%Y-%m-%d %H:%M:%S} to {self.end:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{count:,} {'pair' if count == 1 else 'pairs'}, {period}, by the databases' clocks"
+
     def lanes(self) -> list[Lane]:
         """Return what is drawn, from top to bottom."""
-        ordered = sorted(self.pairs, key=lambda pair: (-pair.out_seconds, pair.name))
+        ordered = sorted(
+            self.pairs,
+            key=lambda pair: (not pair.is_out, pair.is_read, -pair.out_seconds, pair.name),
+        )
         by_node = sum(max(1, len(pair.nodes)) for pair in ordered) <= _LANES_FOR_NODES
         return [lane for pair in ordered for lane in _lanes_of(pair, by_node=by_node)]
 
+    def place(self, at: datetime) -> float:
+        """Return where an instant is: 0 at the begin, 1 at the end of the period."""
+        span = (self.end - self.begin).total_seconds() or 1.0
+        inside = min(max(at, self.begin), self.end)
+        return (inside - self.begin).total_seconds() / span
+
+    def legend(self) -> list[tuple[Sequence[str], str]]:
+        """Return the colours of each thing that is drawn, and what it is."""
+        most = max((len(pair.nodes) for pair in self.pairs), default=1)
+        nodes = _NODES[: max(1, min(most, len(_NODES)))]
+        named = "a node served" if len(nodes) == 1 else "a node served, a colour for each"
+        drawn = {one.kind for pair in self.pairs for one in pair.outages}
+        return [(nodes, named), *(([kind.colour], kind.meaning) for kind in Kind if kind in drawn)]
+
 
 def _lanes_of(pair: PairHistory, *, by_node: bool) -> Iterator[Lane]:
-    colours = {node: _COLOURS[number % len(_COLOURS)] for number, node in enumerate(pair.nodes)}
-    share = "" if pair.availability is None else f"{pair.availability:.4%}"
-    note = f"{share} · {pair.takeovers} takeovers · out {pair.out_seconds:.1f} s"
+    colours = {node: _NODES[number % len(_NODES)] for number, node in enumerate(pair.nodes)}
     if not by_node or len(pair.nodes) < 2:
-        yield Lane(pair.name, note, pair.served, pair.outages, colours)
+        label = pair.name
+        if by_node and pair.nodes:
+            label = f"{pair.nodes[0]} · {pair.name}"
+        yield Lane(short(label), pair.note, pair.served, pair.outages, colours, pair.is_out)
         return
     for number, node in enumerate(pair.nodes):
         mine = [segment for segment in pair.served if segment.node == node]
-        outages = pair.outages if number == 0 else [one for one in pair.outages if one.node == node]
-        yield Lane(f"{node} · {pair.name}", note if number == 0 else "", mine, outages, colours)
+        note = pair.note if number == 0 else ""
+        label = short(f"{node} · {pair.name}")
+        yield Lane(label, note, mine, pair.outages, colours, pair.is_out)
+
+
+def short(label: str, most: int = _LONGEST_LABEL) -> str:
+    """Return a label that is not longer than ``most``: without its middle, for names end apart."""
+    if len(label) <= most:
+        return label
+    half = (most - 1) // 2
+    return f"{label[: most - 1 - half]}…{label[-half:]}"
 
 
 def ticks(begin: datetime, end: datetime) -> list[tuple[datetime, str]]:
@@ -114,130 +172,3 @@ _STEPS: Final = [
     *((timedelta(hours=hours), "%d %b %H:%M") for hours in (12,)),
     *((timedelta(days=days), "%d %b %Y") for days in (1, 2, 7, 14, 30)),
 ]
-
-
-def svg(chart: Chart) -> str:
-    """Return the chart as SVG; every bar tells what it is under the mouse."""
-    lanes = chart.lanes()
-    width, height = _LABEL + _PLOT + _NOTE, _HEAD + _ROW * max(1, len(lanes)) + 4
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
-        f' height="{height}" role="img" aria-label="Who served when">'
-    ]
-    for at, label in ticks(chart.begin, chart.end):
-        x = _x(chart, at)
-        parts.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{_HEAD}" y2="{height}"/>')
-        parts.append(f'<text class="axis" x="{x:.1f}" y="{_HEAD - 9}">{escape(label)}</text>')
-    for number, lane in enumerate(lanes):
-        parts += _lane_svg(chart, lane, _HEAD + number * _ROW, even=number % 2 == 0)
-    return "\n".join([*parts, "</svg>"])
-
-
-def _lane_svg(chart: Chart, lane: Lane, y: int, *, even: bool) -> Iterator[str]:
-    if even:
-        yield f'<rect class="band" x="0" y="{y}" width="{_LABEL + _PLOT + _NOTE}" height="{_ROW}"/>'
-    middle = y + _ROW - 5
-    yield f'<text class="label" x="{_LABEL - 8}" y="{middle}">{escape(_short(lane.label))}</text>'
-    yield f'<text class="note" x="{_LABEL + _PLOT + 8}" y="{middle}">{escape(lane.note)}</text>'
-    for segment in lane.served:
-        yield _bar(chart, segment, y + 3, _ROW - 6, lane.colours[segment.node], least=0.5)
-    for segment in lane.outages:
-        # Wide enough to be seen in a month's chart, however short it was.
-        yield _bar(chart, segment, y + 1, _ROW - 2, _OUT, least=2.0)
-
-
-def _bar(chart: Chart, segment: Segment, y: int, height: int, colour: str, *, least: float) -> str:
-    x = _x(chart, segment.begin)
-    width = max(least, _x(chart, segment.end) - x)
-    return (
-        f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}" fill="{colour}">'
-        f"<title>{escape(segment.note)}</title></rect>"
-    )
-
-
-def _x(chart: Chart, at: datetime) -> float:
-    span = (chart.end - chart.begin).total_seconds() or 1.0
-    inside = min(max(at, chart.begin), chart.end)
-    return _LABEL + _PLOT * (inside - chart.begin).total_seconds() / span
-
-
-def _short(label: str, most: int = 34) -> str:
-    return label if len(label) <= most else f"{label[: most - 1]}…"
-
-
-_STYLE: Final = """
-body{font:14px system-ui,sans-serif;margin:24px;color:#1f2328;background:#fff}
-h1{font-size:20px;margin:0 0 4px}h2{font-size:15px;margin:24px 0 6px}
-p{margin:0 0 12px;color:#57606a}
-.chart{overflow:auto;max-height:85vh;border:1px solid #d0d7de}
-svg text{font-size:11px;fill:#1f2328}.label{text-anchor:end}.axis{text-anchor:middle;fill:#57606a}
-.note{fill:#57606a}.band{fill:#f6f8fa}.tick{stroke:#d0d7de}
-table{border-collapse:collapse}td,th{padding:2px 12px 2px 0;text-align:left;font-size:13px}
-th{border-bottom:1px solid #d0d7de}td.n{text-align:right;font-variant-numeric:tabular-nums}
-"""
-
-
-def html(chart: Chart, tables: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> str:
-    """Return a page with the chart and ``tables`` (heading, rows); it loads nothing."""
-    period = f"{chart.begin:%Y-%m-%d %H:%M:%S} to {chart.end:%Y-%m-%d %H:%M:%S} UTC"
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        f"<title>Orthia failovers</title><style>{_STYLE}</style></head>",
-        "<body><h1>Who served when</h1>",
-        f"<p>{len(chart.pairs)} pairs, {escape(period)}, by the databases' clocks. Red: nobody"
-        " served. Point at a bar to read it.</p>",
-        f'<div class="chart">{svg(chart)}</div>',
-    ]
-    for heading, rows in tables:
-        parts.append(f"<h2>{escape(heading)}</h2>")
-        parts.append(_table(rows) if rows else "<p>None.</p>")
-    return "\n".join([*parts, "</body></html>\n"])
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(map(_cell, row.values()))}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f'<td class="n">{value:,.1f}</td>'
-    kind = ' class="n"' if isinstance(value, int) and not isinstance(value, bool) else ""
-    return f"<td{kind}>{escape('' if value is None else str(value))}</td>"
-
-
-def png(chart: Chart, path: Path) -> None:
-    """Write the chart as a picture; raises OSError."""
-    # Not above: half a second, and only this needs it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    lanes = chart.lanes()
-    figure = Figure(figsize=(14, 1.1 + 0.19 * max(1, len(lanes))), dpi=110)
-    FigureCanvasAgg(figure)
-    inches = figure.get_figheight()
-    axes = figure.add_axes((0.18, 0.4 / inches, 0.8, 1 - 0.8 / inches))
-    figure.text(0.01, 0.1 / inches, "red: nobody served; times are UTC", fontsize=7)
-    span = (chart.end - chart.begin).total_seconds() or 1.0
-
-    def bars(segments: Sequence[Segment], least: float) -> list[tuple[float, float]]:
-        starts = [(one.begin - chart.begin).total_seconds() for one in segments]
-        lengths = [(one.end - one.begin).total_seconds() for one in segments]
-        return [(at, max(long, span * least)) for at, long in zip(starts, lengths, strict=True)]
-
-    for number, lane in enumerate(lanes):
-        for node, colour in lane.colours.items():
-            mine = [segment for segment in lane.served if segment.node == node]
-            axes.broken_barh(bars(mine, 0.0005), (number - 0.35, 0.7), facecolors=colour)
-        axes.broken_barh(bars(lane.outages, 0.002), (number - 0.45, 0.9), facecolors=_OUT)
-    axes.set_ylim(len(lanes) - 0.4, -0.6)
-    axes.set_xlim(0, span)
-    axes.set_yticks(range(len(lanes)), [_short(lane.label) for lane in lanes], fontsize=7)
-    marks = ticks(chart.begin, chart.end)
-    places = [(at - chart.begin).total_seconds() for at, _ in marks]
-    axes.set_xticks(places, [label for _, label in marks], fontsize=7)
-    axes.tick_params(top=True, labeltop=True)
-    axes.grid(axis="x", color="#d0d7de", linewidth=0.5)
-    axes.set_axisbelow(True)
-    figure.savefig(path, format="png")

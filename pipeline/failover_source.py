@@ -117,23 +117,12 @@ class FailoverLogReader(DataSourceReader):
         """Return the ranges and files there are now; raises BadOption if a path has no file."""
         found: list[InputPartition] = []
         if self._paths is not None:
-            found += _in_groups(find_files(self._paths))
+            found += in_groups(find_files(self._paths))
         if self._store is not None:
             settings = self._store.settings()
             with open_source(settings) as source:
-                found += self._ranges(source, settings)
+                found += ranges_of(source, settings, self._wanted_partitions)
         return found or [IdPartition(0, 0)]
-
-    def _ranges(self, source: Source, settings: DatabaseStoreSettings) -> Iterator[InputPartition]:
-        table = source.table(settings.failover_log_table_name)
-        ((first, last),) = source.rows(f"SELECT MIN(id), MAX(id) FROM {table}")  # noqa: S608
-        if first is None:
-            return
-        count = last - first + 1
-        parts = self._wanted_partitions or min(_MAX_PARTITIONS, 1 + count // _ROWS_A_PARTITION)
-        step = -(-count // parts)
-        for start in range(first, last + 1, step):
-            yield IdPartition(start, min(start + step, last + 1))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a range or a file; a line that is no entry is passed over."""
@@ -148,7 +137,23 @@ class FailoverLogReader(DataSourceReader):
                 yield from in_batches(table_entries(source, table, where), self._pair)
 
 
-def _in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
+def ranges_of(
+    source: Source, settings: DatabaseStoreSettings, partitions: int | None = None
+) -> Iterator[IdPartition]:
+    """Yield the ranges of the table's rows that there are now; raises StoreError."""
+    table = source.table(settings.failover_log_table_name)
+    ((first, last),) = source.rows(f"SELECT MIN(id), MAX(id) FROM {table}")  # noqa: S608
+    if first is None:
+        return
+    count = last - first + 1
+    parts = partitions or min(_MAX_PARTITIONS, 1 + count // _ROWS_A_PARTITION)
+    step = -(-count // parts)
+    for start in range(first, last + 1, step):
+        yield IdPartition(start, min(start + step, last + 1))
+
+
+def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
+    """Yield the files in groups that a task each reads; raises OSError."""
     group: list[str] = []
     size = 0
     for path in files:

@@ -178,8 +178,11 @@ def _latest(tenure: Tenure, served: Tenure, *, between: bool) -> int:
     if tenure.crash is not None:
         watched = tenure.life.millis(tenure.crash, "watched_ms") or 0
         return min(tenure.since, tenure.crash.at - watched)
-    if served.timers is None or between:
+    obtained = tenure.obtained
+    if served.timers is None or between or obtained is None:
         return tenure.since
+    if any(gap.first < obtained.seq for gap in tenure.life.gaps):
+        return tenure.since  # that of a detected crash may be missing
     # The lease had run out when it was taken.
     over = served.given_up_at(tenure.since - served.timers.expiration_ms * _MS)
     return tenure.since if over is None else min(tenure.since, over)

@@ -1,29 +1,35 @@
-"""The history of pairs, from logs as nodes write them."""
+"""The history of pairs, read by Spark from logs as nodes write them."""
 
+import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
+from sqlalchemy import MetaData, delete
 
+from broker.cli.opening import opened
 from nodemanager import events
 from nodemanager.events import Event
-from nodemanager.failover_log import Entry
+from nodemanager.failover_log import Entry, FailoverLogTable
 from nodemanager.lease import Lock
-from pipeline.failover_source import in_batches
-from pipeline.jobs import failovers
-from pipeline.schemas import FAILOVER_LOG
-from tests.pipeline import plain_failovers
+from nodemanager.tables import failover_log
+from pipeline.failover_chapters import Part, read_part, said_in
+from pipeline.failover_parts import NamedStore, StoreLog, ask_all
+from pipeline.history.account import account_of
+from pipeline.history.lives import Life, Said, life_of
+from pipeline.history.rows import TABLES, rows_of
+from pipeline.jobs.failovers import Period, analyse
+from pipeline.store import StoreReference
+from tests.journal.support import SqlJournalStore
+from tests.pipeline.forging import SECOND
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-
-
-def at(seconds: float) -> datetime:
-    """Return the instant so many seconds after noon."""
-    return NOON + timedelta(seconds=seconds)
+NOON_US = round(NOON.timestamp() * SECOND)
+Row = dict[str, Any]
 
 
 class Node:
@@ -38,13 +44,14 @@ class Node:
     def says(self, seconds: float, event: Event, *, knows_time: bool = True) -> "Node":
         """Log ``event`` so many seconds after noon."""
         lock = getattr(event, "lock", None)
+        at = NOON + timedelta(seconds=seconds)
         self.entries.append(
             Entry(
-                db_time=at(seconds) if knows_time else None,
-                node_time=at(seconds) + self._off,
+                db_time=at if knows_time else None,
+                node_time=at + self._off,
                 node_id=self._pair if knows_time else None,
                 node_name=self._name,
-                holder_id=f"{self._name}@host",
+                holder_id=f"{self._name}@host:1:x/2000/20000",
                 role="live",
                 code=event.code,
                 level="INFO",
@@ -58,150 +65,120 @@ class Node:
         )
         return self
 
-    def becomes_live(self, seconds: float, token: int, detection_ms: float | None = 0.0) -> "Node":
+    def becomes_live(self, seconds: float, token: int, former: str | None = None) -> "Node":
         """Log an activation that takes 40 ms from the lock to the open acceptor."""
-        self.says(seconds, events.LiveLockObtained(Lock.LIVE, token))
+        seen = (None, None, None) if former is None else (former, 3_000.0, 1_000.0)
+        self.says(seconds, events.LiveLockObtained(Lock.LIVE, token, *seen))
         self.says(seconds + 0.04, events.LiveActive(token))
-        return self.says(
-            seconds + 0.05, events.TakeoverTimings(token, detection_ms, 5.0, 20.0, 15.0)
-        )
+        return self.says(seconds + 0.05, events.TakeoverTimings(token, 3_000.0, 5.0, 20.0, 15.0))
 
 
-def log_of(spark: SparkSession, *nodes: Node) -> DataFrame:
-    """Return the log of all nodes."""
-    entries: Iterable[Entry] = [entry for node in nodes for entry in node.entries]
-    rows = [row for batch in in_batches(entries, None) for row in batch.to_pylist()]
-    return spark.createDataFrame(rows, FAILOVER_LOG)
+def write(path: Path, *nodes: Node) -> str:
+    """Write the events of some nodes as a file."""
+    lines = [entry.to_json() + "\n" for node in nodes for entry in node.entries]
+    path.write_text("".join(lines))
+    return str(path)
 
 
-@pytest.fixture(scope="module")
-def history(spark: SparkSession) -> DataFrame:
-    """Give the log of four pairs, each with a failover of another kind."""
-    crash = [
-        Node("a", "crash").becomes_live(0, 1),
-        Node("b", "crash")
-        .says(1, events.BackupLockObtained(Lock.BACKUP, 1))
-        .says(102.5, events.CrashDetected("a@host", 2_500.0, 17_000.0))
-        .becomes_live(102.6, 2)
-        .says(102.7, events.LockReleased(Lock.BACKUP, 1)),
+def a_crash(pair: str = "pair") -> list[Node]:
+    """Return two nodes, of which the second takes over from the first."""
+    first = Node("a", pair).becomes_live(0, 1)
+    first.says(40, events.RenewalSlow(Lock.LIVE, 1, 2_100.0, 2_000))
+    first.says(60, events.RenewalSlow(Lock.LIVE, 1, 2_300.0, 2_000))
+    second = Node("b", pair, off_seconds=3)
+    second.says(0.5, events.StoreUnavailableEvent("no answer"), knows_time=False)
+    second.says(0.6, events.NodeStarted("0.1.0", "backup", "the store", pair))
+    return [first, second.becomes_live(102.6, 2, "a@host:1:x/2000/20000")]
+
+
+def test_an_account_is_told_in_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """Who served, how it was taken over, late renewals, clocks; ranges where nobody knows."""
+    file = write(tmp_path / "log.jsonl", *a_crash())
+    tables = analyse(spark, [], [file], Period(until=NOON_US + 200 * SECOND), now=0)
+    assert set(tables) == set(TABLES)
+    (pair,) = tables["availability"]
+    assert (pair["pair"], pair["takeovers"], pair["outages"]) == ("pair", 1, 1)
+    assert pair["period_from"] == "2026-01-31T12:00:00.040Z"
+    assert pair["availability"] < pair["availability_most"] < 1
+    outage = next(row for row in tables["outages"] if row["known"])
+    assert (outage["out_ms"], outage["out_least_ms"]) == (3_040.0, 1_040.0)
+    assert (outage["cause"], outage["from_node"], outage["to_node"]) == ("lease expired", "a", "b")
+    first, second = tables["takeovers"]
+    assert (first["cause"], first["outage_ms"]) == ("first start", None)
+    assert (second["serving_at"], second["fence_ms"]) == ("2026-01-31T12:01:42.640Z", 5.0)
+    assert [(row["node_name"], row["end"]) for row in tables["tenures"]] == [
+        ("a", "silent"),
+        ("b", None),
     ]
-    pause = [
-        Node("c", "pause", off_seconds=3)
-        .becomes_live(0, 7)
-        .says(50, events.RenewalSlow(Lock.LIVE, 7, 2_100.0, 2_000))
-        .says(60, events.RenewalSlow(Lock.LIVE, 7, 2_300.0, 2_000))
-        .says(130, events.LeaseLost(Lock.LIVE, 7, "paused"))
-        .says(130.1, events.NodeStopped(74, "lease lost")),
-        Node("d", "pause").becomes_live(120, 8, detection_ms=4.0),
-    ]
-    handover = [
-        Node("e", "handover").becomes_live(0, 1).says(80, events.LockReleased(Lock.LIVE, 1)),
-        Node("f", "handover").becomes_live(80.1, 2, detection_ms=90.0),
-    ]
-    broken = [
-        Node("g", "broken").becomes_live(0, 1).says(50, events.LockReleased(Lock.LIVE, 1)),
-        Node("h", "broken").becomes_live(40, 2),
-    ]
-    log = log_of(spark, *crash, *pause, *handover, *broken)
-    return failovers.timeline(log.union(log.limit(5))).cache()
+    (late,) = tables["late_renewals"]
+    assert (late["count"], late["p50_ms"], late["max_ms"]) == (2, 2_200.0, 2_300.0)
+    assert [row["median_ms"] for row in tables["clock_drift"]] == [0.0, 3_000.0]
 
 
-@pytest.fixture(scope="module")
-def held(history: DataFrame) -> DataFrame:
-    """Give who held what."""
-    return failovers.tenures(history).cache()
-
-
-@pytest.fixture(scope="module")
-def taken(history: DataFrame, held: DataFrame) -> DataFrame:
-    """Give the takeovers."""
-    return failovers.takeovers(history, held).cache()
-
-
-def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """Return columns of all rows, in order."""
-    return sorted(tuple(row) for row in frame.select(*columns).collect())
-
-
-def test_who_held_which_lock_when(held: DataFrame) -> None:
-    """Every tenure has its holder, its end, and why it ended."""
-    shown = rows(held.where("lock = 'live'"), "pair", "node_name", "token", "end")
-    assert shown == [
-        ("broken", "g", 1, "released"),
-        ("broken", "h", 2, None),
-        ("crash", "a", 1, "silent"),
-        ("crash", "b", 2, None),
-        ("handover", "e", 1, "released"),
-        ("handover", "f", 2, None),
-        ("pause", "c", 7, "lost"),
-        ("pause", "d", 8, None),
-    ]
-    (backup,) = held.where("lock = 'backup'").collect()
-    assert (backup["node_name"], backup["end"], backup["next_since"]) == ("b", "released", None)
-
-
-def test_takeovers_have_cause_outage_and_phases(taken: DataFrame) -> None:
-    """The outage begins when the old node stopped serving, however that is known."""
-    shown = {
-        row["pair"]: (row["cause"], row["outage_ms"], row["fence_ms"])
-        for row in taken.where("from_holder IS NOT NULL AND pair <> 'broken'").collect()
-    }
-    assert shown == {
-        "crash": ("crash detected", 2_640.0, 5.0),
-        "pause": ("lease expired", 44.0, 5.0),
-        "handover": ("released", 140.0, 5.0),
-    }
-    first = taken.where("from_holder IS NULL").collect()
-    assert {(row["cause"], row["outage_ms"]) for row in first} == {("first start", None)}
-
-
-def test_a_late_notice_is_no_conflict_and_two_holders_are(held: DataFrame) -> None:
-    """A paused node that wakes up is told from two nodes that both went on."""
-    assert rows(failovers.overlaps(held), "pair", "overlap_ms", "conflict") == [
-        ("broken", 10_000.0, True),
-        ("pause", 10_000.0, False),
-    ]
-
-
-def test_availability_is_what_part_of_the_period_was_served(
-    history: DataFrame, held: DataFrame, taken: DataFrame
+def test_a_pair_has_one_name_wherever_its_events_were_read(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Served time over the period, the outages in it, and the longest of them."""
-    found = failovers.availability(history, held, taken, F.lit(at(50)), F.lit(at(250)))
-    by_pair = {row["pair"]: row for row in found.collect()}
-    crash = by_pair["crash"]
-    assert (crash["takeovers"], crash["longest_outage_ms"]) == (1, 2_640.0)
-    assert crash["availability"] == pytest.approx((200_000 - 2_640) / 200_000)
-    assert by_pair["handover"]["served_ms"] == pytest.approx(200_000 - 140)
+    """Also those from before a node knew its pair, and those that were read twice."""
+    nodes = a_crash("node-id")
+    both = [write(tmp_path / f"{name}.jsonl", *nodes) for name in ("one", "two")]
+    named = StoreLog("eu", "node-id")
+    tables = analyse(spark, [named], both, now=NOON_US + 200 * SECOND)
+    assert [row["pair"] for row in tables["availability"]] == ["eu"]
+    assert tables["doubts"] == []
 
 
-def test_late_renewals_are_counted_and_measured(history: DataFrame) -> None:
-    """Each node's slow renewals, with percentiles."""
-    (row,) = failovers.late_renewals(history).collect()
-    assert (row["node_name"], row["event"], row["count"]) == ("c", "RenewalSlow", 2)
-    assert (row["p50_ms"], row["max_ms"]) == (2_200.0, 2_300.0)
+def test_a_store_that_does_not_answer_is_a_row_with_its_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The others are told of all the same; it comes before those that serve."""
+    away = StoreLog("away", error="no answer")
+    file = write(tmp_path / "log.jsonl", *a_crash())
+    tables = analyse(spark, [away], [file], now=NOON_US + 200 * SECOND)
+    assert [(row["pair"], row["error"]) for row in tables["availability"]] == [
+        ("away", "no answer"),
+        ("pair", None),
+    ]
 
 
-def test_a_clock_that_is_off_is_shown(history: DataFrame) -> None:
-    """A node's own clock is compared with the database's at every event."""
-    off = {row["node_name"]: row["median_ms"] for row in failovers.clock_drift(history).collect()}
-    assert off["c"] == 3_000.0
-    assert off["d"] == 0.0
+def test_a_file_that_is_gone_is_an_error_of_what_it_belongs_to(tmp_path: Path) -> None:
+    """Read by a worker that does not see it, say."""
+    (batch,) = read_part(Part("pair", files=[str(tmp_path / "none.jsonl")]))
+    (row,) = batch.to_pylist()
+    assert row["pair"] == "pair"
+    assert "none.jsonl" in row["error"]
 
 
-def test_an_event_from_before_the_database_answered_keeps_its_place(spark: SparkSession) -> None:
-    """It is placed by the node's clock, but not after what followed it, and has its pair."""
-    node = Node("late", "pair", off_seconds=600)
-    node.says(0, events.BackupStarted(), knows_time=False).becomes_live(1, 1)
-    first = failovers.timeline(log_of(spark, node)).orderBy("event_seq").first()
-    assert first is not None
-    assert (first["pair"], first["at"].astimezone(UTC)) == ("pair", at(1))
+LINE = json.loads(Node("a").becomes_live(0, 1).entries[0].to_json())
 
 
-def random_lives(chance: random.Random, pair: str, lives: int) -> Iterator[Node]:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "[1]",
+        "{}",
+        "[" * 100_000,
+        json.dumps(LINE | {"event_seq": True}),
+        json.dumps(LINE | {"token": "1"}),
+        json.dumps(LINE | {"details": None}),
+        json.dumps(LINE | {"holder_id": 5}),
+        json.dumps(LINE | {"node_time": "2026-01-01T00:00:00"}),
+        json.dumps(LINE | {"db_time": "9999-99-99"}),
+    ],
+)
+def test_a_line_that_is_none_is_passed_over(line: str, tmp_path: Path) -> None:
+    """Torn, or written by something else."""
+    path = tmp_path / "log.jsonl"
+    path.write_text(f"{line}\n\n{json.dumps(LINE)}\n")
+    (batch,) = read_part(Part(files=[str(path)]))
+    (row,) = batch.to_pylist()
+    assert [one.event for one in said_in(row["said"])] == ["LiveLockObtained"]
+
+
+def random_lives(chance: random.Random, pair: str, count: int) -> Iterator[Node]:
     """Yield the lives of a pair's nodes, with every way of beginning and ending they have."""
     seconds = 0.0
-    for token in range(1, lives + 1):
+    for token in range(1, count + 1):
         node = Node(f"{pair}-{token}", pair)
         if chance.random() < 0.4:
             node.says(seconds, events.BackupLockObtained(Lock.BACKUP, token))
@@ -210,9 +187,7 @@ def random_lives(chance: random.Random, pair: str, lives: int) -> Iterator[Node]
             node.says(seconds, events.CrashDetected("x@host", chance.uniform(0, 9_000), 1.0))
         seconds += chance.uniform(0, 2)
         if chance.random() < 0.8:
-            node.becomes_live(
-                seconds, token, detection_ms=chance.choice([None, chance.uniform(0, 900)])
-            )
+            node.becomes_live(seconds, token, chance.choice([None, "x@host"]))
         else:
             node.says(seconds, events.LiveLockObtained(Lock.LIVE, token))
         seconds += chance.uniform(1, 60)
@@ -232,29 +207,93 @@ def random_lives(chance: random.Random, pair: str, lives: int) -> Iterator[Node]
         yield node
 
 
-def test_whatever_happened_is_told_as_a_plain_reading_of_the_log_tells_it(
-    spark: SparkSession,
-) -> None:
-    """Tenures and takeovers of random lives, read from a log in any order and in part twice."""
+def life(node: Node) -> Life:
+    """Return the life of a node, without Spark."""
+    said = [
+        Said(
+            one.event_seq,
+            _us(one.db_time or one.node_time),
+            _us(one.node_time),
+            *(one.event, one.lock, one.token, one.details, one.db_time is not None),
+        )
+        for one in node.entries
+    ]
+    return life_of(node.entries[0].holder_id, node.entries[0].node_name, said)
+
+
+def _us(at: datetime) -> int:
+    return round(at.timestamp() * SECOND)
+
+
+def test_spark_tells_what_the_rules_tell_of_each_pair(spark: SparkSession, tmp_path: Path) -> None:
+    """Random lives of some pairs, from files in any order, cut into pieces and in part twice."""
     chance = random.Random(5)
-    nodes = [node for number in range(5) for node in random_lives(chance, f"pair-{number}", 25)]
-    log = [entry for node in nodes for entry in node.entries]
-    frame = log_of(spark, *chance.sample(nodes, len(nodes)))
-    history = failovers.timeline(frame.union(frame.where("event_seq % 2 = 0"))).cache()
-    held = failovers.tenures(history).cache()
-    expected: tuple[list[dict[str, Any]], DataFrame]
-    for expected in (
-        (plain_failovers.tenures(log), held),
-        (plain_failovers.takeovers(log), failovers.takeovers(history, held)),
-    ):
-        plain, shown = expected
-        columns = sorted(plain[0])
-        wanted = [tuple(_in_utc(row[name]) for name in columns) for row in plain]
-        found = [tuple(_in_utc(one) for one in row) for row in shown.select(*columns).collect()]
-        assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    pairs = {f"pair-{n}": list(random_lives(chance, f"pair-{n}", 25)) for n in range(4)}
+    entries = [one for nodes in pairs.values() for node in nodes for one in node.entries]
+    pieces = [chance.sample(entries, len(entries) // 2), entries]
+    files = []
+    for number, piece in enumerate(pieces):
+        file = tmp_path / f"{number}.jsonl"
+        file.write_text("".join(chance.sample([one.to_json() + "\n" for one in piece], len(piece))))
+        files.append(str(file))
+    until = NOON_US + 3_600 * SECOND
+    found = analyse(spark, [], files, Period(until=until), now=0)
+    wanted: dict[str, list[Row]] = {name: [] for name in TABLES}
+    for pair, nodes in pairs.items():
+        lives = sorted(map(life, nodes), key=lambda one: one.holder)
+        for name, row in rows_of(pair, account_of(lives, None, None, until), lives):
+            wanted[name].append(json.loads(json.dumps(row)))
+    for name in TABLES:
+        assert _sorted(found[name]) == _sorted(wanted[name]), name
 
 
-def _in_utc(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    return round(value, 3) if isinstance(value, float) else value
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+def test_a_table_is_read_on_every_dbms(
+    spark: SparkSession, store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Its columns say what its lines of JSON say; what the store says of its locks closes it."""
+    table = FailoverLogTable(store.database, store.settings)
+    for node in a_crash():
+        for entry in node.entries:
+            table.insert(entry)
+    (log,) = ask_all([NamedStore("eu", store.settings, reference)], opened)
+    assert log.error is None
+    assert log.present is not None
+    said: dict[str, list[Said]] = {}
+    for part in log.parts:
+        for batch in read_part(part):
+            for row in batch.to_pylist():
+                said.setdefault(row["holder"], []).extend(said_in(row["said"]))
+    for node in a_crash():
+        entries = node.entries
+        found = said[entries[0].holder_id]
+        assert [one.event for one in found] == [one.event for one in entries]
+        assert [one.at for one in found][1:] == [_us(one.db_time or NOON) for one in entries][1:]
+        obtained = next(one for one in entries if one.event == "LiveLockObtained")
+        assert next(one for one in found if one.event == obtained.event).details == obtained.details
+    tables = analyse(spark, [log], now=0)
+    (pair,) = tables["availability"]
+    # Nobody has the lock of this store, and the log knows of no release: it ended somehow.
+    assert (pair["pair"], pair["now"], pair["error"]) == ("eu", "OUT", None)
+    names = {row["kind"] for row in tables["doubts"]}
+    assert names == {"store behind the log"}
+
+
+def test_rows_that_were_deleted_from_the_table_are_named(
+    spark: SparkSession, store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Their numbers are missing."""
+    table = FailoverLogTable(store.database, store.settings)
+    for node in a_crash():
+        for entry in node.entries:
+            table.insert(entry)
+    rows = failover_log(MetaData(), "FAILOVER_LOG", store.database.dialect)
+    with store.database.engine.begin() as connection:
+        connection.execute(delete(rows).where(rows.c.event == "LiveActive", rows.c.token == 1))
+    (log,) = ask_all([NamedStore("eu", store.settings, reference)], opened)
+    found = analyse(spark, [log], now=0)["doubts"]
+    (missing,) = (row for row in found if row["kind"] == "events missing")
+    assert "1 of the events of a@host" in missing["what"]

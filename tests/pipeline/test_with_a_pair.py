@@ -105,12 +105,21 @@ def test_the_takeover_is_as_long_as_the_test_saw_it(
     found = answer(run("pipeline", "failovers", *arguments))
     first, second = found["takeovers"]
     assert (first["cause"], second["cause"]) == ("first start", "crash detected")
-    out_since, serving_at = (
-        datetime.fromisoformat(second[name]) for name in ("out_since", "serving_at")
+    out_since, out_by, serving_at = (
+        datetime.fromisoformat(second[name]) for name in ("out_since", "out_by", "serving_at")
     )
-    # The last renewal the backup saw was before the kill, by less than a lease lasts.
+    # The last renewal the backup saw was before the kill, the end of its session after it.
+    tolerance = timedelta(milliseconds=100)
     assert story.killed_at - timedelta(milliseconds=LEASE_MS) <= out_since
+    assert out_since <= story.killed_at + tolerance
+    assert out_by >= story.killed_at - tolerance
     assert story.killed_at <= serving_at <= story.served_by
+    # Both are stopped: that is an outage, which goes on.
+    (pair,) = found["availability"]
+    assert (pair["now"], pair["outages"], pair["error"]) == ("OUT", 2, None)
+    assert found["outages"][0]["cause"].startswith("released, and ")
+    assert (found["outages"][0]["open"], found["outages"][0]["ended"]) == (True, None)
+    assert found["doubts"] == []
     assert found["overlaps"] == []
     assert [row["end"] for row in found["tenures"] if row["lock"] == "live"] == [
         "silent",
@@ -120,6 +129,25 @@ def test_the_takeover_is_as_long_as_the_test_saw_it(
     text = page.read_text()
     assert "crash detected" in text
     assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+
+
+def test_a_pair_that_cannot_be_reached_is_a_row_of_the_report(
+    run: Run, spark: SparkSession, story: Story
+) -> None:
+    """The other one is told of all the same; the exit code says that one is not."""
+    away = "postgresql://u@127.0.0.1:1/none"
+    pairs = ("--pair", f"here={story.url}", "--pair", f"away={away}")
+    result = run("pipeline", "failovers", *pairs, "--json", "-q")
+    assert result.exit_code == 69
+    assert "away is not in the report" in result.stderr
+    by_name = {row["pair"]: row for row in json.loads(result.stdout)["availability"]}
+    assert by_name["here"]["takeovers"] == 1
+    assert "127.0.0.1" in by_name["away"]["error"]
+    result = run("pipeline", "failovers", *pairs, "-q")
+    assert "not read" in result.stdout
+    assert "STILL OUT" in result.stdout
+    alone = run("pipeline", "failovers", "--pair", f"away={away}", "-q")
+    assert (alone.exit_code, alone.stdout) == (69, "")
 
 
 def test_an_audit_finds_what_is_missing_from_a_store(

@@ -3,60 +3,31 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from broker.cli.durations import Since
 from broker.cli.group import example
+from broker.cli.opening import opened
 from broker.cli.pipeline.options import (
     SparkOptions,
-    reachable,
     require_spark,
     session,
     spark_options,
 )
-from broker.cli.pipeline.output import Rows, collected, show
+from broker.cli.pipeline.output import Rows, show
 from broker.cli.rendering import print_json
 from broker.cli.settings_options import PAIR, StoreOptions, store_options
-from broker.exit_codes import Unavailable
+from broker.exit_codes import ExitCode, Unavailable
 from config import load
+from config.errors import OrthiaError
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
 from pipeline.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from pipeline.chart import Chart
-
-_TABLES: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
-    "availability": (
-        "Availability",
-        ("pair", "availability", "takeovers", "longest_outage_ms", "median_outage_ms"),
-    ),
-    "takeovers": (
-        "Takeovers",
-        (
-            *("pair", "serving_at", "token", "node_name", "cause", "outage_ms"),
-            *("detection_ms", "fence_ms", "load_ms", "open_ms"),
-        ),
-    ),
-    "tenures": ("Who held what", ("pair", "lock", "token", "node_name", "since", "until", "end")),
-    "overlaps": (
-        "Overlaps",
-        ("pair", "lock", "token", "node_name", "next_since", "overlap_ms", "conflict"),
-    ),
-    "late_renewals": (
-        "Late renewals",
-        ("pair", "node_name", "lock", "event", "count", "p50_ms", "p95_ms", "p99_ms", "max_ms"),
-    ),
-    "clock_drift": (
-        "Clocks, milliseconds off the database's",
-        ("pair", "node_name", "min_ms", "median_ms", "max_ms", "warnings"),
-    ),
-}
-"""What is shown: the heading and columns of each table."""
+    from pipeline.failover_parts import StoreLog
 
 
 @click.command(
@@ -98,52 +69,88 @@ def failovers(
     *,
     as_json: bool,
 ) -> None:
-    """Show who served when, every takeover's phases and outage, late renewals, drift, availability.
+    """Show who served when, every outage and takeover, availability, late renewals, drift.
 
     From the failover logs of any number of pairs: of the store --config or --url names, of every
-    --pair, and of PATHS: files, directories or patterns of failover-*.jsonl.
+    --pair, and of PATHS: files, directories or patterns of failover-*.jsonl. What a store says of
+    its locks now tells whether an outage goes on. Exit code 69, after the report of all others, if
+    a pair could not be read.
     """
     if not (paths or pairs or store.is_given):
         raise click.UsageError("Say where the failover logs are: --config, --url, --pair or PATHS.")
     require_spark()
+    files = _files(paths)
+    spark_on.say("asking the stores")
     stores, passwords = _stores(store, pairs)
+    if stores and not files and all(one.error is not None for one in stores):
+        raise Unavailable("; ".join(str(one.error) for one in stores))
     with session(spark_on, passwords) as spark:
-        from pipeline.errors import BadOption
-        from pipeline.failover_source import find_files
-        from pipeline.jobs import failovers as job
+        from pipeline.jobs.failovers import Period, analyse
 
-        try:
-            files = [str(path.absolute()) for path in find_files(",".join(paths))] if paths else []
-        except BadOption as error:
-            raise Unavailable(str(error)) from error
         spark_on.say("reading the failover logs")
-        if until is None and (stores or not files):
-            until = datetime.now(UTC)
-        tables = _analysed(job, _log(spark, stores, files), since, until)
+        period = Period(_microseconds(since), _microseconds(until))
+        now = round(datetime.now(UTC).timestamp() * 1_000_000)
+        tables = analyse(spark, stores, files, period, now=now)
     if html_file is not None or png_file is not None:
         _draw(tables, html_file, png_file)
     if as_json:
         print_json(tables)
-        return
-    for name, (heading, columns) in _TABLES.items():
-        show(heading, [_with_percent(row) for row in tables[name]], columns)
+    else:
+        from pipeline.failover_report import shown
+
+        for heading, rows, columns in shown(tables):
+            show(heading, rows, columns)
+    _end_if_unread(tables["availability"])
+
+
+def _end_if_unread(rows: Rows) -> None:
+    """Say which pairs could not be read, after the report of the others, and end with 69."""
+    failed = [row for row in rows if row["error"] is not None]
+    for row in failed:
+        click.echo(f"orthia: {row['pair']} is not in the report: {row['error']}", err=True)
+    if failed:
+        click.get_current_context().exit(ExitCode.UNAVAILABLE)
+
+
+def _files(paths: tuple[str, ...]) -> list[str]:
+    from pipeline.errors import BadOption
+    from pipeline.failover_source import find_files
+
+    try:
+        return [str(path.absolute()) for path in find_files(",".join(paths))] if paths else []
+    except BadOption as error:
+        raise Unavailable(str(error)) from error
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else round(at.timestamp() * 1_000_000)
 
 
 def _stores(
     store: StoreOptions, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[tuple[str | None, StoreReference]], dict[str, str]]:
-    """Return every store to read, by the name of its pair, and the passwords by variable."""
-    named: list[tuple[str | None, DatabaseStoreSettings]] = []
-    if store.is_given:
-        named.append((None, store.resolve(of_locks=True)))
-    named += [(name, _settings(text)) for name, text in pairs]
-    stores: list[tuple[str | None, StoreReference]] = []
+) -> tuple[list["StoreLog"], dict[str, str]]:
+    """Return what every store says, and the passwords for the workers by variable."""
+    from pipeline.failover_parts import NamedStore, StoreLog, ask_all
+
+    asked: list[NamedStore] = []
+    failed: list[StoreLog] = []
     passwords: dict[str, str] = {}
-    for number, (name, settings) in enumerate(named):
-        reference, secret = reachable(settings, f"{PASSWORD_VARIABLE}_{number}")
-        stores.append((name, reference))
-        passwords |= secret
-    return stores, passwords
+
+    def add(name: str | None, settings: DatabaseStoreSettings) -> None:
+        variable = f"{PASSWORD_VARIABLE}_{len(asked)}"
+        reference, password = StoreReference.of(settings, variable)
+        asked.append(NamedStore(name, settings, reference))
+        if password is not None:
+            passwords[variable] = password
+
+    if store.is_given:
+        add(None, store.resolve(of_locks=True))
+    for name, text in pairs:
+        try:
+            add(name, _settings(text))
+        except OrthiaError as error:
+            failed.append(StoreLog(name, error=str(error)))
+    return [*ask_all(asked, opened), *failed], passwords
 
 
 def _settings(text: str) -> DatabaseStoreSettings:
@@ -153,100 +160,19 @@ def _settings(text: str) -> DatabaseStoreSettings:
     return DatabaseStoreSettings(DatabaseUrl.parse(text).relative_to(Path.cwd()))
 
 
-def _log(
-    spark: "SparkSession", stores: Sequence[tuple[str | None, StoreReference]], files: Sequence[str]
-) -> "DataFrame":
-    frames = []
-    for name, reference in stores:
-        reader = spark.read.format("orthia.failover_log").options(**reference.to_options())
-        frames.append((reader if name is None else reader.option("pair", name)).load())
-    if files:
-        frames.append(spark.read.format("orthia.failover_log").load(",".join(files)))
-    together = frames[0]
-    for frame in frames[1:]:
-        together = together.unionByName(frame)
-    return together
-
-
-def _analysed(
-    job: Any, log: "DataFrame", since: datetime | None, until: datetime | None
-) -> dict[str, Rows]:
-    from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
-
-    begin = F.lit(since or datetime.min.replace(year=1970, tzinfo=UTC))
-    events = job.timeline(log).cache()
-    if until is None:
-        # Files say nothing of what came after them.
-        (last,) = events.agg(F.max("at")).collect()
-        until = last[0] or datetime.now(UTC)
-    end = F.lit(until)
-    events = events.where(F.col("at") <= end)
-    held = job.tenures(events).cache()
-    taken = job.takeovers(events, held).cache()
-    recent = events.where(F.col("at") >= begin)
-    frames = {
-        "availability": job.availability(events, held, taken, begin, end),
-        "takeovers": taken.where(F.col("since") >= begin),
-        "tenures": held.where(F.coalesce("until", end) >= begin).orderBy("pair", "since"),
-        "serving": job.serving(held, taken).orderBy("pair", "token"),
-        "overlaps": job.overlaps(held).where(F.col("ended_at") >= begin),
-        "late_renewals": job.late_renewals(recent),
-        "clock_drift": job.clock_drift(recent),
-    }
-    tables = {name: collected(frame) for name, frame in frames.items()}
-    for frame in (events, held, taken):
-        frame.unpersist()
-    return tables
-
-
-def _with_percent(row: dict[str, Any]) -> dict[str, Any]:
-    share = row.get("availability")
-    return row if share is None else {**row, "availability": f"{share:.4%}"}
-
-
 def _draw(tables: Mapping[str, Rows], html_file: Path | None, png_file: Path | None) -> None:
-    from pipeline import chart
+    from pipeline.failover_report import chart_of, shown
 
-    drawn = _chart(tables)
-    shown = [
-        (heading, [{key: _with_percent(row)[key] for key in columns} for row in tables[name]])
-        for name, (heading, columns) in _TABLES.items()
-    ]
+    chart = chart_of(tables)
     try:
         if html_file is not None:
-            html_file.write_text(chart.html(drawn, shown), encoding="utf-8")
+            from pipeline.page import html
+
+            page = html(chart, [(heading, rows) for heading, rows, _ in shown(tables)])
+            html_file.write_text(page, encoding="utf-8")
         if png_file is not None:
-            chart.png(drawn, png_file)
+            from pipeline.picture import png
+
+            png(chart, png_file)
     except OSError as error:
         raise Unavailable(f"{error.filename}: {error.strerror}") from error
-
-
-def _chart(tables: Mapping[str, Rows]) -> "Chart":
-    from pipeline.chart import Chart, PairHistory, Segment
-
-    now = datetime.now(UTC)
-    pairs = {
-        row["pair"]: PairHistory(row["pair"], row["availability"], row["takeovers"])
-        for row in tables["availability"]
-    }
-    begins = [_time(row["period_from"]) for row in tables["availability"]]
-    ends = [_time(row["period_to"]) for row in tables["availability"]]
-    begin, end = min(begins, default=now), max(ends, default=now)
-    for row in tables["serving"]:
-        since, until = _time(row["serving_at"]), _time(row["served_until"] or end.isoformat())
-        if until >= begin:
-            until_text = row["served_until"] or "now"
-            note = f"{row['node_name']} served {row['serving_at']} to {until_text}"
-            segment = Segment(since, until, row["node_name"], f"{note}, token {row['token']}")
-            pairs[row["pair"]].served.append(segment)
-    for row in tables["takeovers"]:
-        if row["out_since"] is not None and row["serving_at"] is not None:
-            note = f"nobody served for {row['outage_ms'] / 1000:.3f} s, until {row['serving_at']}"
-            note += f": {row['node_name']} took over ({row['cause']})"
-            since, until = _time(row["out_since"]), _time(row["serving_at"])
-            pairs[row["pair"]].outages.append(Segment(since, until, row["node_name"], note))
-    return Chart(begin, end, list(pairs.values()))
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)

@@ -1,0 +1,246 @@
+"""The failover logs of many pairs, read by Spark's workers as chapters: one life, of one source.
+
+A chapter is a row: the pair, the holder, and what it said there as bytes. Some thousand rows go
+through Spark in place of a quarter of a million, each line is parsed once, and a life whose events
+are in the table and in a file is put together from its chapters. A source that cannot be read is a
+row with its error.
+"""
+
+import json
+import marshal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from types import NoneType
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from config.errors import OrthiaError
+from nodemanager import events
+from nodemanager.merge import lines_of_file, say_skipped
+from pipeline.fetching import TIME, Column, Source, open_source
+from pipeline.history.lives import Said
+from pipeline.store import StoreReference
+
+CHAPTERS: Final = (
+    "pair string, node_id string, holder string, node string, said binary, last_at long,"
+    " error string"
+)
+_ARROW: Final = pa.schema(
+    [
+        ("pair", pa.string()),
+        ("node_id", pa.string()),
+        ("holder", pa.string()),
+        ("node", pa.string()),
+        ("said", pa.binary()),
+        ("last_at", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+_READ_FOR_DETAILS: Final = tuple(
+    kind.__name__
+    for kind in (
+        events.LiveLockObtained,
+        events.LeaseLost,
+        events.CrashDetected,
+        events.TakeoverTimings,
+        events.LoopUnanswered,
+        events.BackupAnnounced,
+        events.WaitingForLiveLock,
+        events.RenewalSlow,
+        events.RenewalFailed,
+        events.RenewalGap,
+        events.RenewalBeyondExpiration,
+        events.RenewalNotTriggered,
+        events.RenewalOverrun,
+    )
+)
+_detailed: Final = frozenset(_READ_FOR_DETAILS)
+
+_COLUMNS: Final = (
+    Column("id", pa.int64()),
+    Column("db_time", TIME),
+    Column("node_time", pa.string()),
+    Column("node_id", pa.string()),
+    Column("node_name", pa.string()),
+    Column("holder_id", pa.string()),
+    Column("event", pa.string()),
+    Column("lock_name", pa.string()),
+    Column("token", pa.int64()),
+    Column("event_seq", pa.int64()),
+    Column(
+        "detail",
+        pa.string(),
+        f"CASE WHEN event IN ({', '.join(repr(name) for name in _READ_FOR_DETAILS)})"
+        " THEN detail END",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task reads: rows of one store's table, or some files."""
+
+    pair: str | None = None
+    """What to call the pair; None: by its node id."""
+    store: Mapping[str, str] | None = None
+    """Options of ``StoreReference``."""
+    first: int = 0
+    end: int = 0
+    """Rows with ``first <= id < end``."""
+    files: Sequence[str] = ()
+
+
+def chapters(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+    """Return the chapters of all ``parts``, each read by a task of its own."""
+    rows = [(json.dumps(asdict(part)),) for part in parts]
+    slices = spark.sparkContext.parallelize(rows, max(1, len(rows)))
+    return spark.createDataFrame(slices, "part string").mapInArrow(_read, CHAPTERS)
+
+
+def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for text in batch.column(0).to_pylist():
+            yield from read_part(Part(**json.loads(text)))
+
+
+def read_part(part: Part) -> Iterator[pa.RecordBatch]:
+    """Yield the chapters of one part, or a row with the error that kept it from being read."""
+    lives: dict[tuple[str, str], _Chapter] = {}
+    error = None
+    try:
+        if part.store is not None:
+            _read_table(part, StoreReference.from_options(_lowered(part.store)), lives)
+        for name in part.files:
+            _read_file(Path(name), lives)
+    except (OrthiaError, OSError) as failed:
+        error = " ".join(str(failed).split())
+    if error is not None:
+        yield _batch([(part.pair, None, None, None, None, None, error)])
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for (holder, node), chapter in lives.items():
+        said = marshal.dumps(chapter.said)
+        last_at = max(one[1] for one in chapter.said)
+        rows.append((part.pair, chapter.node_id, holder, node, said, last_at, None))
+        size += len(said)
+        if size >= _BATCH_BYTES:
+            yield _batch(rows)
+            rows, size = [], 0
+    if rows:
+        yield _batch(rows)
+
+
+def said_in(chapter: bytes) -> Iterator[Said]:
+    """Yield what a chapter has."""
+    return map(Said._make, marshal.loads(chapter))  # noqa: S302 - written above, by our own worker
+
+
+class _Chapter:
+    """What is read of one life."""
+
+    __slots__ = ("node_id", "said")
+
+    def __init__(self) -> None:
+        self.node_id: str | None = None
+        self.said: list[tuple[Any, ...]] = []
+
+
+def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    # Spark's options know no other case.
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = [
+        pa.array(values, field.type)
+        for values, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+_Lives = dict[tuple[str, str], _Chapter]
+
+
+def _read_table(part: Part, store: StoreReference, lives: _Lives) -> None:
+    settings = store.settings()
+    with open_source(settings) as source:
+        table = source.table(settings.failover_log_table_name)
+        where = f"FROM {table} WHERE id >= {part.first:d} AND id < {part.end:d}"
+        for row in _rows(source, where):
+            _add_row(row, table, lives)
+
+
+def _rows(source: Source, where: str) -> Iterator[tuple[Any, ...]]:
+    for batch in source.batches(_COLUMNS, where):
+        # A time as the number it is: a datetime of each would take longer than all the rest.
+        columns = [
+            (column.cast(pa.int64()) if column.type == TIME else column).to_pylist()
+            for column in batch.columns
+        ]
+        yield from zip(*columns, strict=True)
+
+
+def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
+    number, at, node_time, node_id, node, holder, event, lock, token, seq, detail = row
+    try:
+        node_at = _microseconds(node_time)
+        details = json.loads(detail).get("details") if detail is not None else None
+    except (ValueError, AttributeError, RecursionError, OverflowError) as error:
+        say_skipped(f"{table} row {number}", error)
+        return
+    found = details if isinstance(details, dict) else {}
+    chapter = _chapter(lives, holder, node)
+    chapter.node_id = node_id or chapter.node_id
+    chapter.said.append((seq, at, node_at, event, lock, token, found, True))
+
+
+def _read_file(path: Path, lives: _Lives) -> None:
+    for number, line in lines_of_file(path):
+        try:
+            data = json.loads(line)
+            event, db_time = data["event"], data["db_time"]
+            node_at = _microseconds(data["node_time"])
+            at = node_at if db_time is None else _microseconds(db_time)
+            details = data["details"] if event in _detailed else {}
+            said = (
+                *(data["event_seq"], at, node_at, event, data["lock"], data["token"]),
+                *(details, db_time is not None),
+            )
+            named = (data["holder_id"], data["node_name"], data["node_id"])
+            if (*map(type, said), *map(type, named)) not in _TYPES:
+                raise ValueError("a field is not of its type")  # noqa: TRY301 - as any other
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+            say_skipped(f"{path}:{number}", error)
+            continue
+        chapter = _chapter(lives, named[0], named[1])
+        chapter.node_id = named[2] or chapter.node_id
+        chapter.said.append(said)
+
+
+_TYPES: Final = frozenset(
+    (int, int, int, str, lock, token, dict, bool, str, str, node_id)
+    for lock in (str, NoneType)
+    for token in (int, NoneType)
+    for node_id in (str, NoneType)
+)
+"""Of what is read of a line, as JSON has them: a boolean is no number."""
+
+
+def _chapter(lives: _Lives, holder: str, node: str) -> _Chapter:
+    found = lives.get((holder, node))
+    if found is None:
+        found = lives[holder, node] = _Chapter()
+    return found
+
+
+def _microseconds(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without its offset from UTC")
+    return round(time.timestamp() * 1_000_000)

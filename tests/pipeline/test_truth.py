@@ -1,0 +1,245 @@
+"""What the report says of outages, against what a client of a real pair saw of them.
+
+Each outage begins and ends within a tenth of a second of the truth, or within the range that is
+told. An end by a node's log may be so much later as the machine is slow to run its next line.
+"""
+
+import logging
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.cli.opening import opened
+from config.settings import DatabaseStoreSettings
+from pipeline.failover_chapters import Part, read_part, said_in
+from pipeline.failover_parts import NamedStore, ask_all
+from pipeline.history.account import Account, account_of
+from pipeline.history.lives import Said, life_of
+from pipeline.history.outages import Outage
+from pipeline.store import StoreReference
+from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.pipeline.forging import SECOND
+from tests.pipeline.witness import Truth, Witness, seen
+from tests.process.nodes import LAPSING, Cluster, cluster
+from tests.support.servers import PASSWORD, ServerProcess, url_with_password
+from tests.support.waiting import wait_until
+
+LOGGER = logging.getLogger(__name__)
+TOLERANCE = 0.1
+SLOW = 1.0
+"""How late a node may log what it did, on a machine that is busy."""
+
+
+@dataclass
+class Pair:
+    """A pair, and the client that watches it."""
+
+    nodes: Cluster
+    settings: DatabaseStoreSettings
+
+    @contextmanager
+    def watched(self, *ports: int) -> Iterator[Witness]:
+        """Give a client that is served."""
+        witness = Witness(ports)
+        witness.start()
+        try:
+            wait_until(lambda: len(witness.served) > 20, what="the witness is served")
+            yield witness
+        finally:
+            witness.finish()
+
+    def account(self) -> Account:
+        """Return what is told of the pair now, from its table, its store and its nodes' files."""
+        reference, _ = StoreReference.of(self.settings, PASSWORD_VARIABLE)
+        (log,) = ask_all([NamedStore("pair", self.settings, reference)], opened)
+        assert log.error is None
+        assert log.present is not None
+        files = sorted(map(str, self.nodes.directory.rglob("failover-*.jsonl")))
+        lives: dict[tuple[str, str], list[Said]] = {}
+        for part in [*log.parts, Part(files=files)]:
+            for batch in read_part(part):
+                for row in batch.to_pylist():
+                    assert row["error"] is None
+                    key = (row["holder"], row["node"])
+                    lives.setdefault(key, []).extend(said_in(row["said"]))
+        of_lives = [life_of(holder, node, said) for (holder, node), said in sorted(lives.items())]
+        return account_of(of_lives, log.present, None, log.present.now)
+
+    def outages(self) -> Sequence[Outage]:
+        """Return the outages that are told, in order of time; a report without doubts."""
+        found = self.account()
+        assert list(found.doubts) == []
+        assert [one for one in found.overlaps if one.is_conflict] == []
+        least, most = found.availability or (1.0, 1.0)
+        assert 0 <= least <= most <= 1
+        known = [one for one in found.outages if one.is_known]
+        return sorted(known, key=lambda one: one.begin.lo)
+
+
+@pytest.fixture
+def pair(shared_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Give a pair on PostgreSQL."""
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    server: ServerProcess = shared_servers("postgresql")
+    name = server.create_database()
+    settings = server.settings(name)
+    with cluster(url_with_password(settings), tmp_path) as nodes:
+        yield Pair(nodes, settings)
+    server.drop_database(name)
+
+
+def holds(outage: Outage, truth: Truth) -> None:
+    """Check that what is told is true."""
+    begin = [at / SECOND for at in outage.begin]
+    told = f"told {[one / SECOND for one in (*outage.begin, *outage.end)]}, true {truth}"
+    LOGGER.info(
+        "%s: told %.3f to %.3f s, seen %.3f to %.3f s",
+        *(outage.cause, outage.least_us / SECOND, outage.most_us / SECOND),
+        *truth.seconds(outage.end.hi / SECOND),
+    )
+    assert begin[0] <= truth.began[1] + TOLERANCE, told
+    assert begin[1] >= truth.began[0] - TOLERANCE, told
+    assert outage.is_open == (truth.ended is None), told
+    if truth.ended is not None:
+        assert outage.end.hi / SECOND >= truth.ended[0] - TOLERANCE, told
+        assert outage.end.lo / SECOND <= truth.ended[1] + SLOW, told
+
+
+def taken_over(witness: Witness, after: float, port: int) -> None:
+    """Wait until the node at ``port`` serves the witness."""
+
+    def is_served() -> bool:
+        return any(begun > after and at == port for begun, _, at in list(witness.served))
+
+    wait_until(is_served, timeout_seconds=120, what="the witness is served again")
+
+
+@pytest.mark.parametrize("crash_detection", [True, False], ids=["detected", "by its lease"])
+def test_a_killed_node(pair: Pair, *, crash_detection: bool) -> None:
+    """kill -9: from when it was killed to when the backup answers."""
+    live, backup = pair.nodes.pair(crash_detection=crash_detection, **LAPSING)
+    with pair.watched(live.port, backup.port) as witness:
+        before = time.time()
+        live.kill()
+        after = time.time()
+        taken_over(witness, after, backup.port)
+    backup.wait_log("ORT100008")
+    wait_until(lambda: len(pair.account().outages) > 0, what="the takeover is in the log")
+    (outage,) = pair.outages()
+    assert outage.cause == ("crash detected" if crash_detection else "lease expired")
+    holds(outage, seen(witness, before, after))
+    if not crash_detection:
+        assert outage.least_us > 5 * SECOND
+
+
+def test_a_frozen_node(pair: Pair) -> None:
+    """SIGSTOP: it was out from then on, though it says later that it has lost its lease."""
+    live, backup = pair.nodes.pair(**LAPSING)
+    with pair.watched(live.port, backup.port) as witness:
+        before = time.time()
+        live.signal(signal.SIGSTOP)
+        after = time.time()
+        taken_over(witness, after, backup.port)
+    backup.wait_log("ORT100008")
+    live.signal(signal.SIGCONT)
+    live.exit_code()
+    (outage,) = pair.outages()
+    assert outage.cause == "lease expired"
+    assert outage.least_us > 5 * SECOND
+    holds(outage, seen(witness, before, after))
+
+
+def test_an_orderly_stop(pair: Pair) -> None:
+    """SIGTERM: from when the acceptor closed to when the backup answers."""
+    live, backup = pair.nodes.pair(failover_on_shutdown=True)
+    with pair.watched(live.port, backup.port) as witness:
+        before = time.time()
+        live.terminate()
+        taken_over(witness, before, backup.port)
+    backup.wait_log("ORT100008")
+    (outage,) = pair.outages()
+    assert outage.cause == "released"
+    holds(outage, seen(witness, before))
+
+
+@pytest.mark.parametrize(
+    ("failover", "cause"),
+    [
+        (True, "released, and nobody after it"),
+        (False, "released, and backups stay passive (failover-on-shutdown is false)"),
+    ],
+)
+def test_an_orderly_stop_with_nobody_after_it(pair: Pair, *, failover: bool, cause: str) -> None:
+    """It is an outage, and says what it is."""
+    live = pair.nodes.live(failover_on_shutdown=failover).wait_serving()
+    with pair.watched(live.port) as witness:
+        before = time.time()
+        live.terminate()
+    (outage,) = pair.outages()
+    assert outage.cause == cause
+    holds(outage, seen(witness, before))
+
+
+def test_both_nodes_killed(pair: Pair) -> None:
+    """Nobody is back: out until now. One is back: out until then."""
+    live, backup = pair.nodes.pair(**LAPSING)
+    with pair.watched(live.port, backup.port) as witness:
+        before = time.time()
+        live.kill()
+        after = time.time()
+        backup.kill()
+        wait_until(lambda: bool(pair.account().outages), what="the silence is noticed")
+        (outage,) = pair.outages()
+        assert outage.cause in ("no renewal", "lease expired, and nobody after it")
+        holds(outage, seen(witness, before, after))
+        live.start()
+        taken_over(witness, after, live.port)
+    live.wait_log("ORT100008")
+    (outage,) = pair.outages()
+    holds(outage, seen(witness, before, after))
+
+
+def test_a_primary_that_waited(pair: Pair) -> None:
+    """Its own wait, while the backup served, is no outage."""
+    live, backup = pair.nodes.pair(allow_failback=False, failover_on_shutdown=True)
+    live.kill()
+    backup.wait_serving().wait_log("ORT100008")
+    live.start().wait_log("AMQ221034")
+    with pair.watched(live.port, backup.port) as witness:
+        time.sleep(2)
+        before = time.time()
+        backup.terminate()
+        taken_over(witness, before, live.port)
+    live.wait_log("AMQ221007")
+    wait_until(lambda: len(pair.outages()) == 2, what="both takeovers are in the log")
+    _, outage = pair.outages()
+    holds(outage, seen(witness, before))
+
+
+@pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
+def test_a_stopped_database(
+    private_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when the database stopped to when the backup serves on it."""
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    settings = private_server.settings(private_server.create_database())
+    with cluster(url_with_password(settings), tmp_path) as nodes:
+        pair = Pair(nodes, settings)
+        live, backup = nodes.pair(**LAPSING)
+        with pair.watched(live.port, backup.port) as witness:
+            before = time.time()
+            private_server.kill()
+            after = time.time()
+            live.exit_code()
+            private_server.start()
+            taken_over(witness, after, backup.port)
+        backup.wait_log("ORT100008")
+        wait_until(lambda: len(pair.account().takeovers) == 2, what="the takeover is in the log")
+        (outage,) = pair.outages()
+        holds(outage, seen(witness, before, after))
