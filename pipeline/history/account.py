@@ -82,8 +82,8 @@ def account_of(
     begin = _first_moment(lives, taken, until) if since is None else since
     begin = min(max(begin, _first_moment(lives, taken, until)), until)
     now = until if present is None else max(until, present.now)
-    found = [*_between(taken), *(stall for one in live for stall in stalls(one))]
     last = after_the_last(live, taken[-1] if taken else None, present, now)
+    found = [*_between(taken), *(stall for one in live for stall in stalls(one))]
     if not live and lives:
         last = _nobody_ever(begin, now, present)
     if last is not None:

@@ -94,7 +94,8 @@ def takeovers(live: Sequence[Tenure]) -> Iterator[Takeover]:
     """
     pending: Takeover | None = None
     served: Tenure | None = None
-    for tenure, following in zip(live, [*live, None][1:], strict=True):
+    used = [one for one in live if not (one.is_declined and one.serving is None)]
+    for tenure, following in zip(used, [*used, None][1:], strict=True):
         if tenure.serving is None and tenure.ended is None and following is not None:
             gone = following.before_since("gone_ms")
             over = following.since if gone is None else gone
@@ -198,6 +199,9 @@ def after_the_last(
     if last is None:
         return None
     served: Tenure | None = last.tenure
+    if present is not None and not present.is_held and present.token > live[-1].token:
+        return _after_a_stranger(last, present, end)
+    _may_have_served(last.tenure, present, end)
     if last.tenure.serving is None:
         served = last.before
         if not _is_held_by_another(present, live):
@@ -217,6 +221,40 @@ def after_the_last(
     if served is None:
         return None
     return _ended(served, present, end)
+
+
+def _may_have_served(tenure: Tenure, present: Present | None, end: int) -> None:
+    """Take it that a holder that is gone may have served, though its log does not say so.
+
+    Of one that has the lock and renews it, it is said that it does not: its next words will come.
+    """
+    if tenure.serving is not None or tenure.ended is not None:
+        return
+    over: int | None = end
+    if present is not None:
+        over = present.now
+        if (present.holder, present.token) == (tenure.holder, tenure.token):
+            renewed = present.renewed_at
+            over = None if renewed is None else tenure.given_up_at(renewed)
+            if present.is_held and (over is None or over > present.now):
+                return
+    if over is not None:
+        tenure.serving = Span(tenure.not_before, max(tenure.since, over))
+
+
+def _after_a_stranger(last: Takeover, present: Present, end: int) -> Outage:
+    """Return the outage after a holder that may have served, and of which the log knows nothing."""
+    served = last.tenure
+    begin = last.begin if served.serving is None else served.ended
+    lo = served.last_sign(present.now) if begin is None else begin.lo
+    renewed, timers = present.renewed_at, timers_of(present.holder)
+    hi = present.now
+    if renewed is not None and timers is not None:
+        hi = min(hi, renewed + timers.expiration_ms * _MS)
+    cause = f"unknown: token {present.token} is not in the log"
+    return _open(
+        Span(lo, max(lo, hi)), cause, last.before if served.serving is None else served, end
+    )
 
 
 def _ended(served: Tenure, present: Present | None, end: int) -> Outage | None:

@@ -25,6 +25,7 @@ OBTAINED: Final = frozenset(
 _ACTIVE: Final = frozenset({events.LiveActive.__name__, events.BackupActive.__name__})
 _TIMINGS: Final = events.TakeoverTimings.__name__
 _STOPPED: Final = events.NodeStopped.__name__
+_RELEASED: Final = events.LockReleased.__name__
 _CRASH: Final = events.CrashDetected.__name__
 _CLOSING: Final = frozenset({events.ServiceClosing.__name__, events.FailbackRequested.__name__})
 _OF_LIVE: Final = frozenset(
@@ -83,6 +84,8 @@ class Tenure:
     token: int
     life: Life
     since: int
+    not_before: int
+    """``since``, unless the event of that is missing: then what was logged before the gap."""
     obtained: Said | None = None
     """None if that event is missing: ``since`` is that of the first that there is."""
     crash: Said | None = None
@@ -125,6 +128,11 @@ class Tenure:
         """The holder before, as far as this one saw."""
         text = None if self.obtained is None else self.obtained.details.get("former")
         return text if isinstance(text, str) else None
+
+    @property
+    def is_declined(self) -> bool:
+        """Whether the lock was given back at once, and nothing done under its token."""
+        return self.obtained is None and self.ended == Span(self.since, self.since)
 
     def before_since(self, name: str) -> int | None:
         """Return when something was, that is told as milliseconds before the lock was taken."""
@@ -171,12 +179,13 @@ class _Reading:
         self._crash: Said | None = None
         self._last = 0
         self._after_gap = 0
+        self._at = self._before_gap = 0
 
     def hear(self, one: Said) -> None:
         """Note the next event."""
         event = one.event
         if one.seq > self._last + 1:
-            self._after_gap = one.seq
+            self._after_gap, self._before_gap = one.seq, min(self._at, one.at)
         if event == _CRASH:
             self._crash = one
         lock = LIVE if event in _OF_LIVE else one.lock
@@ -196,7 +205,7 @@ class _Reading:
                 live.warnings.append(one.at)
         if event in _CLOSING and live is not None and self._closing is None:
             self._closing = one.at
-        self._last = one.seq
+        self._last, self._at = one.seq, one.at
 
     def _of(self, one: Said, lock: str | None) -> Tenure | None:
         """Return the tenure an event speaks of, if it names a token; a new one with a new token."""
@@ -208,9 +217,10 @@ class _Reading:
         earlier = [t for t in self._found if (t.lock, t.token) == (lock, one.token)]
         if earlier:
             return earlier[-1]
-        if one.event not in OBTAINED and not self._after_gap:
+        if one.event not in (*OBTAINED, _RELEASED) and not self._after_gap:
             return None
-        held = self._held[lock] = Tenure(lock, one.token, self._life, one.at)
+        not_before = one.at if one.event in OBTAINED else self._before_gap
+        held = self._held[lock] = Tenure(lock, one.token, self._life, one.at, not_before)
         self._found.append(held)
         if lock == LIVE:
             held.crash, self._crash, self._closing = self._crash, None, None
@@ -228,14 +238,14 @@ class _Reading:
         elif one.event in _ACTIVE:
             tenure.serving = Span(one.at, one.at)
         elif one.event == _TIMINGS:
-            tenure.serving = tenure.serving or Span(tenure.since, one.at)
+            tenure.serving = tenure.serving or Span(tenure.not_before, one.at)
             tenure.phases = {name: _number(one.details.get(name)) for name in PHASES}
         elif one.event in RENEWED:
             if one.event in STALLED:
                 tenure.stalls.append(one)
             tenure.renewals.append(self._sign(one))
             if self._may_have_served(tenure):
-                tenure.serving = Span(tenure.since, one.at)
+                tenure.serving = Span(tenure.not_before, one.at)
 
     def _sign(self, one: Said) -> int:
         if one.event not in RENEWED:
@@ -247,10 +257,14 @@ class _Reading:
     def _end(self, tenure: Tenure, found: tuple[Span, str] | None, one: Said) -> None:
         if found is None or one.at < tenure.since:
             return
+        span, end = found
+        if self._after_gap == one.seq:
+            # What came before it may have told of an earlier end.
+            span = Span(min(span.lo, max(self._before_gap, tenure.since)), span.hi)
         if self._may_have_served(tenure):
-            tenure.serving = Span(tenure.since, max(tenure.since, found[0].hi))
-        if tenure.ended is None or found[0].hi < tenure.ended.hi:
-            tenure.ended, tenure.end = found
+            tenure.serving = Span(tenure.not_before, max(tenure.since, span.hi))
+        if tenure.ended is None or span.hi < tenure.ended.hi:
+            tenure.ended, tenure.end = span, end
         if tenure.lock == LIVE:
             tenure.late = max(tenure.late or one.at, one.at)
 
@@ -300,7 +314,7 @@ def _wedged(tenure: Tenure, one: Said, _: int | None) -> tuple[Span, str] | None
 
 
 _ENDS: Final[Mapping[str, _End]] = {
-    events.LockReleased.__name__: _released,
+    _RELEASED: _released,
     events.LeaseLost.__name__: _lost,
     events.FencedWriteRefused.__name__: _fenced,
     events.CriticalIOError.__name__: _failed,

@@ -353,6 +353,25 @@ def test_a_token_that_was_declined_is_not_missing() -> None:
     assert told(found.outages[0]).seconds == pytest.approx((16.14, 20.14))
 
 
+def test_a_token_that_is_given_back_unused_is_no_takeover() -> None:
+    """Its node says so: the state was no longer one to serve in."""
+    second = b().says(118.05, events.LockReleased(Lock.LIVE, 2))
+    second.becomes_live(118.1, 3, A, renewed=98, gone=118)
+    found = account(a(), second, now=present(300, B, 3, renewed=299))
+    assert list(found.doubts) == []
+    assert told(found.outages[0]).seconds == pytest.approx((16.14, 20.14))
+    only = b().says(118.05, events.LockReleased(Lock.LIVE, 2))
+    (outage,) = account(a(), only, now=present(300, None, 2)).outages
+    assert (outage.is_open, outage.cause) == (True, "released, and nobody after it")
+
+
+def test_a_holder_that_is_gone_too_and_left_no_log_makes_an_open_outage_uncertain() -> None:
+    """It may have served until its lease ran out."""
+    (outage,) = account(a(), now=present(300, B, 2, renewed=150)).outages
+    assert (outage.is_open, outage.cause) == (True, "unknown: token 2 is not in the log")
+    assert told(outage).begin == pytest.approx((0.003, 170))
+
+
 def test_a_node_that_stood_still_and_went_on_was_out_meanwhile() -> None:
     """Nobody was there to take over; its renewals tell how long."""
     paused = a().says(160, events.RenewalBeyondExpiration(Lock.LIVE, 1, 62_000.0, 20_000))
