@@ -199,7 +199,9 @@ class _Reading:
                 if held is not None:
                     self._end(held, end(held, one, self._closing), one)
         elif live is not None and live.ended is None:
-            if event in _SIGNS and self._closing is None:
+            if event in RENEWED and self._closing is None and tenure is live:
+                live.signs.append(live.renewals[-1])
+            elif event in _SIGNS and self._closing is None:
                 live.signs.append(self._sign(one))
             elif event in _WARNINGS:
                 live.warnings.append(one.at)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from pipeline.failover_chapters import chapters, said_in
+from pipeline.failover_chapters import chapters, collector_at_rest, said_in
 from pipeline.failover_parts import StoreLog, file_parts
 from pipeline.history.account import account_of
 from pipeline.history.lives import Life, life_of
@@ -143,9 +143,10 @@ def _teller(
         end = period.until
         if end is None:
             end = until if present is None else present.now
-        lives = list(_lives(group))
-        account = account_of(lives, present, period.since, end)
-        rows = list(rows_of(pair, account, lives))
+        with collector_at_rest():
+            lives = list(_lives(group))
+            account = account_of(lives, present, period.since, end)
+            rows = list(rows_of(pair, account, lives))
         return pa.table(
             {
                 "name": pa.array([name for name, _ in rows], pa.string()),
