@@ -326,12 +326,18 @@ def test_requests_without_end_leave_the_loop_to_others() -> None:
 
 
 def test_connections_that_are_kept_make_room_for_a_probe() -> None:
-    """Beyond its few connections the endpoint cuts the oldest off, and answers whoever asks."""
+    """Beyond its few connections the endpoint cuts the oldest off, and answers whoever asks.
+
+    Not the newest: that may be another probe.
+    """
 
     async def scenario(port: int) -> bytes:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
         try:
             answer = await exchange(port, b"GET /live HTTP/1.0\r\n\r\n")
+            reader, writer = idle[-1]
+            writer.write(b"GET /live HTTP/1.0\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 "), "the newest was cut off"
             with suppress(ConnectionResetError):
                 assert await idle[0][0].read() == b"", "the oldest is still there"
         finally:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import click
 import psycopg2
@@ -12,10 +12,14 @@ import pymysql
 import pytest
 
 from broker.cli.app import orthia
+from broker.cli.privacy import private_files
 from config import load
+from config.document import Document
+from config.exposure import _readable, readable_secrets
 from config.rendering import EffectiveSetting, render
 from config.secrets import KEY_VARIABLE, mask, unmask
 from config.settings import Role
+from config.substitution import Properties
 from database.errors import PermanentStoreError, classify
 from tests.cli.conftest import Run
 from tests.process.nodes import NodeProcess
@@ -283,6 +287,25 @@ OPEN = ("/bin/sh", "-c", 'umask 022; exec "$@"', "sh")
 """Runs a command as most shells do."""
 
 
+def test_who_runs_a_command_within_another_program_keeps_its_own_umask() -> None:
+    """Files are private while the command runs, and no longer."""
+
+    @private_files
+    def command() -> int:
+        return _umask()
+
+    before = _umask()
+    assert command() == 0o077
+    assert _umask() == before
+
+
+def _umask() -> int:
+    """Return the umask, which can only be asked by setting it."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
 @pytest.mark.parametrize("journal", [[], ["--nio"]])
 def test_what_create_and_a_node_make_is_their_owners(tmp_path: Path, journal: list[str]) -> None:
     """Directories, store, locks and logs, whatever the umask of who starts them."""
@@ -360,6 +383,31 @@ def test_a_file_whose_passwords_come_from_outside_may_be_read(
     assert len(_warnings(file)) == 1
 
 
+@pytest.mark.parametrize(
+    "url", ["jdbc:postgresql://u:hunter2@db/x", "jdbc:mysql://db/x?password=h"]
+)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "<store><database-store><jdbc-connection-url>{}</jdbc-connection-url></database-store></store>",
+        '<store><file-store><locker xmlns="urn:orthia">'
+        '<lease-database-locker jdbcConnectionUrl="{}"/></locker></file-store></store>',
+    ],
+)
+def test_a_password_in_a_url_is_one(tmp_path: Path, url: str, where: str) -> None:
+    """Wherever in the file the URL is."""
+    file = tmp_path / "broker.xml"
+    core = where.format(url)
+    file.write_text(
+        f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{core}</core>'
+        "</configuration>"
+    )
+    file.chmod(0o644)
+    assert len(readable_secrets(Document(file, Properties({}, {})))) == 1
+    file.write_text(file.read_text().replace("u:hunter2@", "").replace("password=h", "x=y"))
+    assert readable_secrets(Document(file, Properties({}, {}))) == []
+
+
 def test_an_environment_file_that_all_can_read_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,6 +439,23 @@ def test_a_group_that_has_to_read_is_not_told_of(
     assert _warnings(file) == []
 
 
+@pytest.mark.parametrize(
+    ("owner", "node", "told"), [(1_000, 1_000, True), (0, 0, False), (0, 1_000, False)]
+)
+def test_a_group_is_told_of_where_the_node_owns_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, node: int, told: bool
+) -> None:
+    """It need not read what its owner reads; of root's files others than root have to read some."""
+
+    class Owned(PosixPath):
+        def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002
+            return os.stat_result((0o100640, 0, 0, 1, owner, owner, 0, 0, 0, 0))
+
+    monkeypatch.setattr(os, "geteuid", lambda: node)
+    found = list(_readable(Owned(tmp_path / "broker.xml")))
+    assert [f"its group can read it: chmod 600 {tmp_path}" in one for one in found] == [True] * told
+
+
 # --- ports
 
 
@@ -404,6 +469,7 @@ def test_what_is_open_to_all_is_told_by_check(run: Run, tmp_path: Path, host: st
     assert "the health endpoint listens on" in text
     secured = run("check", _plain(file, host=host)).stderr
     assert "security is off" not in secured
+    assert "the health endpoint listens on" in secured
     local = run("check", _plain(file, host="127.0.0.1", enabled="false")).stderr
     assert "listens on" not in local
 

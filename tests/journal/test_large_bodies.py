@@ -234,6 +234,29 @@ def test_an_upload_is_bounded(store: JournalStore) -> None:
 
 
 @pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
+def test_an_upload_that_is_given_up_is_told_of_nothing(store: JournalStore) -> None:
+    """Its client is gone, or was refused, while it waited for room."""
+    journal = store.open()
+    told: list[str] = []
+    gone, going_on = (
+        bodies_of(journal).upload(partial(told.append, name), told_nothing)
+        for name in ("gone", "going on")
+    )
+    for one in (gone, going_on):
+        one.add(b"x" * UPLOAD_WINDOW_BYTES)
+        assert not one.wants_more
+    gone.abort()
+    store.loop.run_until(lambda: told and not gone.in_flight, "both have room again")
+    assert told == ["going on"]
+    going_on.abort()
+
+
+def told_nothing(outcome: object) -> None:
+    """Hear of the end of an upload that has none."""
+    pytest.fail(f"told of {outcome}")
+
+
+@pytest.mark.parametrize("store", FILE_AND_SQLITE, indirect=True)
 def test_a_body_that_is_missing_is_said_to_be(store: JournalStore) -> None:
     """Reading it fails; it does not end early."""
     journal = store.open()

@@ -326,6 +326,19 @@ def test_who_waits_for_nobody_ends_nobody(pair: Pair) -> None:
         assert frozen.is_alive()
 
 
+def test_a_session_of_this_node_is_never_in_the_way(pair: Pair) -> None:
+    """A look that comes when the fence is passed already finds no former node."""
+    with opened(pair.settings) as database:
+        store = SqlNodeManagerStore(database, pair.settings, database.engine)
+        acquired = store.try_acquire(Lock.LIVE, "next", LONG_MS)
+        assert acquired is not None
+        assert store.advance_fence("next", acquired.token)
+        with contextlib.closing(Frozen(pair.settings, acquired.token)) as own:
+            store._fencing_session = own.number + 1
+            assert store.end_fence_blockers("next", acquired.token) == []
+            assert own.is_alive()
+
+
 def test_a_session_that_ends_by_itself_is_no_trouble(pair: Pair) -> None:
     """Between the look at who is in the way and its end, too: nobody is told of anything."""
     frozen = pair.frozen()
