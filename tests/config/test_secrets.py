@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import ConfigurationError, Secret, mask
-from config.secrets import read_secret, unmask
+from config.secrets import KEY_PROPERTY, KEY_VARIABLE, codec_key, read_secret, unmask
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,12 @@ def test_an_empty_password_is_no_password(text: str) -> None:
     """Whether it is written or masked."""
     with pytest.raises(ConfigurationError, match="the password is empty"):
         read_secret(text)
+
+
+def test_the_codec_key_of_the_command_line_wins() -> None:
+    """As in Artemis: the system property, else the environment; one that is empty is none."""
+    properties = {KEY_PROPERTY: "of the command line"}
+    environment = {KEY_VARIABLE: "of the environment"}
+    assert codec_key(properties, environment) == "of the command line"
+    assert codec_key({KEY_PROPERTY: ""}, environment) == "of the environment"
+    assert codec_key({}, {KEY_VARIABLE: ""}) is None
