@@ -22,13 +22,13 @@ _FIRST_OF_LAST_TICKS: Final = 0.93
 def text_width(text: str) -> float:
     """Return how many pixels a text of 11 px takes, at most, in the fonts that browsers have."""
     return sum(
-        12.0
+        13.0
         if unicodedata.east_asian_width(letter) in "WF"
-        else 10.0
+        else 12.0
         if letter in _WIDE
-        else 7.8
+        else 9.0
         if letter.isupper()
-        else 6.6
+        else 7.7
         for letter in text
     )
 

@@ -61,6 +61,11 @@ def analyse(
         finally:
             read.unpersist()
     told = {row["pair"] for row in tables["availability"]}
+    for store in stores:
+        if store.present is not None and store.name not in told:
+            for name, empty in _without_events(store, store.present, period):
+                tables[name].append(empty)
+            told.add(store.name)
     for name, error in failed.items():
         if name in told:
             _note_error(tables["availability"], name, error)
@@ -69,6 +74,12 @@ def analyse(
     tables["availability"].sort(key=_importance)
     tables["outages"].sort(key=lambda row: (not row["open"], not row["known"], -row["out_ms"]))
     return tables
+
+
+def _without_events(store: StoreLog, present: Present, period: Period) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of a pair whose log is empty: of that, too, somebody is to hear."""
+    until = present.now if period.until is None else period.until
+    return rows_of(store.name, account_of([], present, period.since, until), [])
 
 
 def _importance(row: Row) -> tuple[bool, bool, float, str]:
@@ -113,9 +124,10 @@ def _named(read: DataFrame, stores: Sequence[StoreLog], seen: _Seen) -> DataFram
     first events may be from before it knew that: they go with the rest of its life.
     """
     found = read.where("error IS NULL").withColumn("pair", F.coalesce("pair", "node_id"))
-    called = [(one.node_id, one.name) for one in stores if one.node_id not in (None, one.name)]
+    called = {one.node_id: one.name for one in stores if one.node_id not in (None, one.name)}
     if called:
-        names = found.sparkSession.createDataFrame(called, "pair string, called string")
+        rows = list(called.items())
+        names = found.sparkSession.createDataFrame(rows, "pair string, called string")
         found = found.join(F.broadcast(names), "pair", "left").withColumn(
             "pair", F.coalesce("called", "pair")
         )

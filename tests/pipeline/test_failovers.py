@@ -140,6 +140,15 @@ def test_a_store_that_does_not_answer_is_a_row_with_its_error(
     ]
 
 
+def test_a_pair_whose_log_is_empty_is_in_the_report(
+    spark: SparkSession, store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Nothing is known of it, which is said."""
+    (log,) = ask_all([NamedStore("eu", store.settings, reference)], opened)
+    (row,) = analyse(spark, [log], now=0)["availability"]
+    assert (row["pair"], row["now"], row["availability"]) == ("eu", "unknown", None)
+
+
 def test_a_file_that_is_gone_is_an_error_of_what_it_belongs_to(tmp_path: Path) -> None:
     """Read by a worker that does not see it, say."""
     (batch,) = read_part(Part("pair", files=[str(tmp_path / "none.jsonl")]))
