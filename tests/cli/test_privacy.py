@@ -167,16 +167,16 @@ def test_no_node_logs_a_secret(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 
 def test_a_password_can_be_piped_into_mask() -> None:
-    """Without a terminal its first line is the password; nothing else is read or asked."""
+    """Without a terminal its first line is the password, spaces and all; nothing else is read."""
     result = subprocess.run(
         [*PROGRAM, "mask"],
-        input="hunter2\n",
+        input=" hunter2 \r\nmore\n",
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    assert unmask(result.stdout.strip()).reveal() == "hunter2"
+    assert unmask(result.stdout.strip()).reveal() == " hunter2 "
     assert "warning" not in result.stderr.lower()
 
 
