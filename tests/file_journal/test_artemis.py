@@ -100,10 +100,14 @@ def test_a_node_on_its_directory_ends_and_changes_nothing(
     assert {path: after[path] for path in before} == before
 
 
+STATES = (b"L", b"F", b"P", b"N")
+"""As Artemis writes them."""
+
+
 @pytest.mark.parametrize(
     "content",
-    [b"000", b"000" + bytes(16), b"P00" + bytes(range(16))],
-    ids=["new", "empty id", "paused"],
+    [b"000", b"000" + bytes(16), *(state + b"00" + bytes(range(16)) for state in STATES)],
+    ids=["new", "empty id", "live", "failing back", "paused", "not started"],
 )
 def test_its_lock_file_is_named_and_not_to_be_removed(tmp_path: Path, content: bytes) -> None:
     """It says who is live of a pair of Artemis."""

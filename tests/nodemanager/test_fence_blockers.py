@@ -339,6 +339,14 @@ def test_a_session_of_this_node_is_never_in_the_way(pair: Pair) -> None:
             assert own.is_alive()
 
 
+def test_a_node_that_comes_back_ends_no_session_of_its_successor(pair: Pair) -> None:
+    """It ends its own former one only, though both do the same work."""
+    successors = Frozen(pair.settings, pair.token + 1)
+    with contextlib.closing(successors), contextlib.closing(pair.frozen()) as former:
+        assert successors.is_alive()
+        assert former.is_alive()
+
+
 def test_a_session_that_ends_by_itself_is_no_trouble(pair: Pair) -> None:
     """Between the look at who is in the way and its end, too: nobody is told of anything."""
     frozen = pair.frozen()
