@@ -195,9 +195,25 @@ class ServerLock:
                         f"another process has held {self._path} for {_PATIENCE_SECONDS:g} s"
                     )
                 time.sleep(_POLL_SECONDS)
+            if Lock.LIVE not in self._held:
+                self._follow(descriptor)
             yield
         finally:
             os.close(descriptor)
+
+    def _follow(self, descriptor: int) -> None:
+        """Use the file that is in place now, if it replaced the one that was opened.
+
+        Whoever waits heeds what others agree on. The live node does not, and loses its lock.
+        """
+        with _unavailable(self._path):
+            if os.path.samestat(os.fstat(descriptor), os.fstat(self._state)):
+                return
+            opened = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.dup2(opened, self._state, inheritable=False)
+            finally:
+                os.close(opened)
 
     def _read(self) -> SharedState:
         with _unavailable(self._path):

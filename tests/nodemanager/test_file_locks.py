@@ -280,6 +280,32 @@ def test_a_pair_whose_state_was_lost_is_taken_for_paused(
     waiting.wait_live()
 
 
+def test_a_backup_that_runs_heeds_the_state_that_replaced_a_lost_one(
+    make: Make, tmp_path: Path
+) -> None:
+    """Not what the file says that it opened: that is nobody's any more, and never says paused."""
+    live, backup = make("a", newest_token=lambda: 41), make("b", newest_token=lambda: 42)
+    live.start_live_node().activation_complete()
+    waiting = Waiting(backup).wait_next()
+    lost: list[str] = []
+    live.register_lock_listener(lost.append)
+    (tmp_path / STATE_FILE).rename(tmp_path / "server.lock.away")
+    wait_until(lambda: lost, what="the loss is told")
+    live.stop()
+    again = make("a", newest_token=lambda: 42)
+    again.start_live_node().activation_complete()
+    wait_until(again.is_backup_live, what="the backup is next in line again")
+    again.pause_live_server()
+    assert backup.status().state is State.PAUSED
+    assert waiting.still_waits()
+    third = make("a", newest_token=lambda: 43)
+    third.start_live_node().activation_complete()
+    third.crash_live_server()
+    waiting.wait_live().activation_complete()
+    assert third.status().state is State.LIVE
+    assert backup.fencing_token == 45
+
+
 def test_the_state_is_a_line_a_person_can_read(tmp_path: Path) -> None:
     """server.lock says state, token and holders in words."""
     files = ServerLock(tmp_path)
