@@ -11,7 +11,7 @@ own clock. Values of one DBMS compare with each other by plain ``<`` and ``=``.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import BigInteger, Float, bindparam
@@ -68,6 +68,12 @@ class UtcTimestamp(TypeDecorator[datetime]):
             return datetime.strptime(value, SQLITE_FORMAT).replace(tzinfo=UTC)
         instant: datetime = value
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def microsecond_after(text: str) -> str:
+    """Return the instant a microsecond after ``text``, both as SQLite has them."""
+    instant = datetime.strptime(text, SQLITE_FORMAT).replace(tzinfo=UTC)
+    return (instant + timedelta(microseconds=1)).strftime(SQLITE_FORMAT)
 
 
 class _TimeExpression(FunctionElement[_Result]):

@@ -17,11 +17,12 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from config.settings import RoutingType
 from journal.errors import CorruptRecord
-from journal.records import UserRecordType
+from journal.records import ID_COUNTER_SEQ, UserRecordType
 
 _VERSION = 1
 _LARGE_VERSION = 2
@@ -264,6 +265,22 @@ def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
         routing_types=frozenset(map(document.routing_type, document.texts("routing-types"))),
         auto_created=document.flag("auto-created"),
     )
+
+
+def encode_pruned_through(instant: datetime) -> bytes:
+    """Return the record of the counter's row: up to when the history was pruned."""
+    return _encode_document({"history-pruned-through": instant.isoformat()})
+
+
+def decode_pruned_through(data: bytes) -> datetime | None:
+    """Return up to when the history was pruned; None if it never was. Raises CorruptRecord."""
+    if not data:
+        return None
+    text = _Document(data, ID_COUNTER_SEQ).text("history-pruned-through")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CorruptRecord(ID_COUNTER_SEQ, f"{text!r} is no time") from error
 
 
 def encode_prepared_transaction(prepared: PreparedTransaction) -> bytes:

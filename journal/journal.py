@@ -117,7 +117,7 @@ class Journal(MessageJournal):
         """
         limits = limits or JournalLimits()
         engine = fenced_engine(database, s, "journal", token)
-        store = _batch_store(database, s, engine, token)
+        store = batch_store(database, s, engine, token)
 
         def begin() -> Recovered:
             found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
@@ -301,9 +301,10 @@ def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool
     return begin()
 
 
-def _batch_store(
+def batch_store(
     database: Database, s: DatabaseStoreSettings, engine: Engine, token: int
 ) -> BatchStore:
+    """Return how batches reach this kind of database, through ``engine`` and under ``token``."""
     names = TableNames.from_settings(s, database.dialect)
     match database.dialect:
         case Dialect.SQLITE:

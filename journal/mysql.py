@@ -11,6 +11,7 @@ a statement's size is known beforehand, and it costs a third of PyMySQL's ``exec
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pymysql
@@ -53,8 +54,11 @@ class MysqlStore(BatchStore):
         self._token = token
         self._proxy: PoolProxiedConnection | None = None
         self._statement_bytes = _STATEMENT_BYTES
+        self._removed_at: datetime | None = None
+        """Of the latest row of the history; with one, later than those of all before."""
+        now = "1" if names.history is None else "UTC_TIMESTAMP(6)"
         self._fence_sql = (
-            f"SELECT 1 FROM {names.node_manager_store}"
+            f"SELECT {now} FROM {names.node_manager_store}"
             f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} LOCK IN SHARE MODE"
         )
         self._link_sql = (
@@ -74,6 +78,9 @@ class MysqlStore(BatchStore):
             self._cursor: Cursor = connection.cursor()
             self._cursor.execute("SELECT @@max_allowed_packet, @@SESSION.wait_timeout")
             packet_bytes, silence_seconds = self._cursor.fetchone() or (0, 1)
+            if self._names.history is not None:
+                self._cursor.execute(f"SELECT MAX(removed_at) FROM {self._names.history}")
+                ((self._removed_at,),) = self._cursor.fetchall()
         self.keep_alive_seconds = silence_seconds / _KEEP_ALIVES_IN_SILENCE
         self._statement_bytes = min(_STATEMENT_BYTES, packet_bytes) - _ROW_OVERHEAD_BYTES
         # Two hex digits a byte; two overheads, of the row and of its statement.
@@ -141,6 +148,8 @@ class MysqlStore(BatchStore):
                 cursor.execute("START TRANSACTION")
                 if not cursor.execute(self._fence_sql):
                     raise Fenced(self._token)  # noqa: TRY301 - rolled back below like the others
+                if self._names.history is not None:
+                    self._take_time(cursor)
                 yield cursor
             with translate_errors(f"commit a {what}", during_commit=True):
                 cursor.execute("COMMIT")
@@ -149,13 +158,20 @@ class MysqlStore(BatchStore):
                 cursor.execute("ROLLBACK")
             raise
 
+    def _take_time(self, cursor: Cursor) -> None:
+        """Note when what leaves its queue in this transaction leaves it: see ``history_of``."""
+        ((now,),) = cursor.fetchall()
+        latest = self._removed_at
+        later = now if latest is None else max(now, latest + timedelta(microseconds=1))
+        self._removed_at = later
+
     def _change(self, cursor: Cursor, batch: Batch) -> None:
         names = self._names
         self._insert(cursor, names.messages, self._message_values(batch))
         self._insert(cursor, names.messages, self._row_values(batch.rows))
         if names.history is not None:
             for reason, seqs in batch.deletes_by_reason():
-                _keep(cursor, names, names.history, reason.value, seqs)
+                _keep(cursor, names, names.history, (reason.value, self._removed_at), seqs)
         _delete(cursor, names.messages, batch.deletes)
         if batch.bodies:
             _delete(cursor, names.messages, self._unreferenced(cursor, batch))
@@ -215,14 +231,18 @@ class MysqlStore(BatchStore):
 
 
 def _keep(
-    cursor: Cursor, names: TableNames, history: str, reason: str, seqs: Sequence[int]
+    cursor: Cursor,
+    names: TableNames,
+    history: str,
+    why_and_when: tuple[str, datetime | None],
+    seqs: Sequence[int],
 ) -> None:
     for start in range(0, len(seqs), _SEQS_IN_STATEMENT):
         listed = ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))
         cursor.execute(
-            f"INSERT INTO {history} ({HISTORY_COLUMNS}) {history_of(names, '%s')}"
+            f"INSERT INTO {history} ({HISTORY_COLUMNS}) {history_of(names, '%s', '%s')}"
             f" WHERE m.seq IN ({listed}) ON DUPLICATE KEY UPDATE {history}.seq = {history}.seq",
-            (reason,),
+            why_and_when,
         )
 
 

@@ -314,14 +314,16 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     if names.history is not None:
         # The parts of one statement see what was there before it: here, the rows that go.
         into = f"INSERT INTO {names.history} ({HISTORY_COLUMNS})"
-        acknowledged = history_of(names, f"'{RemovalReason.ACKNOWLEDGED.value}'")
+        latest = f"SELECT MAX(removed_at) + interval '1 microsecond' FROM {names.history}"
+        removed_at = f"GREATEST(clock_timestamp(), ({latest}))"
+        acknowledged = history_of(names, f"'{RemovalReason.ACKNOWLEDGED.value}'", removed_at)
         again = "ON CONFLICT (seq) DO NOTHING"
         keep_1, keep_4 = (
             f", kept AS ({into} {acknowledged} CROSS JOIN fence WHERE m.seq = ANY(${n}) {again})"
             for n in (1, 4)
         )
         keep = (
-            f"PREPARE orthia_keep(bigint[], text) AS {into} {history_of(names, '$2')}"
+            f"PREPARE orthia_keep(bigint[], text) AS {into} {history_of(names, '$2', removed_at)}"
             f" WHERE m.seq = ANY($1) {again};"
         )
     return f"""

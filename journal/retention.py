@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import delete, select
+from sqlalchemy import MetaData, delete, select, update
 
 from config.clock import monotonic_seconds
 from config.settings import DatabaseStoreSettings, RetentionSettings
 from database import Database, StoreError, db_now, translate_errors, write_transaction
+from journal.codec import encode_pruned_through
 from journal.errors import Fenced
 from journal.history import ROW_BYTES, HistoryTotals, HistoryWalk, Kept
+from journal.records import ID_COUNTER_SEQ
 from journal.recovery import prove_fence
 from journal.store import fenced_engine
+from journal.tables import bindings_table
 
 LOGGER = logging.getLogger("orthia.journal")
 ROWS_IN_STEP = 500
@@ -152,15 +155,21 @@ class Pruner:
         columns = history.c
         oldest = select(columns.seq, columns.removed_at, columns.size)
         oldest = oldest.order_by(columns.removed_at).limit(ROWS_IN_STEP)
+        name, dialect = self._settings.bindings_table_name, self._database.dialect
+        bindings = bindings_table(MetaData(), name, dialect)
         self._database.turnstile.give_way()
         with write_transaction(self._engine, "prune the history") as connection:
-            prove_fence(connection, self._settings, self._database.dialect, self._token)
+            prove_fence(connection, self._settings, dialect, self._token)
             now = connection.execute(select(db_now())).scalar_one()
             rows = [KeptRow(*row) for row in connection.execute(oldest)]
             gone = rows_to_prune(rows, self._keep_from(now), excess)
             if gone:
                 seqs = [row.seq for row in gone]
                 connection.execute(delete(history).where(columns.seq.in_(seqs)))
+                # For whoever reads the history as a stream, to know if it was overtaken.
+                through = encode_pruned_through(max(row.removed_at for row in gone))
+                counter = bindings.c.seq == ID_COUNTER_SEQ
+                connection.execute(update(bindings).where(counter).values(record=through))
         self._tally.pruned(gone)
         return len(gone)
 

@@ -14,6 +14,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from config.dialects import Dialect
 from database import Database, NoRoom, Turnstile, translate_errors
 from database.sqlite_reserve import SpaceReserve
+from database.sqltime import microsecond_after
 from journal.batch import Batch, Marker
 from journal.errors import Fenced
 from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -51,8 +52,12 @@ class SqliteStore(BatchStore):
         self._binding_sql = f"INSERT INTO {names.bindings} {columns} {row_values}"
         self._delete_sql = f"DELETE FROM {names.messages} WHERE seq = ?"
         self._keep_sql = (
-            f"INSERT INTO {names.history} ({HISTORY_COLUMNS}) {history_of(names, '?')}"
-            " WHERE m.seq = ? ON CONFLICT (seq) DO NOTHING"
+            f"INSERT INTO {names.history} ({HISTORY_COLUMNS}) {history_of(names, '?1', '?2')}"
+            " WHERE m.seq = ?3 ON CONFLICT (seq) DO NOTHING"
+        )
+        self._now_sql = (
+            "SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z',"
+            f" (SELECT MAX(removed_at) FROM {names.history})"
         )
         self._body_sql = (
             f"DELETE FROM {names.messages} WHERE seq = ?1 AND NOT EXISTS (SELECT 1"
@@ -157,8 +162,10 @@ class SqliteStore(BatchStore):
             connection.executemany(self._row_sql, map(_values, batch.rows))
         if batch.deletes:
             if self._names.history is not None:
+                at = self._removed_at(connection)
                 for reason, seqs in batch.deletes_by_reason():
-                    connection.executemany(self._keep_sql, [(reason.value, seq) for seq in seqs])
+                    kept = [(reason.value, at, seq) for seq in seqs]
+                    connection.executemany(self._keep_sql, kept)
             connection.executemany(self._delete_sql, zip(batch.deletes, strict=True))
         if batch.bodies:
             connection.executemany(self._body_sql, batch.bodies)
@@ -167,6 +174,11 @@ class SqliteStore(BatchStore):
             connection.executemany(self._unlink_sql, batch.unlinked)
         if batch.touches_bindings:
             self._write_bindings(connection, batch)
+
+    def _removed_at(self, connection: sqlite3.Connection) -> str:
+        """Return when what leaves its queue in this transaction leaves it: see ``history_of``."""
+        now, latest = connection.execute(self._now_sql).fetchone()
+        return str(now) if latest is None else max(str(now), microsecond_after(latest))
 
     def _write_bindings(self, connection: sqlite3.Connection, batch: Batch) -> None:
         connection.executemany(self._binding_sql, map(_values, batch.binding_rows))

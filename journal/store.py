@@ -51,15 +51,20 @@ class TableNames:
         return self.messages if table is JournalTable.MESSAGES else self.bindings
 
 
-HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, size, reason"
-"""What is written to the history; the database adds when."""
+HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, size, reason, removed_at"
+"""What is written to the history."""
 
 
-def history_of(names: TableNames, reason: str) -> str:
+def history_of(names: TableNames, reason: str, removed_at: str) -> str:
     """Return the SELECT of history rows from messages ``m`` that are about to be deleted.
 
-    Each has the payload, which for a message of several queues is the body's; of one whose body is
-    missing what there is. A WHERE follows.
+    ``removed_at`` is the database's time, or a microsecond after the latest of the history where
+    that is later: what one transaction keeps is later than all that any before it kept, whatever
+    the clock did in between. So whoever reads the history up to some time misses nothing that
+    appears below it later. There is one writer, so its transactions come one after the other.
+
+    Each row has the payload, which for a message of several queues is the body's; of one whose body
+    is missing what there is. A WHERE follows.
     """
     # By CASE the body is looked up by its key, and only where there is one: a join could be planned
     # as a hash of the whole table.
@@ -67,7 +72,7 @@ def history_of(names: TableNames, reason: str) -> str:
     record = f"COALESCE(CASE WHEN m.id <> m.seq THEN {body} END, m.record)"
     return (
         f"SELECT m.seq, m.id, m.queue_id, m.epoch, m.written_at, {record}, LENGTH({record}),"
-        f" {reason} FROM {names.messages} AS m"
+        f" {reason}, {removed_at} FROM {names.messages} AS m"
     )
 
 

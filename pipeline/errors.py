@@ -39,3 +39,23 @@ class MigrationRefused(PipelineError):
 
 class MigrationFailed(PipelineError):
     """What arrived is not what was sent, or the source changed meanwhile."""
+
+
+class ImportRefused(PipelineError):
+    """An export cannot be brought back, or not into this store: nothing was written."""
+
+
+class ImportFailed(PipelineError):
+    """What arrived is not what the export has, or the store's lock was lost meanwhile."""
+
+
+class HistoryPruned(PipelineError):
+    """Messages of the history were pruned before a stream had read them."""
+
+
+class RowsDiffer(PipelineError):
+    """A task that is done again has other rows than the attempt that has sent some of them."""
+
+
+class RowRefused(PipelineError):
+    """A row cannot be a message."""

@@ -172,7 +172,10 @@ class PostgresqlSource(Source):
 
     def selected_time(self, expression: str) -> str:
         """See ``Source``; beyond what a ``datetime`` can say there is the first or the last day."""
-        return f"GREATEST(LEAST({expression}, timestamptz '9999-12-31'), timestamptz '0001-01-01')"
+        bounded = f"LEAST({expression}, timestamptz '9999-12-31')"
+        bounded = f"GREATEST({bounded}, timestamptz '0001-01-01')"
+        # Both pass over a NULL: it would become the last day there is.
+        return f"CASE WHEN {expression} IS NOT NULL THEN {bounded} END"
 
     def close(self) -> None:
         """See ``Source``."""

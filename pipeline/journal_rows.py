@@ -6,7 +6,7 @@ references, which have consecutive ``seq``, are always read by one statement, he
 instant, and a reader on a running broker never sees a reference without its body.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -90,6 +90,11 @@ def column(name: str) -> Column:
             return Column(name, _TYPES[name], f"m.{name}")
 
 
+def history_column(name: str) -> Column:
+    """Return a column of the history, as readers of messages name it."""
+    return _OF_HISTORY[name] if name in _OF_HISTORY else column(name)
+
+
 def body_column(table: str) -> Column:
     """Return the body's record of a row that is a reference, looked up by key; else NULL."""
     reference = int(UserRecordType.ADD_REF)
@@ -114,8 +119,8 @@ def select_rows(
     """Read columns of MESSAGES, which ``history`` says is one; raises StoreError."""
     table = source.table(settings.message_table_name)
     columns = [
-        _OF_HISTORY[name]
-        if history and name in _OF_HISTORY
+        history_column(name)
+        if history
         else body_column(table)
         if name == "body_record"
         else column(name)
@@ -270,6 +275,14 @@ def queue_names(source: Source, settings: DatabaseStoreSettings) -> dict[int, st
         if binding is not None:
             names[seq] = binding.name
     return names
+
+
+def ids_by_name(queues: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the ids each queue's name has."""
+    ids: dict[str, list[int]] = {}
+    for queue_id, name in queues.items():
+        ids.setdefault(name, []).append(queue_id)
+    return ids
 
 
 def _queue(seq: int, record: object) -> QueueBinding | None:

@@ -11,7 +11,9 @@ options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each incl
 list of names.
 
 A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
-``maxRowsPerBatch`` bounds a micro-batch.
+``maxRowsPerBatch`` bounds a micro-batch. One of the history has every message that left its queue,
+in the order of leaving; ``onPruned`` says what is to happen if pruning overtakes it: ``fail``
+(default) or ``continue``.
 
 It does not take the filters of a DataFrame: Spark 4.3 keeps the filters pushed into a Python data
 source with the DataFrame they were first used on, and answers later questions to it with them in
@@ -51,6 +53,7 @@ from pipeline.journal_rows import (
     Condition,
     SeqRange,
     column,
+    ids_by_name,
     plan_ranges,
     queue_names,
     select_rows,
@@ -59,7 +62,7 @@ from pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, s
 from pipeline.store import OPTIONS, StoreReference
 
 _OWN_OPTIONS: Final = frozenset(
-    {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes"}
+    {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes", "onpruned"}
 )
 _TABLES: Final = ("messages", "history", "bindings", "bodies")
 _BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
@@ -81,6 +84,10 @@ class JournalSource(DataSource):
         self._partitions = positive(options, "numpartitions")
         self._max_rows = positive(options, "maxrowsperbatch")
         self._max_body = positive(options, "maxlargebodybytes") or 0
+        on_pruned = options.get("onpruned", "fail")
+        if on_pruned not in ("fail", "continue"):
+            raise BadOption(f"option onPruned: {on_pruned!r} is neither fail nor continue")
+        self._fail_on_pruned = on_pruned == "fail"
         self._conditions = conditions_of(options)
         files = {"directory", "bindingsdirectory", "largemessagesdirectory"}
         check_options(options, {*OPTIONS, *files, *_CONDITIONS, *_OWN_OPTIONS})
@@ -127,14 +134,28 @@ class JournalSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return the reader of a stream of messages."""
-        if self._table != "messages":
-            raise BadOption(f"a stream reads messages: the option table must not be {self._table}")
+        """Return the reader of a stream of messages, or of the history."""
+        if self._table not in ("messages", "history"):
+            raise BadOption(
+                f"a stream reads messages or the history: the option table must not be"
+                f" {self._table}"
+            )
         if isinstance(self._store, FileReference):
             raise BadOption("a file journal cannot be read as a stream: read it as a batch")
         # Not above: a stream's reader is made of this module's parts.
+        from pipeline.history_stream import HistoryStreamReader
         from pipeline.streams import JournalStreamReader
 
+        if self._table == "history":
+            return HistoryStreamReader(
+                self._store,
+                schema.fieldNames(),
+                self._partitions,
+                self._conditions,
+                max_rows=self._max_rows,
+                max_body=self._max_body,
+                fail_on_pruned=self._fail_on_pruned,
+            )
         return JournalStreamReader(
             self._store,
             schema.fieldNames(),
@@ -255,9 +276,7 @@ def read_range(
     """
     by_name = any(condition.column == "queue" for condition in conditions)
     queues = queue_names(source, settings) if by_name or "queue" in columns else {}
-    ids: dict[str, list[int]] = {}
-    for queue_id, name in queues.items():
-        ids.setdefault(name, []).append(queue_id)
+    ids = ids_by_name(queues)
     table = HISTORY if history else JOURNAL
     names = needed(columns)
     # Bodies by a connection of their own: rows are still coming through this one.

@@ -1,4 +1,4 @@
-"""A stream into Parquet, each row once.
+"""A stream into Parquet, or into what else Spark was given a package for, each row once.
 
 What Spark has done is in two places: the checkpoint (which offsets belong to which micro-batch) and
 the log of the output directory, ``_spark_metadata`` (which files belong to a finished one). A
@@ -6,21 +6,48 @@ micro-batch that was begun and not finished is done again, with the same offsets
 written is in no log. So the directory must be read through Spark, which reads that log.
 """
 
-from pyspark.sql import DataFrame
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipeline.errors import MissingRequirement
 
-def to_parquet(
-    frame: DataFrame, directory: str, checkpoint: str, *, every_seconds: float | None
+
+def to_directory(
+    frame: DataFrame,
+    directory: str,
+    checkpoint: str,
+    *,
+    every_seconds: float | None,
+    form: str = "parquet",
 ) -> StreamingQuery:
-    """Start writing ``frame``, a stream, to ``directory``.
+    """Start writing ``frame``, a stream, to ``directory`` in the format ``form``.
 
     With ``every_seconds`` a micro-batch begins so often, for ever; with None the stream ends when
-    everything is written that was there when it began. ``checkpoint`` is where it goes on.
+    everything is written that was there when it began. ``checkpoint`` is where it goes on. Raises
+    MissingRequirement if Spark has no such format.
     """
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+    require_format(frame.sparkSession, form)
+    writer = frame.writeStream.format(form).option("checkpointLocation", checkpoint)
     if every_seconds is None:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(every_seconds * 1000)} milliseconds")
     return writer.start(directory)
+
+
+def require_format(spark: SparkSession, form: str) -> None:
+    """Raise MissingRequirement if ``spark`` has not the package of a format."""
+    session: Any = spark
+    sources = session._jvm.org.apache.spark.sql.execution.datasources.DataSource  # noqa: SLF001
+    try:
+        sources.lookupDataSource(form, session._jsparkSession.sessionState().conf())  # noqa: SLF001
+    except (Py4JError, PySparkException) as error:
+        raise MissingRequirement(
+            f"this Spark has no format {form}: give it the package that has it, for Delta with"
+            " --conf spark.jars.packages=io.delta:delta-spark_2.13:VERSION, of a version for this"
+            " Spark, and --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+        ) from error

@@ -9,7 +9,7 @@ from sqlalchemy import MetaData, select, update
 from config.settings import DatabaseStoreSettings, RetentionSettings
 from journal import MessageLocation
 from journal.batch import Batch
-from journal.journal import _batch_store
+from journal.journal import batch_store
 from journal.retention import Pruner
 from journal.store import fenced_engine
 from journal.tables import history_table
@@ -67,7 +67,7 @@ class KeepingStore(SqlJournalStore):
         for item in items:
             batch.add(item)
         engine = fenced_engine(self.database, self.settings, "journal", 1)
-        store = _batch_store(self.database, self.settings, engine, 1)
+        store = batch_store(self.database, self.settings, engine, 1)
         store.connect()
         try:
             for _ in range(times):

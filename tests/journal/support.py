@@ -34,7 +34,7 @@ from journal.file.index import Position
 from journal.file.inspect import inspect
 from journal.file.recovery import FoundFile, Listing, scan
 from journal.file.store import FileStore
-from journal.journal import Journal, _batch_store
+from journal.journal import Journal, batch_store
 from journal.store import fenced_engine
 from journal.tables import bindings_table, messages_table
 from nodemanager.tables import node_manager_store
@@ -264,7 +264,7 @@ class SqlJournalStore(JournalStore):
     def store(self, batch: Batch) -> None:
         """Store ``batch`` under token 1 as the writer does, without a writer beside it."""
         engine = fenced_engine(self.database, self.settings, "journal", 1)
-        store = _batch_store(self.database, self.settings, engine, 1)
+        store = batch_store(self.database, self.settings, engine, 1)
         try:
             store.connect()
             store.store(batch)

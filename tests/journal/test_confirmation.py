@@ -8,7 +8,7 @@ from sqlalchemy import select
 from config.errors import OrthiaError
 from journal import MessageLocation, Unit
 from journal.codec import LargeBody
-from journal.journal import Journal, _batch_store
+from journal.journal import Journal, batch_store
 from journal.large import PIECE_BYTES
 from journal.records import ID_COUNTER_SEQ
 from tests.conftest import Servers
@@ -166,7 +166,7 @@ def test_a_confirmation_changes_a_row(sql_store: SqlJournalStore) -> None:
     bindings = sql_store.bindings.c
     counter = select(bindings.id).where(bindings.seq == ID_COUNTER_SEQ)
     engine = sql_store.database.dedicated_engine("test", query_timeout_ms=60_000)
-    store = _batch_store(sql_store.database, sql_store.settings, engine, 1)
+    store = batch_store(sql_store.database, sql_store.settings, engine, 1)
     store.connect()
     found = []
     for _ in range(3):

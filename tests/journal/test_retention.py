@@ -7,14 +7,14 @@ from itertools import repeat
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, select, text
+from sqlalchemy import Engine, MetaData, select, text, update
 
 from config.settings import DatabaseStoreSettings, RetentionSettings
 from journal import Fenced, MessageJournal, MessageLocation, Unit
 from journal.batch import Batch
-from journal.codec import Xid
+from journal.codec import Xid, decode_pruned_through
 from journal.history import ROW_BYTES, Kept, history_totals
-from journal.journal import _batch_store
+from journal.journal import batch_store
 from journal.postgresql import PLAN_FOR_ROWS, PostgresqlStore
 from journal.records import RemovalReason
 from journal.retention import (
@@ -156,7 +156,7 @@ def test_no_statement_of_the_writer_reads_the_whole_table(keeping: KeepingStore)
     with keeping.database.engine.begin() as connection:
         connection.execute(text("ANALYZE messages"))
     engine = fenced_engine(keeping.database, keeping.settings, "journal", 1)
-    writer = _batch_store(keeping.database, keeping.settings, engine, 1)
+    writer = batch_store(keeping.database, keeping.settings, engine, 1)
     assert isinstance(writer, PostgresqlStore)
     writer.connect()
     plans(writer)
@@ -355,3 +355,55 @@ def test_without_retention_nothing_is_kept(sql_store: SqlJournalStore) -> None:
     history = history_table(MetaData(), name, sql_store.database.dialect)
     with sql_store.database.engine.connect() as connection:
         assert connection.execute(select(history)).all() == []
+
+
+def _latest(keeping: KeepingStore) -> datetime:
+    return max(keeping.removed().values())
+
+
+def test_what_leaves_later_is_later_in_the_history_whatever_the_clock_does(
+    keeping: KeepingStore,
+) -> None:
+    """A clock that was an hour ahead: what leaves next is still later than all that left before.
+
+    So whoever read the history up to some time finds nothing new below it.
+    """
+    keeping.keep(b"one", b"two", first=1)
+    ahead = _latest(keeping) + timedelta(hours=1)
+    with keeping.database.engine.begin() as connection:
+        connection.execute(update(keeping.history).values(removed_at=ahead))
+    before = ahead
+    for first, reason in ((10, None), (20, _E), (30, _D)):
+        gone = AppendedUnit(None, first + 1)
+        gone.add_deletes([MessageLocation(first), MessageLocation(first + 1)])
+        if reason is not None:
+            # Two reasons, hence two statements of one transaction.
+            gone.reasons = {first: reason}
+        stored = (AppendedMessage(seq, QUEUE, b"x", None) for seq in (first, first + 1))
+        keeping.store_batch(*stored, gone)
+        times = keeping.removed()
+        assert min(times[first], times[first + 1]) > before
+        before = _latest(keeping)
+    assert before - ahead < timedelta(minutes=1)
+
+
+def test_pruning_says_up_to_when(keeping: KeepingStore) -> None:
+    """The counter's row tells up to when the history is gone; nobody else minds it."""
+    keeping.open().close(drain=True)
+    keeping.keep(b"old", first=1)
+    old = _latest(keeping)
+    bindings = keeping.bindings
+    ask = select(bindings.c.record).where(bindings.c.seq == 0)
+
+    def pruned_through() -> datetime | None:
+        with keeping.database.engine.connect() as connection:
+            return decode_pruned_through(bytes(connection.execute(ask).scalar_one()))
+
+    assert pruned_through() is None
+    keeping.age(days=8)
+    pruner = keeping.pruner()
+    pruner.count()
+    assert pruner.prune() == 1
+    assert pruned_through() == old - timedelta(days=8)
+    assert keeping.open().bindings == []
+    assert pruned_through() == old - timedelta(days=8)

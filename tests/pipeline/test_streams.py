@@ -24,7 +24,7 @@ from database import Database
 from journal.tables import messages_table
 from nodemanager.failover_log import FailoverLogTable
 from nodemanager.tables import failover_log
-from pipeline.jobs.stream import to_parquet
+from pipeline.jobs.stream import to_directory
 from pipeline.store import StoreReference
 from pipeline.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
@@ -187,7 +187,7 @@ def test_a_stream_that_died_anywhere_writes_each_row_once(
 
     def run() -> list[int]:
         def finish() -> None:
-            query = to_parquet(
+            query = to_directory(
                 stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
             )
             query.awaitTermination()
@@ -286,7 +286,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
             third.wait_serving()
 
         def go_on() -> StreamingQuery:
-            query = to_parquet(
+            query = to_directory(
                 stream_of(spark, reference), str(output), str(checkpoint), every_seconds=0.1
             )
 
@@ -303,7 +303,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
         query.stop()
         third.terminate()
     whatever_python_takes_to_start(
-        lambda: to_parquet(
+        lambda: to_directory(
             stream_of(spark, reference), str(output), str(checkpoint), every_seconds=None
         ).awaitTermination()
     )

@@ -21,7 +21,11 @@ from broker.exit_codes import ExitCode, code_of_kind
 from config.errors import OrthiaError
 from pipeline.errors import (
     BadOption,
+    BodyUnreadable,
     ClusterUnreachable,
+    HistoryPruned,
+    ImportFailed,
+    ImportRefused,
     MigrationFailed,
     MigrationRefused,
     MissingRequirement,
@@ -37,6 +41,10 @@ _OF_PIPELINE: Final[tuple[tuple[type[OrthiaError], ExitCode], ...]] = (
     (OutputExists, ExitCode.UNAVAILABLE),
     (MigrationRefused, ExitCode.UNAVAILABLE),
     (MigrationFailed, ExitCode.INCOMPLETE),
+    (ImportRefused, ExitCode.UNAVAILABLE),
+    (ImportFailed, ExitCode.INCOMPLETE),
+    (BodyUnreadable, ExitCode.WRONG_DATA),
+    (HistoryPruned, ExitCode.WRONG_DATA),
 )
 _ROOMS: Final = "database|config|journal|nodemanager|pipeline"
 _WORKER_ERROR: Final = re.compile(rf"^((?:{_ROOMS})(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)

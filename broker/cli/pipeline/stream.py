@@ -1,4 +1,4 @@
-"""``pipeline stream``: a journal or a failover log into Parquet as it is written."""
+"""``pipeline stream``: a journal, its history or a failover log into files as it is written."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,26 @@ from broker.cli.settings_options import StoreOptions, store_options
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_TABLES = {"messages": "orthia.journal", "failover-log": "orthia.failover_log"}
+_TABLES = {
+    "messages": "orthia.journal",
+    "history": "orthia.journal",
+    "failover-log": "orthia.failover_log",
+}
+_FORMATS = ("parquet", "delta")
 _LOOK_SECONDS = 1
 
 
 @click.command(
     epilog=example(
         "orthia pipeline stream --config broker.xml --to events --checkpoint events.checkpoint",
+        "orthia pipeline stream --config broker.xml --table history \\",
+        "    --to passed --checkpoint passed.checkpoint --available-now",
         "orthia pipeline stream --config broker.xml --table failover-log \\",
         "    --to failovers --checkpoint failovers.checkpoint --available-now",
     )
 )
 @store_options
-@click.option("--to", "target", required=True, metavar="DIRECTORY", help="Where the Parquet goes.")
+@click.option("--to", "target", required=True, metavar="DIRECTORY", help="Where the files go.")
 @click.option(
     "--checkpoint",
     required=True,
@@ -32,6 +39,21 @@ _LOOK_SECONDS = 1
     help="Where the stream notes how far it is; the same the next time.",
 )
 @click.option("--table", type=click.Choice(list(_TABLES)), default="messages", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="parquet",
+    show_default=True,
+    help="For delta give Spark its package by --conf.",
+)
+@click.option(
+    "--on-pruned",
+    type=click.Choice(["fail", "continue"]),
+    default="fail",
+    show_default=True,
+    help="What to do when the history was pruned before the stream had read it.",
+)
 @click.option("--available-now", is_flag=True, help="End when all that is there is written.")
 @click.option(
     "--every",
@@ -41,7 +63,7 @@ _LOOK_SECONDS = 1
     help="Seconds from one micro-batch to the next.",
 )
 @click.option(
-    "--max-rows", type=click.IntRange(1), help="Messages a micro-batch takes.  [default: all]"
+    "--max-rows", type=click.IntRange(1), help="Rows a micro-batch takes.  [default: all]"
 )
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print each micro-batch as a JSON object.")
@@ -52,28 +74,36 @@ def stream(
     table: str,
     every: float,
     max_rows: int | None,
+    form: str,
+    on_pruned: str,
     spark_on: SparkOptions,
     *,
     available_now: bool,
     as_json: bool,
 ) -> None:
-    """Write messages or failover events to Parquet as they are committed, each once.
+    """Write messages, the history or failover events to files as they are committed, each once.
 
-    Through crashes of the stream and takeovers of the pair. A message that was acknowledged before
-    the stream saw it is not in it. Read the directory through Spark, never its files one by one.
+    Through crashes of the stream and takeovers of the pair. Of messages that wait: one that was
+    acknowledged before the stream saw it is not in it. The history, which journal-retention keeps,
+    has every message that left its queue, in the order of leaving, with reason and times. Read a
+    directory of Parquet through Spark, never its files one by one.
     """
-    if max_rows is not None and table != "messages":
-        raise click.UsageError("--max-rows is for --table messages.")
+    if max_rows is not None and table == "failover-log":
+        raise click.UsageError("--max-rows is for --table messages and history.")
+    if on_pruned != "fail" and table != "history":
+        raise click.UsageError("--on-pruned is for --table history.")
     reference, passwords = reachable(store.resolve())
     with session(spark_on, passwords) as spark:
-        from pipeline.jobs.stream import to_parquet
+        from pipeline.jobs.stream import to_directory
 
         options = reference.to_options()
+        if table == "history":
+            options |= {"table": "history", "onPruned": on_pruned}
         if max_rows is not None:
             options["maxRowsPerBatch"] = str(max_rows)
         frame = spark.readStream.format(_TABLES[table]).options(**options).load()
-        query = to_parquet(
-            frame, target, checkpoint, every_seconds=None if available_now else every
+        query = to_directory(
+            frame, target, checkpoint, every_seconds=None if available_now else every, form=form
         )
         spark_on.say(f"writing {table} to {target}; Ctrl-C stops")
         try:
