@@ -79,6 +79,10 @@ class ToolLocks:
             return None
         return self._lockers[Lock.LIVE].try_acquire()
 
+    def renew(self, lease: Lease) -> Lease:
+        """Keep a lock that was taken for as long again; raises LockLost, StoreError."""
+        return self._lockers[lease.lock].renew(lease)
+
     def release(self, lease: Lease) -> None:
         """Give a lock back that was taken; raises StoreError."""
         self._lockers[lease.lock].release(lease)

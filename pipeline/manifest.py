@@ -43,6 +43,8 @@ class Manifest:
     version: str | None = None
     """Of Orthia."""
     format: int = FORMAT
+    contents: Mapping[str, Any] | None = None
+    """What it takes to bring it back: see ``pipeline.contents``; None if it cannot be."""
 
     def to_json(self) -> str:
         """Return what is written."""

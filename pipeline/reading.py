@@ -14,13 +14,14 @@ from pyspark.sql.types import DateType, StringType, StructField, StructType
 from journal.file.inspect import read_fence
 from pipeline.audit_rows import BINDINGS as AUDITED_BINDINGS
 from pipeline.audit_rows import HISTORY_STORED, MESSAGES, STORED, judged_messages
+from pipeline.contents import Contents
 from pipeline.errors import PipelineError, WrongInput
 from pipeline.file_journal import FileReference
 from pipeline.manifest import NAME as MANIFEST
 from pipeline.manifest import Manifest, run_names
 from pipeline.outputs import Files
 from pipeline.present import AllPresent, FilePresent, Present, StorePresent
-from pipeline.schemas import BINDINGS, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
+from pipeline.schemas import BINDINGS, BODIES, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
 from pipeline.store import StoreReference
 
 EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
@@ -79,6 +80,10 @@ class Inputs(AuditInputs, Protocol):
         """Return BINDINGS."""
         ...
 
+    def bodies(self) -> DataFrame:
+        """Return the bodies of large messages, a row for each piece."""
+        ...
+
     def failover_log(self) -> DataFrame:
         """Return FAILOVER_LOG."""
         ...
@@ -119,6 +124,10 @@ class StoreInputs:
     def bindings(self) -> DataFrame:
         """See ``Inputs``."""
         return self._read("orthia.journal", table="bindings")
+
+    def bodies(self) -> DataFrame:
+        """See ``Inputs``."""
+        return self._read("orthia.journal", table="bodies", **self._partitions)
 
     def failover_log(self) -> DataFrame:
         """See ``Inputs``."""
@@ -187,9 +196,11 @@ class ExportInputs:
         runs = run_names(files.names(self._directory))
         self._exports = [f"{self._directory}/{run}" for run in runs] or [self._directory]
         """Their directories, the oldest first."""
+        self._manifests: list[Manifest] = []
         for one in self._exports:
             if files.exists(f"{one}/{MANIFEST}"):
-                Manifest.from_json(files.read_text(f"{one}/{MANIFEST}"), f"{one}/{MANIFEST}")
+                text = files.read_text(f"{one}/{MANIFEST}")
+                self._manifests.append(Manifest.from_json(text, f"{one}/{MANIFEST}"))
 
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
@@ -217,6 +228,28 @@ class ExportInputs:
     def bindings(self) -> DataFrame:
         """See ``Inputs``; of several runs the last one's."""
         return self._read("bindings", BINDINGS)
+
+    def bodies(self) -> DataFrame:
+        """See ``Inputs``; raises WrongInput if the export was made without them."""
+        try:
+            found = self.spark.read.schema(BODIES)
+            return found.parquet(*(f"{one}/bodies" for one in self._exports))
+        except AnalysisException as error:
+            raise WrongInput(
+                f"{self._directory} has no bodies of large messages: it was exported with"
+                " --no-bodies, or by an older Orthia"
+            ) from error
+
+    def contents(self) -> Contents:
+        """Return what it takes to bring the export back; raises WrongInput if it cannot be."""
+        (manifest,) = self._manifests if len(self._manifests) == 1 else (None,)
+        if manifest is None or manifest.contents is None:
+            raise WrongInput(
+                f"{self._directory} cannot be brought back: that takes a whole export of this"
+                " Orthia as Parquet, without --queue, --since, --until, --incremental and"
+                " --no-bodies; what it has can be sent with `orthia pipeline replay`"
+            )
+        return Contents.from_fields(manifest.contents)
 
     def failover_log(self) -> DataFrame:
         """See ``Inputs``; of several runs the last one's."""

@@ -6,6 +6,7 @@ from broker.cli.group import CommandGroup, example
 from broker.cli.pipeline.audit import audit
 from broker.cli.pipeline.export import export
 from broker.cli.pipeline.failovers import failovers
+from broker.cli.pipeline.import_ import import_
 from broker.cli.pipeline.migrate import migrate
 from broker.cli.pipeline.replay import replay
 from broker.cli.pipeline.stream import stream
@@ -28,5 +29,5 @@ def pipeline() -> None:
     """
 
 
-for command in (export, audit, failovers, traffic, replay, migrate, stream):
+for command in (export, import_, audit, failovers, traffic, replay, migrate, stream):
     pipeline.add_command(command)

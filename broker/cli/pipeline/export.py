@@ -21,6 +21,7 @@ from pipeline.manifest import NAME, Manifest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from pipeline.contents import Contents
     from pipeline.reading import Inputs
     from pipeline.watermark import Run, Selection
 
@@ -35,6 +36,7 @@ class _Wanted:
     format: str
     selection: "Selection"
     with_history: bool
+    with_bodies: bool
     spark_on: SparkOptions
 
 
@@ -80,6 +82,13 @@ class _Written:
     help="Only what came since the last run with this --to, into a directory of its own there.",
 )
 @click.option("--history", "with_history", is_flag=True, help="Also what journal-retention keeps.")
+@click.option(
+    "--bodies/--no-bodies",
+    "with_bodies",
+    default=True,
+    show_default=True,
+    help="Also the bodies of large messages, in pieces.",
+)
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def export(
@@ -93,12 +102,14 @@ def export(
     *,
     incremental: bool,
     with_history: bool,
+    with_bodies: bool,
     as_json: bool,
 ) -> None:
     """Write messages, bindings, failover log and locks to files, messages by day and queue.
 
-    The other commands read the Parquet with --from. Bodies are base64 in JSON and CSV. The
-    directory appears when everything is in it. A message that cannot be read is exported as it is
+    The other commands read the Parquet with --from, and `orthia pipeline import` brings it back
+    into an empty database. Bodies are base64 in JSON and CSV. The directory appears when everything
+    is in it. A message that cannot be read is exported as it is
     stored, with the reason in the column corrupt, and told of.
 
     An incremental run begins exactly where the one before ended, for schedulers: rerun it after a
@@ -117,7 +128,9 @@ def export(
         from pipeline.watermark import Selection
 
         selection = Selection(queues, since, until)
-        wanted = _Wanted(without_slash(target), format_, selection, with_history, spark_on)
+        wanted = _Wanted(
+            without_slash(target), format_, selection, with_history, with_bodies, spark_on
+        )
         for name in left_behind(inputs.spark, wanted.target):
             spark_on.say(f"{name} is what a run that was killed left; nothing needs it")
         if incremental:
@@ -153,11 +166,12 @@ def _export(
     run: "Run | None",
 ) -> _Written:
     """Write ``target`` whole; raises OutputExists."""
+    from pipeline.jobs import backup, unreadable
     from pipeline.jobs import export as job
-    from pipeline.jobs import unreadable
     from pipeline.outputs import Files, whole
     from pipeline.reading import ExportInputs
 
+    locks_before = inputs.node_manager().localCheckpoint()
     spark_on, format_ = wanted.spark_on, wanted.format
     with whole(inputs.spark, target) as directory:
         if wanted.with_history:
@@ -169,6 +183,12 @@ def _export(
         counts = unreadable.Counts()
         messages = job.exported(counts.of(inputs.messages(conditions=conditions)))
         _save(messages, format_, f"{directory}/messages")
+        if wanted.with_bodies:
+            spark_on.say("writing bodies of large messages")
+            # After the messages: a body stays as long as its message does.
+            large = _needing_bodies(inputs, wanted, conditions, directory)
+            bodies = backup.only_needed(inputs.bodies(), backup.needed_bodies(*large))
+            job.writer(bodies, format_).save(f"{directory}/bodies")
         spark_on.say("writing bindings, failover log and locks")
         small = {
             "bindings": inputs.bindings(),
@@ -183,11 +203,17 @@ def _export(
             found = ExportInputs(inputs.spark, directory)
             rows = collected(job.summary(found.messages()))
             left = collected(job.summary(found.history())) if wanted.with_history else []
+        contents = None
+        if format_ == "parquet" and wanted.with_bodies and not conditions:
+            at_rest = backup.is_at_rest(locks_before, found.node_manager())
+            contents = backup.contents_of(
+                found, inputs, beside_a_node=not at_rest, with_history=wanted.with_history
+            )
         bad: Rows = []
         if counts.corrupt:
             again = inputs.messages(unreadable.COLUMNS, conditions)
             bad = collected(unreadable.listed(again))
-        manifest = _manifest(wanted, counts, run)
+        manifest = _manifest(wanted, counts, run, contents)
         Files(inputs.spark, directory).write_text(f"{directory}/{NAME}", manifest.to_json())
     return _Written(target, manifest, rows, left, bad)
 
@@ -198,7 +224,25 @@ def _save(rows: "DataFrame", format_: str, directory: str) -> None:
     job.writer(rows, format_).partitionBy(*job.PARTITIONED_BY).save(directory)
 
 
-def _manifest(wanted: _Wanted, counts: Any, run: "Run | None") -> Manifest:
+def _needing_bodies(
+    inputs: "Inputs", wanted: _Wanted, conditions: dict[str, str], directory: str
+) -> "list[DataFrame]":
+    """Return what was written, as far as it says which bodies it needs."""
+    from pipeline.jobs import backup
+    from pipeline.reading import ExportInputs
+
+    columns = backup.LARGE
+    if wanted.format == "parquet":
+        found = ExportInputs(inputs.spark, directory)
+        of_history = [found.history(columns)] if wanted.with_history else []
+        return [found.messages(columns), *of_history]
+    of_history = [inputs.history(columns, conditions)] if wanted.with_history else []
+    return [inputs.messages(columns, conditions), *of_history]
+
+
+def _manifest(
+    wanted: _Wanted, counts: Any, run: "Run | None", contents: "Contents | None"
+) -> Manifest:
     selection = wanted.selection
     options = selection.options()
     return Manifest(
@@ -211,6 +255,7 @@ def _manifest(wanted: _Wanted, counts: Any, run: "Run | None") -> Manifest:
         since=options.get("since"),
         until=options.get("until"),
         version=version("orthia"),
+        contents=None if contents is None else contents.to_fields(),
     )
 
 

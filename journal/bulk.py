@@ -1,0 +1,140 @@
+"""Filling an empty journal with rows as they were in another one, under one token.
+
+Rows keep their ``seq``, so the order of every queue, and what refers to what, is as it was. They
+go through the writer's own store, batch by batch, each of which proves the fence; what a node that
+goes on here must find (who needs which large body, up to where ids were given out) is written with
+them. Who fills a journal holds the live lock meanwhile.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple, Self
+
+from sqlalchemy import MetaData, insert
+
+from config.settings import DatabaseStoreSettings
+from database import Database, write_transaction
+from journal.batch import batch_of
+from journal.codec import PreparedTransaction, decode_prepared_transaction
+from journal.journal import batch_store
+from journal.large import Piece
+from journal.large_sql import SqlBodies
+from journal.records import UserRecordType
+from journal.recovery import prove_fence, recover
+from journal.store import fenced_engine
+from journal.tables import history_table
+from journal.unit import AppendedUnit, LargeReference, Row, large_references
+
+BATCH_ROWS: Final = 1_000
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bounds of what one transaction takes, but for a single row that is larger."""
+
+
+class StoredRow(NamedTuple):
+    """A row of MESSAGES, and the large body it needs."""
+
+    row: Row
+    large_id: int | None
+
+
+class HistoryRow(NamedTuple):
+    """A row of the history, and the large body it needs."""
+
+    seq: int
+    id: int
+    queue_id: int
+    epoch: int
+    written_at: datetime
+    removed_at: datetime
+    reason: str
+    size: int
+    record: bytes
+    large_id: int | None
+
+
+def reserve_ids(database: Database, s: DatabaseStoreSettings, token: int, up_to: int) -> None:
+    """Have an empty journal say that ids up to this one were given out.
+
+    Raises StoreError, Fenced if ``token`` is not the newest.
+    """
+    engine = fenced_engine(database, s, "journal", token)
+    try:
+        recover(engine, s, database.dialect, token=token, id_block=up_to)
+    finally:
+        engine.dispose()
+
+
+class BulkLoad:
+    """Writes to the journal of one database; a context manager.
+
+    Every call raises StoreError, Fenced if ``token`` is not the newest, and DuplicateKey for a row
+    that is there.
+    """
+
+    def __init__(self, database: Database, s: DatabaseStoreSettings, token: int) -> None:
+        self._database = database
+        self._settings = s
+        self._token = token
+        self._engine = fenced_engine(database, s, "journal", token)
+        self._store = batch_store(database, s, self._engine, token)
+        self._bodies = SqlBodies(database, s, token)
+        self._history = fenced_engine(database, s, "history", token)
+
+    def __enter__(self) -> Self:
+        self._store.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+        self._bodies.close()
+        self._engine.dispose()
+        self._history.dispose()
+
+    def messages(self, rows: Iterable[StoredRow]) -> int:
+        """Store rows of MESSAGES in one transaction; return how many they were."""
+        unit = AppendedUnit(None, 0)
+        for row, large_id in rows:
+            unit.rows.append(row)
+            unit.payload_bytes += len(row.record)
+            if large_id is not None and row.queue_id is not None:
+                unit.linked.append(LargeReference(large_id, row.seq))
+        self._store.store(batch_of([unit]))
+        return len(unit.rows)
+
+    def bindings(self, rows: Iterable[Row]) -> int:
+        """Store rows of BINDINGS in one transaction; return how many. Raises CorruptRecord."""
+        unit = AppendedUnit(None, 0)
+        for row in rows:
+            unit.binding_rows.append(row)
+            unit.payload_bytes += len(row.record)
+            if row.user_record_type == UserRecordType.PREPARED_TRANSACTION:
+                prepared: PreparedTransaction = decode_prepared_transaction(row.record, row.seq)
+                unit.linked += large_references(prepared)
+        self._store.store(batch_of([unit]))
+        return len(unit.binding_rows)
+
+    def history(self, rows: Sequence[HistoryRow]) -> int:
+        """Store rows of the history in one transaction; return how many they were."""
+        s, dialect = self._settings, self._database.dialect
+        table = history_table(MetaData(), s.message_history_table_name, dialect)
+        values = [row._asdict() for row in rows]
+        linked = [
+            LargeReference(large_id, row.seq)
+            for row in rows
+            if (large_id := row.large_id) is not None
+        ]
+        for one in values:
+            del one["large_id"]
+        with write_transaction(self._history, "fill the history") as connection:
+            prove_fence(connection, s, dialect, self._token)
+            connection.execute(insert(table), values)
+        if linked:
+            unit = AppendedUnit(None, 0)
+            unit.linked += linked
+            self._store.store(batch_of([unit]))
+        return len(values)
+
+    def pieces(self, pieces: Sequence[Piece]) -> int:
+        """Store pieces of large bodies in one transaction; return how many they were."""
+        self._bodies.write(pieces)
+        return len(pieces)

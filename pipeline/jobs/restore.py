@@ -1,0 +1,415 @@
+"""Bringing an export back: into an empty database, as rows that are what they were.
+
+A row keeps its ``seq``, so order, references and the ids that clients saw are as they were. Only
+``epoch`` and ``written_at`` are new: rows are written through the journal's own writer, under a
+token of this import's, while it holds the live lock. At the end every table is read again and
+compared with the files.
+
+Until the end the journal is under a token that the live lock does not have: a node that starts on
+what an import left half done finds the store damaged, and does not serve it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+from sqlalchemy import MetaData, func, select, update
+
+import migrations
+from config.errors import OrthiaError
+from config.settings import DatabaseStoreSettings
+from database import Database, translate_errors, write_transaction
+from journal.bulk import BATCH_BYTES, BATCH_ROWS, BulkLoad, HistoryRow, StoredRow, reserve_ids
+from journal.large import Piece
+from journal.records import UserRecordType
+from journal.tables import bindings_table, history_table, large_messages_table, messages_table
+from journal.unit import Row
+from nodemanager.lease import Lease, Lock
+from nodemanager.tables import node_manager_store
+from nodemanager.tool_locks import ToolLocks
+from pipeline.contents import Contents, Counted
+from pipeline.errors import ImportFailed, ImportRefused, WrongInput
+from pipeline.jobs import backup
+from pipeline.reading import ExportInputs, StoreInputs
+from pipeline.store import StoreReference
+
+LEASE_MS: Final = 60_000
+"""For how long the live lock is taken each time; it is renewed three times as often."""
+_MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id")
+_HISTORY_COLUMNS: Final = (*backup.HISTORY, "large_id")
+_AGAIN: Final = "empty the database and begin again"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Brought:
+    """One table, brought back and compared."""
+
+    table: str
+    rows: int
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """The store that is filled, and how workers name it."""
+
+    settings: DatabaseStoreSettings
+    reference: StoreReference
+
+
+def restore(
+    spark: SparkSession, export: ExportInputs, target: Target, *, say: Say = lambda _: None
+) -> list[Brought]:
+    """Fill the empty store ``target`` with an export; return each table as it was compared.
+
+    Raises WrongInput if the export is not whole, ImportRefused if the store is not empty,
+    ImportFailed if what arrived is not what the export has, StoreError.
+    """
+    contents = export.contents()
+    say("comparing the files with their manifest")
+    _check_files(export, contents)
+    rows = _rows_of(export, contents)
+    database = Database.from_settings(target.settings)
+    try:
+        with suppress(migrations.StoreDamaged):
+            migrations.upgrade(database, target.settings)
+        with _locked(database, target.settings, rows.newest_token) as lock:
+            _fill(rows, target, database, lock.token, say)
+            say("comparing the store with the files")
+            brought = _compare(spark, contents, rows, target)
+            lock.finish()
+    finally:
+        database.dispose()
+    return brought
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What is brought back of each table."""
+
+    messages: DataFrame
+    bodies: DataFrame
+    bindings: DataFrame
+    history: DataFrame | None
+    left_out: int
+    """Messages that are in the export and not brought back."""
+    highest_id: int
+    """That was given out."""
+    newest_token: int
+    """The highest the export tells of: those of the new store go on above it."""
+
+
+def _check_files(export: ExportInputs, contents: Contents) -> None:
+    tables: dict[str, tuple[Callable[[], DataFrame], Sequence[str]]] = {
+        "messages": (export.messages, backup.MESSAGES),
+        "bindings": (lambda: backup.without_counter(export.bindings()), backup.BINDINGS),
+        "bodies": (export.bodies, backup.BODIES),
+        "history": (export.history, backup.HISTORY),
+    }
+    for name, expected in contents.tables.items():
+        read, columns = tables[name]
+        found = backup.counted(read(), columns)
+        if found != expected:
+            raise WrongInput(
+                f"the files of {name} are not what was exported: {found.rows} rows, and there were"
+                f" {expected.rows}; or they were changed since"
+            )
+
+
+def _rows_of(export: ExportInputs, contents: Contents) -> _Rows:
+    """Return what can be brought back: a message without its queue or its body is left out."""
+    bindings = backup.without_counter(export.bindings())
+    queues = bindings.where("type = 'queue'").select(F.col("seq").alias("queue_id"))
+    messages = export.messages()
+    bound = messages.where("queue_id IS NOT NULL").join(
+        F.broadcast(queues), "queue_id", "left_semi"
+    )
+    absent = [*contents.left, *contents.damaged]
+    if absent:
+        bound = bound.where(~F.col("seq").isin(absent))
+    # A body without a reference is of a message that was acknowledged while it was exported.
+    referred = bound.where("kind = 'reference'").select("id").distinct()
+    shared = messages.where("queue_id IS NULL").join(referred, "id", "left_semi")
+    kept = bound.unionByName(shared)
+    history = export.history() if "history" in contents.tables else None
+    if history is not None and contents.damaged:
+        history = history.where(~F.col("seq").isin(contents.damaged))
+    there, *of_messages = _row(kept, F.count("seq"), F.max("seq"), F.max("epoch"))
+    of_bindings = _row(export.bindings(), F.max("id"), F.max("epoch"))
+    tokens = [of_messages[1], of_bindings[1]]
+    tokens += _row(export.node_manager(), F.max("token"), F.max("fence_token"))
+    if history is not None:
+        tokens += _row(history, F.max("epoch"))
+    return _Rows(
+        kept.select(*_MESSAGE_COLUMNS),
+        export.bodies(),
+        bindings,
+        history,
+        contents.tables["messages"].rows - there,
+        highest_id=max(of_messages[0], of_bindings[0]),
+        newest_token=max(tokens),
+    )
+
+
+def _row(frame: DataFrame, *found: Column) -> list[int]:
+    """Return numbers that are found of all rows, 0 where there is none."""
+    (row,) = frame.agg(*found).collect()
+    return [value or 0 for value in row]
+
+
+def _fill(rows: _Rows, target: Target, database: Database, token: int, say: Say) -> None:
+    reserve_ids(database, target.settings, token, rows.highest_id)
+    say("bringing back bodies of large messages")
+    _load(rows.bodies, _Loader(target.reference, token, _load_pieces))
+    say("bringing back messages")
+    _load(rows.messages, _Loader(target.reference, token, _load_messages))
+    if rows.history is not None:
+        say("bringing back the history")
+        history = rows.history.select(*_HISTORY_COLUMNS)
+        _load(history, _Loader(target.reference, token, _load_history))
+    # Last: without its queues no message can be delivered.
+    bound = rows.bindings.select(*backup.BINDINGS)
+    _load(bound, _Loader(target.reference, token, _load_bindings))
+
+
+def _load(rows: DataFrame, loader: "_Loader") -> None:
+    # One task: it is one writer, as a node has.
+    rows.coalesce(1).mapInArrow(loader, "loaded long").agg(F.sum("loaded")).collect()
+
+
+_Write = Callable[[BulkLoad, list[dict[str, Any]]], int]
+
+
+class _Loader:
+    """Writes what a task gets; pickled to a worker, so it has no connection."""
+
+    def __init__(self, target: StoreReference, token: int, write: _Write) -> None:
+        self._target = target
+        self._token = token
+        self._write = write
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settings = self._target.settings()
+        database = Database.from_settings(settings)
+        try:
+            with BulkLoad(database, settings, self._token) as load:
+                count = sum(self._write(load, rows) for rows in _portions(batches))
+        finally:
+            database.dispose()
+        yield pa.RecordBatch.from_pydict({"loaded": pa.array([count], pa.int64())})
+
+
+def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows in lists, each of which is one transaction."""
+    for batch in batches:
+        portion: list[dict[str, Any]] = []
+        size = 0
+        for at in range(batch.num_rows):
+            (row,) = batch.slice(at, 1).to_pylist()
+            more = sum(len(value) for value in row.values() if isinstance(value, bytes))
+            if portion and (len(portion) >= BATCH_ROWS or size + more > BATCH_BYTES):
+                yield portion
+                portion, size = [], 0
+            portion.append(row)
+            size += more
+        if portion:
+            yield portion
+
+
+def _load_messages(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
+    return load.messages(
+        StoredRow(
+            Row(row["seq"], row["id"], row["user_record_type"], row["queue_id"], row["record"]),
+            row["large_id"],
+        )
+        for row in rows
+    )
+
+
+def _load_bindings(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
+    return load.bindings(
+        Row(
+            row["seq"],
+            row["id"],
+            row["user_record_type"],
+            row["seq"] if row["user_record_type"] == UserRecordType.QUEUE_BINDING else None,
+            row["record"],
+        )
+        for row in rows
+    )
+
+
+def _load_history(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
+    return load.history([HistoryRow(**row) for row in rows])
+
+
+def _load_pieces(load: BulkLoad, rows: list[dict[str, Any]]) -> int:
+    return load.pieces([Piece(*(row[name] for name in backup.BODIES)) for row in rows])
+
+
+def _compare(spark: SparkSession, contents: Contents, rows: _Rows, target: Target) -> list[Brought]:
+    """Compare each table of the store with what was to be brought back; raises ImportFailed."""
+    store = StoreInputs(spark, target.reference)
+    expected = dict(contents.tables)
+    if rows.left_out:
+        expected["messages"] = backup.counted(rows.messages, backup.MESSAGES)
+    if rows.history is not None and contents.damaged:
+        expected["history"] = backup.counted(rows.history, backup.HISTORY)
+    bindings = backup.without_counter(store.bindings())
+    arrived: list[tuple[str, str, DataFrame, Sequence[str]]] = [
+        ("MESSAGES", "messages", store.messages(backup.MESSAGES), backup.MESSAGES),
+        ("LARGE_MESSAGES", "bodies", store.bodies(), backup.BODIES),
+        ("BINDINGS", "bindings", bindings, backup.BINDINGS),
+    ]
+    if rows.history is not None:
+        history = store.history(backup.HISTORY)
+        arrived.append(("MESSAGES_HISTORY", "history", history, backup.HISTORY))
+    brought = []
+    for table, name, frame, columns in arrived:
+        found = backup.counted(frame, columns)
+        _refuse_difference(table, expected[name], found)
+        brought.append(Brought(table, found.rows, rows.left_out if name == "messages" else 0))
+    return brought
+
+
+def _refuse_difference(name: str, expected: Counted, found: Counted) -> None:
+    if expected != found:
+        raise ImportFailed(
+            f"{name} differs: the export has {expected.rows} rows, {found.rows} arrived, or they"
+            f" are others; {_AGAIN}"
+        )
+
+
+class _Held:
+    """The live lock of the store, renewed on a thread of its own, and the token rows are written
+    under, which is one above the lock's until the import is done.
+    """
+
+    def __init__(self, locks: ToolLocks, lease: Lease) -> None:
+        self._locks = locks
+        self._lease = lease
+        self.token = lease.token + 1
+        self._lost: OrthiaError | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="import-lease", daemon=True)
+        self._thread.start()
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(LEASE_MS / 3_000):
+            try:
+                self._lease = self._locks.renew(self._lease)
+            except OrthiaError as error:
+                self._lost = error
+                return
+
+    def finish(self) -> None:
+        """Have the live lock say the journal's token: nodes may start; raises ImportFailed."""
+        self._stop()
+        lease = self._lease
+        if self._lost is not None or not self._locks.rows.raise_token(
+            Lock.LIVE, lease.holder_id, lease.token, self.token
+        ):
+            raise ImportFailed(
+                f"the live lock was lost while the store was filled ({self._lost}); {_AGAIN}"
+            )
+        self._lease = replace(lease, token=self.token)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._stop()
+        with suppress(OrthiaError):
+            self._locks.release(self._lease)
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+@contextmanager
+def _locked(database: Database, settings: DatabaseStoreSettings, above: int) -> Iterator[_Held]:
+    """Hold the live lock of an empty store, with a token above ``above``; raises ImportRefused."""
+    with ToolLocks(database, settings, "orthia-import", lease_ms=LEASE_MS) as locks:
+        _refuse_what_is_not_empty(database, settings, locks)
+        _raise_tokens(database, settings, above)
+        lease = locks.try_acquire_live()
+        if lease is None:
+            raise ImportRefused("a node has just started on the new store: stop it first")
+        held = _Held(locks, lease)
+        try:
+            # Under the lock nobody else can have filled it.
+            _refuse_rows(database, settings)
+            _advance_fence(database, settings, lease, held.token)
+            yield held
+        finally:
+            held.release()
+
+
+def _refuse_what_is_not_empty(
+    database: Database, settings: DatabaseStoreSettings, locks: ToolLocks
+) -> None:
+    _refuse_rows(database, settings)
+    status = locks.status()
+    for lock in (status.live, status.backup):
+        if lock.is_held:
+            raise ImportRefused(
+                f"{lock.holder_id} holds the {lock.lock.name.lower()} lock of the new store: stop"
+                " its nodes, and give an empty database"
+            )
+    if status.node_id is not None:
+        raise ImportRefused(
+            "the new store is not empty: a node has started on it; give an empty database"
+        )
+
+
+def _refuse_rows(database: Database, settings: DatabaseStoreSettings) -> None:
+    declared = {
+        "MESSAGES": messages_table(MetaData(), settings.message_table_name, database.dialect),
+        "BINDINGS": bindings_table(MetaData(), settings.bindings_table_name, database.dialect),
+        "MESSAGES_HISTORY": history_table(
+            MetaData(), settings.message_history_table_name, database.dialect
+        ),
+        "LARGE_MESSAGES": large_messages_table(
+            MetaData(), settings.large_message_table_name, database.dialect
+        ),
+    }
+    with translate_errors("look whether the store is empty"), database.engine.connect() as one:
+        full = [
+            name
+            for name, table in declared.items()
+            if one.execute(select(func.count()).select_from(table)).scalar_one()
+        ]
+    if full:
+        raise ImportRefused(
+            f"the new store is not empty ({', '.join(full)}): give an empty database"
+        )
+
+
+def _raise_tokens(database: Database, settings: DatabaseStoreSettings, above: int) -> None:
+    table = node_manager_store(MetaData(), settings.node_manager_store_table_name, database.dialect)
+    tokens = update(table).where(table.c.id.in_((1, 2, 4)), table.c.holder_token < above)
+    with write_transaction(database.engine, "raise the tokens") as connection:
+        connection.execute(tokens.values(holder_token=above))
+
+
+def _advance_fence(
+    database: Database, settings: DatabaseStoreSettings, lease: Lease, token: int
+) -> None:
+    """Put the journal under ``token``, which the live lock does not have yet."""
+    table = node_manager_store(MetaData(), settings.node_manager_store_table_name, database.dialect)
+    held = select(table.c.id).where(
+        table.c.id == int(Lock.LIVE),
+        table.c.holder_id == lease.holder_id,
+        table.c.holder_token == lease.token,
+    )
+    with write_transaction(database.engine, "advance the fence") as connection:
+        if connection.execute(held).first() is None:
+            raise ImportRefused("the live lock of the new store was lost: is a node starting?")
+        fence = update(table).where(table.c.id == 4).values(holder_token=token)
+        connection.execute(fence)

@@ -1,0 +1,271 @@
+"""An export is a backup: what is brought back into an empty store is what was exported."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import MetaData, Table, delete, select
+
+import migrations
+from broker.client import BrokerAddress, FailoverLink
+from broker.traffic import Producer
+from config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
+from database import Database
+from journal import MessageLocation, QueueBinding
+from journal.codec import LargeBody
+from journal.tables import bindings_table, history_table, large_messages_table, messages_table
+from journal.unit import Unit
+from pipeline.errors import ImportFailed
+from pipeline.jobs.restore import Target, restore
+from pipeline.manifest import NAME as MANIFEST
+from pipeline.reading import ExportInputs
+from pipeline.store import StoreReference
+from tests.cli.conftest import Run, run
+from tests.journal.large_support import DATA, put, read, upload
+from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
+from tests.process.clients import take_all
+from tests.process.nodes import cluster
+from tests.support.servers import SqliteServer, url_with_password
+
+__all__ = ["run"]
+
+COUNT = 2_500
+pytestmark = pytest.mark.timeout(900)
+"""Each is dozens of Spark's jobs."""
+
+
+@dataclass
+class Old:
+    """A store that is exported."""
+
+    settings: DatabaseStoreSettings
+    url: str
+    body: LargeBody
+    """Of a message of both queues."""
+
+    @property
+    def file(self) -> Path:
+        """The database."""
+        path = self.settings.jdbc_connection_url.sqlite_path
+        assert path is not None
+        return path
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Old:
+    """Give the SQLite store of a pair that has lived: two queues, history, large messages."""
+    server = SqliteServer(tmp_path_factory.mktemp("old"))
+    name = server.create_database()
+    opened = SqlJournalStore(replace(server.settings(name), journal_retention=RetentionSettings(7)))
+    opened.advance_fence(7)
+    journal = opened.open(token=7)
+    for queue_id, queue in ((QUEUE, "orders"), (OTHER_QUEUE, "prüfung")):
+        journal.add_binding(
+            QueueBinding(queue_id, queue, "shop", RoutingType.MULTICAST, user="ümit")
+        )
+    seqs = opened.append(journal, *[f"body {number} £" for number in range(COUNT)])
+    journal.delete([MessageLocation(seq) for seq in seqs[:400]])
+    unit = Unit()
+    unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
+    journal.append_unit(unit)
+    body = upload(opened, journal)
+    put(opened, journal, body, (QUEUE, OTHER_QUEUE))
+    gone = put(opened, journal, upload(opened, journal, b"x" * 300_000), (OTHER_QUEUE,))
+    journal.delete(gone)
+    opened.settle(journal)
+    journal.close(drain=True)
+    opened.close()
+    return Old(opened.settings, server.url(name), body)
+
+
+def rows_of(settings: DatabaseStoreSettings, *without: str) -> dict[str, list[Any]]:
+    """Return every row of the journal's tables, without some columns."""
+    database = Database.from_settings(settings)
+    metadata = MetaData()
+    s, dialect = settings, database.dialect
+    tables: list[Table] = [
+        messages_table(metadata, s.message_table_name, dialect),
+        bindings_table(metadata, s.bindings_table_name, dialect),
+        history_table(metadata, s.message_history_table_name, dialect),
+        large_messages_table(metadata, s.large_message_table_name, dialect),
+    ]
+    found: dict[str, list[Any]] = {}
+    with database.engine.connect() as connection:
+        for table in tables:
+            columns = [column for column in table.c if column.name not in without]
+            found[table.name.upper()] = sorted(
+                [tuple(map(_plain, row)) for row in connection.execute(select(*columns))],
+                key=lambda row: row[:2],
+            )
+    database.dispose()
+    return found
+
+
+def _plain(value: object) -> object:
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def answer(result: Any, exit_code: int = 0) -> Any:
+    """Return the JSON a command printed."""
+    assert result.exit_code == exit_code, result.stderr
+    return json.loads(result.stdout)
+
+
+def exported(run: Run, url: str, out: Path) -> Path:
+    """Export a store with its history, unless that was done."""
+    if not out.exists():
+        answer(run("pipeline", "export", "--url", url, "--to", out, "--history", "--json", "-q"))
+    return out
+
+
+@pytest.fixture
+def backup_of(spark: SparkSession, run: Run, old: Old) -> Path:
+    """Give the export of ``old``, which all tests share."""
+    return exported(run, old.url, old.file.with_name("exported"))
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_export_comes_back_as_it_was(
+    run: Run, old: Old, backup_of: Path, store_settings: DatabaseStoreSettings
+) -> None:
+    """Every row of every table, on every DBMS; and a node's journal goes on above it."""
+    out, url = backup_of, url_with_password(store_settings)
+    told = answer(run("pipeline", "import", "--from", out, "--url", url, "--json", "-q"))
+    assert {row["table"]: (row["rows"], row["left_out"]) for row in told["tables"]} == {
+        "MESSAGES": (COUNT - 400 + 6, 0),
+        "LARGE_MESSAGES": (5, 0),
+        "BINDINGS": (2, 0),
+        "MESSAGES_HISTORY": (401, 0),
+    }
+    assert told["beside_a_node"] is False
+    before, after = (rows_of(one, "epoch", "written_at") for one in (old.settings, store_settings))
+    assert after == before
+    history = rows_of(store_settings)["MESSAGES_HISTORY"]
+    assert [row[3] for row in history] == [7] * 401
+    _go_on(store_settings, old.body)
+    again = run("pipeline", "import", "--from", out, "--url", url, "-q")
+    assert (again.exit_code, "not empty" in again.stderr) == (69, True)
+
+
+def _go_on(settings: DatabaseStoreSettings, body: LargeBody) -> None:
+    """Open the journal as the next node does, read it, and write to it."""
+    database = Database.from_settings(settings)
+    assert migrations.damage(database, settings) == []
+    database.dispose()
+    store = SqlJournalStore(settings)
+    store.advance_fence(10)
+    journal = store.open(token=10)
+    try:
+        assert {queue.user for queue in journal.bindings if isinstance(queue, QueueBinding)} == {
+            "ümit"
+        }
+        waiting = store.window(journal, OTHER_QUEUE).messages
+        assert [message.record.body for message in waiting] == [b"both", b""]
+        assert read(store, journal, body) == DATA
+        assert store.append(journal, "next")[0] > journal.recovery_horizon > COUNT
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+@pytest.mark.usefixtures("spark")
+def test_what_is_not_whole_or_not_empty_is_refused(
+    run: Run, backup_of: Path, store_settings: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """A part of an export, files that were lost, a node's store: nothing is written, and why."""
+    url = store_settings.jdbc_connection_url.display
+    out, part = tmp_path / "exported", tmp_path / "part"
+    for copy in (out, part):
+        shutil.copytree(backup_of, copy)
+    said = part / MANIFEST
+    said.write_text(json.dumps(json.loads(said.read_text()) | {"contents": None}))
+
+    def refused(directory: Path, exit_code: int = 65) -> str:
+        result = run("pipeline", "import", "--from", directory, "--url", url, "-q")
+        assert result.exit_code == exit_code, result.output
+        return str(result.stderr)
+
+    assert "cannot be brought back" in refused(part)
+    assert "has no messages" in refused(tmp_path / "nowhere")
+    lost = next((out / "history").rglob("*.parquet"))
+    lost.rename(tmp_path / "kept")
+    assert "the files of history are not what was exported" in refused(out)
+    (tmp_path / "kept").rename(lost)
+    with cluster(url, tmp_path) as nodes:
+        node = nodes.live().wait_serving()
+        assert "not empty (BINDINGS)" in refused(out, 69)
+        node.terminate()
+    (out / MANIFEST).unlink()
+    assert "cannot be brought back" in refused(out)
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_what_was_left_half_done_is_not_served(
+    spark: SparkSession,
+    run: Run,
+    old: Old,
+    store_settings: DatabaseStoreSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that starts on what a failed import left says that the store is damaged, and ends."""
+    here = SqliteServer(tmp_path).settings("damaged.sqlite")
+    shutil.copy(old.file, tmp_path / "damaged.sqlite")
+    database = Database.from_settings(here)
+    pieces = large_messages_table(MetaData(), "LARGE_MESSAGES", database.dialect)
+    with database.engine.begin() as connection:
+        lost = (pieces.c.id == old.body.id) & (pieces.c.position == 2)
+        connection.execute(delete(pieces).where(lost))
+    database.dispose()
+    out = exported(run, f"sqlite:///{tmp_path / 'damaged.sqlite'}", tmp_path / "exported")
+    export = ExportInputs(spark, str(out))
+    contents = export.contents()
+    assert len(contents.damaged) == 2  # in two queues
+    target = Target(store_settings, StoreReference.of(store_settings)[0])
+
+    def fails(*_: object) -> None:
+        raise ImportFailed("power cut")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("pipeline.jobs.restore._compare", fails)
+        with pytest.raises(ImportFailed, match="power cut"):
+            restore(spark, export, target)
+    with cluster(store_settings.jdbc_connection_url.display, tmp_path) as nodes:
+        node = nodes.live()
+        assert node.exit_code() == 78
+        assert "is damaged" in node.log
+    url = f"sqlite:///{tmp_path / 'another.db'}"
+    told = run("pipeline", "import", "--from", out, "--url", url, "--json", "-q")
+    found = answer(told, exit_code=1)
+    assert found["damaged"] == contents.damaged
+    assert "left out 2 large messages" in told.stderr
+    rows = {row["table"]: (row["rows"], row["left_out"]) for row in found["tables"]}
+    # Two references and the body they share.
+    assert rows["MESSAGES"] == (COUNT - 400 + 3, 3)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_node_serves_what_was_brought_back(run: Run, tmp_path: Path) -> None:
+    """What clients sent to one pair, a large message among it, clients of another get, in order."""
+    first, second = (tmp_path / name for name in ("first", "second"))
+    first.mkdir()
+    second.mkdir()
+    url = f"sqlite:///{first / 'orthia.db'}"
+    bodies = [b"message %d" % number for number in range(30)]
+    bodies.insert(10, b"large " * 100_000)
+    with cluster(url, first) as nodes:
+        node = nodes.live().wait_serving()
+        link = FailoverLink([BrokerAddress("127.0.0.1", node.port)])
+        Producer(link, "/queue/orders", body=lambda n: bodies[n], count=len(bodies)).run()
+        node.terminate()
+    out = exported(run, url, tmp_path / "exported")
+    target = f"sqlite:///{second / 'orthia.db'}"
+    answer(run("pipeline", "import", "--from", out, "--url", target, "--json", "-q"))
+    with cluster(target, second) as nodes:
+        node = nodes.live().wait_serving()
+        assert [frame.body for frame in take_all(node.port, "/queue/orders")] == bodies
+        node.terminate()
