@@ -25,36 +25,62 @@ def default_checkpoint(name: str, environment: Mapping[str, str] = os.environ) -
     return Path(state) / "orthia" / "replay" / f"{name}.secret"
 
 
-class Checkpoint:
+class Proofs:
+    """What one secret proves of the markers of one name."""
+
+    def __init__(self, file: Path, name: str, secret: bytes, *, is_new: bool) -> None:
+        """``file`` is where the secret is kept; ``is_new`` whether it was made just now."""
+        self.file = file
+        self.is_new = is_new
+        """Whether no replay of this name has begun here: then no marker can be its own."""
+        self._name = name
+        self.secret = secret
+        """Whoever has it can forge markers: for the tasks of this replay only."""
+
+    def keep(self) -> None:
+        """Have the secret in its file before the first marker is sent; raises OSError."""
+
+    def of(self, part: str) -> "Proofs":
+        """Return what proves the markers of a part of this replay, which others may send."""
+        return Proofs(self.file, f"{self._name}.{part}", self.secret, is_new=self.is_new)
+
+    def proof(self, place: int) -> str:
+        """Return what a marker of ``place`` carries."""
+        return hmac.digest(self.secret, f"{self._name}:{place}".encode(), "sha256").hex()
+
+    def proves(self, place: str, proof: str) -> bool:
+        """Return whether a marker's ``place`` is one that a replay with this secret wrote."""
+        if not (place.isascii() and place.isdecimal() and len(place) < 20):
+            return False
+        return hmac.compare_digest(self.proof(int(place)).encode(), proof.encode())
+
+
+class Checkpoint(Proofs):
     """The secret of one replay, in a file of its user's own."""
 
     def __init__(self, file: Path, name: str) -> None:
         """Read the file, if it is there; raises ConfigurationError, OSError."""
-        self.file = file
-        self._name = name
         try:
             text = file.read_text(encoding="ascii", errors="replace").strip()
         except FileNotFoundError:
             text = ""
-            self.is_new = True
-            """Whether no replay of this name has begun here: then no marker can be its own."""
         else:
-            self.is_new = False
             if len(text) != 2 * _SECRET_BYTES or not _HEX.issuperset(text):
                 raise ConfigurationError(
                     f"{file} is not what a replay wrote; expected {2 * _SECRET_BYTES} hexadecimal"
                     " digits. Put its copy back, or begin under another --name"
                 )
-        self._secret = bytes.fromhex(text) or secrets.token_bytes(_SECRET_BYTES)
+        secret = bytes.fromhex(text) or secrets.token_bytes(_SECRET_BYTES)
+        super().__init__(file, name, secret, is_new=not text)
 
     def keep(self) -> None:
-        """Have the secret in its file before the first marker is sent; raises OSError."""
+        """See ``Proofs``."""
         if not self.is_new:
             return
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(f"{self._secret.hex()}\n")
+            file.write(f"{self.secret.hex()}\n")
             file.flush()
             os.fsync(file.fileno())
         directory = os.open(self.file.parent, os.O_RDONLY)
@@ -63,13 +89,3 @@ class Checkpoint:
         finally:
             os.close(directory)
         self.is_new = False
-
-    def proof(self, place: int) -> str:
-        """Return what a marker of ``place`` carries."""
-        return hmac.digest(self._secret, f"{self._name}:{place}".encode(), "sha256").hex()
-
-    def proves(self, place: str, proof: str) -> bool:
-        """Return whether a marker's ``place`` is one that a replay with this secret wrote."""
-        if not (place.isascii() and place.isdecimal() and len(place) < 20):
-            return False
-        return hmac.compare_digest(self.proof(int(place)).encode(), proof.encode())

@@ -7,13 +7,16 @@ One thread; the socket never blocks: ``exchange`` writes what it can and returns
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from config.errors import OrthiaError
 
 _READ_BYTES: Final = 262_144
+_WAITING_BYTES: Final = 1024 * 1024
+"""What of a body may wait for the socket before its next piece is taken."""
+_WAIT_SECONDS: Final = 0.2
 # NUL has no escape, and a broker refuses it: a message of an older journal may have one.
 _ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"), ("\0", " "))
 _UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
@@ -154,6 +157,21 @@ class Connection:
     def send(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         """Have a frame sent."""
         self.write(_frame(command, headers, body))
+
+    def send_pieces(
+        self, command: str, headers: Mapping[str, str], pieces: Iterable[bytes]
+    ) -> None:
+        """Send a frame whose body is too large to be in memory as a whole.
+
+        ``headers`` say its length. What the broker says meanwhile is not looked at, but for an
+        ERROR; raises as ``exchange`` does.
+        """
+        self.write(_frame(command, headers).removesuffix(b"\0"))
+        for piece in pieces:
+            self.write(piece)
+            while self.unsent_bytes > _WAITING_BYTES:
+                self.exchange(_WAIT_SECONDS)
+        self.write(b"\0")
 
     def exchange(self, timeout_seconds: float) -> list[ServerFrame]:
         """Write what waits, and wait up to ``timeout_seconds`` until something can be read.

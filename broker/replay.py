@@ -23,9 +23,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from broker.checkpoint import Checkpoint
+from broker.checkpoint import Proofs
 from broker.client import (
     BrokerRefused,
     ClientError,
@@ -60,6 +60,34 @@ class ReplayMessage:
     destination: str
     headers: Mapping[str, str]
     body: bytes
+    large: "LargePieces | None" = None
+    """The body of a large message, in place of ``body``."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body) if self.large is None else self.large.size
+
+
+@dataclass(frozen=True)
+class LargePieces:
+    """A body that is read piece by piece while it is sent."""
+
+    size: int
+    pieces: Callable[[], Iterable[bytes]]
+    """Raises OrthiaError before the last one if the body cannot be read: it is then not sent."""
+
+
+class Notes(Protocol):
+    """What the markers of a replay say beside their place, so that its next run can check it."""
+
+    def at(self, place: int) -> str:
+        """Return what a marker of ``place`` is to say; also of one that was found."""
+        ...
+
+    def found(self, place: int, note: str) -> None:
+        """Take what the newest marker says, before anything is sent after it."""
+        ...
 
 
 @dataclass
@@ -82,7 +110,8 @@ class Replay:
         name: str,
         messages: Callable[[int], Iterable[ReplayMessage]],
         *,
-        checkpoint: Checkpoint,
+        checkpoint: Proofs,
+        notes: Notes | None = None,
         rate: float | None = None,
         chunk: int = 100,
         on_sent: Callable[[int], None] = lambda _: None,
@@ -90,11 +119,13 @@ class Replay:
     ) -> None:
         """Send what ``messages(through)`` gives: all those above a place, in order.
 
-        ``checkpoint`` proves the markers; ``say`` tells a person of what was found among them;
-        ``rate`` is messages a second; ``on_sent`` gets the size of each chunk that is committed.
+        ``checkpoint`` proves the markers, and ``notes`` are what they say beside their place;
+        ``say`` tells a person of what was found among them; ``rate`` is messages a second;
+        ``on_sent`` gets the size of each chunk that is committed.
         """
         self._link = link
         self._checkpoint = checkpoint
+        self._notes = notes
         self._say = say
         self._queue = f"/queue/{REPLAYS}.{name}"
         self._messages = messages
@@ -133,6 +164,7 @@ class Replay:
         connection.send("SEND", {"destination": self._queue, _PROBE: probe})
         newest: tuple[int, str] | None = None
         """Place and ack id of the marker with the highest place."""
+        noted: dict[int, str] = {}
         probed = ""
         unproven: list[str] = []
         for frame in self._frames(connection):
@@ -145,6 +177,7 @@ class Replay:
             if place is not None and self._checkpoint.proves(place, frame.headers.get(_PROOF, "")):
                 # Only that one stays unacknowledged: with it here, no other is needed.
                 one = (int(place), frame.headers["ack"])
+                noted[one[0]] = _note_in(frame.body)
                 if newest is not None:
                     connection.send("ACK", {"id": min(newest, one)[1]})
                 newest = one if newest is None else max(newest, one)
@@ -161,6 +194,8 @@ class Replay:
         self._checkpoint.keep()
         if newest is not None:
             self.report.through = max(self.report.through, newest[0])
+            if self._notes is not None:
+                self._notes.found(newest[0], noted[newest[0]])
         with_markers = self._begin(connection)
         for ack in (probed, newest[1]) if newest is not None else (probed,):
             connection.send("ACK", {"id": ack, "transaction": with_markers})
@@ -196,10 +231,13 @@ class Replay:
                 headers = {
                     **resendable(message.headers),
                     "destination": message.destination,
-                    "content-length": str(len(message.body)),
+                    "content-length": str(message.size),
                     "transaction": transaction,
                 }
-                connection.send("SEND", headers, message.body)
+                if message.large is None:
+                    connection.send("SEND", headers, message.body)
+                else:
+                    connection.send_pieces("SEND", headers, message.large.pieces())
             through = chunk[-1].place
             self._commit(connection, transaction, through)
             self.report.through = through
@@ -225,7 +263,10 @@ class Replay:
         place = self.report.through if through is None else through
         marker = {"destination": self._queue, "transaction": name}
         marker |= {_PLACE: str(place), _PROOF: self._checkpoint.proof(place)}
-        connection.send("SEND", marker, json.dumps({"through": place}).encode())
+        text: dict[str, object] = {"through": place}
+        if self._notes is not None:
+            text["note"] = self._notes.at(place)
+        connection.send("SEND", marker, json.dumps(text).encode())
         connection.send("COMMIT", {"transaction": name, "receipt": name})
         for frame in self._frames(connection):
             if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == name:
@@ -241,14 +282,21 @@ class Replay:
         raise ClientError(f"{connection.address}: no answer for {_ANSWER_SECONDS:g} s")
 
 
+def _note_in(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["note"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def _chunks(messages: Iterable[ReplayMessage], count: int) -> Iterator[list[ReplayMessage]]:
     chunk: list[ReplayMessage] = []
     size = 0
     for message in messages:
-        if chunk and (len(chunk) >= count or size + len(message.body) > _CHUNK_BYTES):
+        if chunk and (len(chunk) >= count or size + message.size > _CHUNK_BYTES):
             yield chunk
             chunk, size = [], 0
         chunk.append(message)
-        size += len(message.body)
+        size += message.size
     if chunk:
         yield chunk

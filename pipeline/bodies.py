@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from config.settings import DatabaseStoreSettings
@@ -114,6 +115,21 @@ class FileBodyReader(BodyReader):
             except FileNotFoundError:
                 return []
         return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+
+
+class ExportBodyReader(BodyReader):
+    """Reads the bodies of an export, with a job of Spark for each window."""
+
+    def __init__(self, bodies: DataFrame) -> None:
+        self._bodies = bodies
+
+    def window(self, large_id: int, first: int, count: int) -> list[bytes]:
+        """See ``BodyReader``."""
+        wanted = (
+            f"large_id = {large_id:d} AND position >= {first:d} AND position < {first + count:d}"
+        )
+        rows = self._bodies.where(wanted).orderBy("position").collect()
+        return _without_gap(first, ((row["position"], row["piece"]) for row in rows))
 
 
 def _without_gap(first: int, rows: Iterable[tuple[int, bytes]]) -> list[bytes]:

@@ -31,7 +31,7 @@ STORED: Final = frozenset(
 """Columns the database gives as they are."""
 
 _DECODED: Final = frozenset(
-    {"address", "headers", "properties", "body", "body_size", "large", "large_id"}
+    {"address", "headers", "properties", "body", "body_size", "large", "large_id", "large_crc32"}
     | {"priority", "timestamp", "expires", "corrupt"}
 )
 """Columns for which a record must be decoded."""
@@ -178,6 +178,7 @@ class Decoder:
             "body_size": message.body_size,
             "large": message.large is not None,
             "large_id": message.large.id if message.large is not None else None,
+            "large_crc32": message.large.checksum if message.large is not None else None,
             "priority": message.priority,
             # Microseconds, as Arrow keeps them: no datetime is made that is thrown away.
             "timestamp": message.timestamp_ms * 1000,

@@ -39,6 +39,7 @@ JOURNAL: Final = StructType(
         StructField("body_size", LongType()),
         StructField("large", BooleanType()),
         StructField("large_id", LongType()),
+        StructField("large_crc32", LongType()),
         StructField("priority", IntegerType()),
         StructField("timestamp", TimestampType()),
         StructField("expires", TimestampType()),
@@ -51,9 +52,9 @@ JOURNAL: Final = StructType(
 )
 """MESSAGES. ``kind`` is ``message`` (of one queue), ``body`` (shared), ``reference`` (one queue's
 share of a body) or ``other``; ``size`` is that of the stored record; ``large`` says that the body
-lies outside the journal, where ``large_id`` names it, and ``body`` is NULL then unless
-``maxLargeBodyBytes`` asks for it; ``corrupt`` says why a record cannot be read; ``queue`` is NULL
-for a body, and for a queue that BINDINGS does not know."""
+lies outside the journal, where ``large_id`` names it and ``large_crc32`` is its checksum, and
+``body`` is NULL then unless ``maxLargeBodyBytes`` asks for it; ``corrupt`` says why a record cannot
+be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
 
 _OF_THE_TABLE: Final = ("record_type", "user_record_type", "tx_id")
 HISTORY: Final = StructType(

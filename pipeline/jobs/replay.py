@@ -7,7 +7,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 
 COLUMNS: Final = (
     *("seq", "id", "kind", "queue", "address", "written_at", "size"),
-    *("headers", "properties", "body", "body_size", "large", "priority", "timestamp", "corrupt"),
+    *(
+        "headers",
+        "properties",
+        "body",
+        "body_size",
+        "large",
+        "large_id",
+        "large_crc32",
+        "priority",
+        "timestamp",
+        "corrupt",
+    ),
 )
 """What a replay reads of MESSAGES."""
 
@@ -19,7 +30,7 @@ _NOT_SENT: Final = ("expires", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE")
 """Headers of the first sending that would be wrong in the second."""
 
 
-_SENT: Final = ("headers", "body", "body_size", "large")
+_SENT: Final = ("headers", "body", "body_size", "large", "large_id", "large_crc32")
 
 _REPLAYED_FROM: Final = "orthia-replayed-from"
 """The header by which a consumer recognises a replayed message: the id it had."""
@@ -52,7 +63,7 @@ def first_sent(history: DataFrame) -> DataFrame:
 
 
 def addressed(rows: DataFrame, bindings: DataFrame, to: str | None = None) -> DataFrame:
-    """Return ``place, destination, headers, body, body_size, large``: where each message goes.
+    """Return each message's ``place`` and ``destination``, and what is sent of it.
 
     Without ``to`` that is the message's own address, as a queue if all the address' queues are
     ANYCAST, else as a topic.

@@ -15,10 +15,10 @@ from config.settings import DatabaseStoreSettings
 from database import Database
 from pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
-from tests.journal.large_support import DATA, put, upload
+from tests.journal.large_support import DATA, put, table_of, upload
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import PASSWORD_VARIABLE
-from tests.process.clients import Producer
+from tests.process.clients import Producer, take_all
 from tests.process.nodes import cluster
 from tests.support.servers import (
     LEASE_MS,
@@ -210,17 +210,37 @@ def test_a_replay_is_a_dry_run_unless_told_to_send(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_replay_refuses_large_messages(run: Run, tmp_path: Path) -> None:
-    """Their bodies are not in the journal: nothing is sent rather than something else."""
+def test_a_replay_sends_large_messages(run: Run, tmp_path: Path) -> None:
+    """From the store and from an export of it; a damaged body is not sent, and named."""
     server = SqliteServer(tmp_path)
     store = SqlJournalStore(server.settings("large.sqlite"))
     journal = store.open()
     put(store, journal, upload(store, journal))
-    store.close()
-    url = server.url("large.sqlite")
+    store.append(journal, "small")
+    url, out = server.url("large.sqlite"), tmp_path / "exported"
     shown = answer(run("pipeline", "replay", "--url", url, "--to", "/queue/x", "--json", "-q"))
-    assert (shown["selected"][0]["large"], shown["selected"][0]["body_bytes"]) == (1, len(DATA))
-    arguments = ("--url", url, "--to", "/queue/x", "--send", "--name", "again", "-q")
-    refused = run("pipeline", "replay", *arguments)
-    assert refused.exit_code == 64
-    assert "--where 'NOT large'" in refused.stderr
+    assert (shown["selected"][0]["large"], shown["selected"][0]["body_bytes"]) == (
+        1,
+        len(DATA) + 5,
+    )
+    answer(run("pipeline", "export", "--url", url, "--to", out, "--json", "-q"))
+    with cluster(f"sqlite:///{tmp_path / 'another.db'}", tmp_path) as nodes:
+        node = nodes.live().wait_serving()
+
+        def send(name: str, *where: object) -> Any:
+            own = ("--name", name, "--checkpoint", f"{tmp_path / name}.secret")
+            to = ("--to", f"/queue/{name}", "--send", "--broker", f"127.0.0.1:{node.port}")
+            return run("pipeline", "replay", *where, *own, *to, "--json", "-q")
+
+        for name, where in (("store", ("--url", url)), ("files", ("--from", out))):
+            assert answer(send(name, *where))["sent"]["sent"] == 2
+            got = [frame.body for frame in take_all(node.port, f"/queue/{name}")]
+            assert got == [DATA, b"small"]
+        pieces = table_of(store)
+        with store.database.engine.begin() as connection:
+            connection.execute(delete(pieces).where(pieces.c.position == 2))
+        refused = send("damaged", "--url", url)
+        assert (refused.exit_code, "ends after" in refused.stderr) == (65, True)
+        assert take_all(node.port, "/queue/damaged") == []
+        node.terminate()
+    store.close()

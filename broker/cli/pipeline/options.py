@@ -24,6 +24,7 @@ from pipeline.store import PASSWORD_VARIABLE, StoreReference
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipeline.bodies import BodyReader
     from pipeline.reading import Inputs
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -165,6 +166,19 @@ class Source:
             return
         with inputs_of(self.settings, spark_on) as inputs:
             yield inputs
+
+    def body_reader(self, inputs: "Inputs") -> "BodyReader":
+        """Return what reads bodies of large messages in this process.
+
+        Raises WrongInput if an export has none.
+        """
+        from pipeline.bodies import ExportBodyReader, FileBodyReader, SqlBodyReader
+
+        if isinstance(self.settings, FileStoreSettings):
+            return FileBodyReader(self.settings.large_messages_directory)
+        if self.settings is not None:
+            return SqlBodyReader(self.settings)
+        return ExportBodyReader(inputs.bodies())
 
 
 def _is_export(directory: Path) -> bool:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,11 +21,16 @@ from broker.cli.pipeline.options import Source, SparkOptions, input_options, spa
 from broker.cli.pipeline.output import Rows, collected, show
 from broker.cli.rendering import print_json
 from broker.core.destinations import REPLAYS
-from broker.replay import Replay, ReplayMessage, ReplayReport
+from broker.replay import LargePieces, Replay, ReplayMessage, ReplayReport
+from journal.codec import LargeBody
 from journal.records import RemovalReason
+from pipeline.errors import WrongInput
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
+
+    from pipeline.bodies import BodyReader
+    from pipeline.reading import Inputs
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -141,13 +147,15 @@ def replay(
         summary = collected(job.summary(found))
         report = None
         if send:
-            _refuse_large(summary)
             total = sum(row["messages"] for row in summary)
-            with _progress(total, quiet=spark_on.quiet) as advance:
+            with (
+                _bodies(source, inputs, summary) as bodies,
+                _progress(total, quiet=spark_on.quiet) as advance,
+            ):
                 engine = Replay(
                     link_to(**connection),
                     str(name),
-                    lambda through: _messages(found, through),
+                    lambda through: _messages(found, through, bodies),
                     checkpoint=Checkpoint(
                         checkpoint_file or default_checkpoint(str(name)), str(name)
                     ),
@@ -161,13 +169,14 @@ def replay(
     _print(summary, report, as_json=as_json)
 
 
-def _refuse_large(summary: Rows) -> None:
-    large = sum(row["large"] for row in summary)
-    if large:
-        raise click.UsageError(
-            f"{large} of the selected messages are large ones, whose bodies are not among what a"
-            " replay reads; leave them out with --where 'NOT large'. Nothing was sent."
-        )
+@contextmanager
+def _bodies(source: Source, inputs: "Inputs", summary: Rows) -> Iterator["BodyReader | None"]:
+    """Give what reads large bodies, if any is to be sent; raises WrongInput."""
+    if not any(row["large"] for row in summary):
+        yield None
+        return
+    with source.body_reader(inputs) as reader:
+        yield reader
 
 
 def _conditions(
@@ -190,11 +199,23 @@ def _conditions(
         yield F.expr(where)
 
 
-def _messages(found: "DataFrame", through: int) -> Iterable[ReplayMessage]:
+def _messages(
+    found: "DataFrame", through: int, bodies: "BodyReader | None"
+) -> Iterable[ReplayMessage]:
     for row in found.where(f"place > {through:d}").orderBy("place").toLocalIterator():
-        yield ReplayMessage(
-            row["place"], row["destination"], dict(row["headers"]), bytes(row["body"])
+        large = _large(row, bodies) if row["large"] else None
+        body = bytes(row["body"]) if large is None else b""
+        yield ReplayMessage(row["place"], row["destination"], dict(row["headers"]), body, large)
+
+
+def _large(row: "Row", bodies: "BodyReader | None") -> LargePieces:
+    if bodies is None or row["large_id"] is None:
+        raise WrongInput(
+            f"message {row['place']} is a large one, whose body an older Orthia did not export:"
+            " leave it out with --where 'NOT large', or export again"
         )
+    body = LargeBody(row["large_id"], row["body_size"], row["large_crc32"])
+    return LargePieces(body.size, partial(bodies.pieces, body))
 
 
 @contextmanager
