@@ -24,10 +24,18 @@ from pipeline.journal_source import JournalSource
 from pipeline.masters import check_master, check_reachable
 from pipeline.node_manager_source import NodeManagerSource
 from pipeline.requirements import java_home
+from pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
+from pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
 from pipeline.store import PASSWORD_VARIABLE
 
 LOCAL: Final = "local[*]"
-DATA_SOURCES: Final = (JournalSource, FailoverLogSource, NodeManagerSource, AuditSource)
+DATA_SOURCES: Final = (
+    JournalSource,
+    FailoverLogSource,
+    NodeManagerSource,
+    AuditSource,
+    QueueSink,
+)
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 _NEEDED: Final = {
@@ -89,14 +97,16 @@ def build_session(
 def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) -> None:
     """Add Orthia's data sources to ``spark``; call it again after a password has changed.
 
-    The workers get ORTHIA_JDBC_PASSWORD of this process, and ``passwords`` by the names of
-    variables, in their environment: nowhere in a plan, a log or the web page of Spark.
+    The workers get ORTHIA_JDBC_PASSWORD and ORTHIA_PASSWORD of this process, and ``passwords`` by
+    the names of variables, in their environment: nowhere in a plan, a log or the web page of Spark.
     """
     for key, value in _NEEDED.items():
         spark.conf.set(key, value)
     given = dict(passwords or {})
-    if PASSWORD_VARIABLE in os.environ:
-        given.setdefault(PASSWORD_VARIABLE, os.environ[PASSWORD_VARIABLE])
+    for variable in (PASSWORD_VARIABLE, BROKER_PASSWORD_VARIABLE):
+        if variable in os.environ:
+            given.setdefault(variable, os.environ[variable])
+    given[SPECULATION_VARIABLE] = spark.sparkContext.getConf().get("spark.speculation", "false")
     spark.sparkContext.environment.update(given)
     for source in DATA_SOURCES:
         spark.dataSource.register(source)

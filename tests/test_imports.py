@@ -14,6 +14,8 @@ _KNOWS = {
     "nodemanager": {"config", "database"},
     "journal": {"config", "database"},
     "pipeline": {"config", "database", "migrations", "nodemanager", "journal"},
+    # The sink sends as the broker's own client does.
+    "pipeline/sink": {"config", "pipeline", "broker"},
     "broker": {"config", "database", "migrations", "nodemanager", "journal"},
     "broker/cli/pipeline": {"config", "database", "nodemanager", "journal", "pipeline", "broker"},
 }
