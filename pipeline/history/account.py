@@ -1,5 +1,6 @@
 """The account of one pair: what its logs and its store tell, and how much of it is certain."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -153,8 +154,14 @@ def _serving(taken: Sequence[Takeover], outages: Sequence[Outage]) -> str | None
 
 
 def _uncertain(outages: Sequence[Outage], steps: Sequence[Step]) -> int:
-    return sum(
-        abs(step.by)
-        for step in steps
-        if any(one.begin.lo <= step.end and step.begin <= one.end.hi for one in outages)
-    )
+    begins: list[int] = []
+    until: list[int] = []
+    for begin, end in sorted((one.begin.lo, one.end.hi) for one in outages):
+        begins.append(begin)
+        until.append(max(end, until[-1] if until else end))
+
+    def is_during_one(step: Step) -> bool:
+        last = bisect_right(begins, step.end) - 1
+        return last >= 0 and until[last] >= step.begin
+
+    return sum(abs(step.by) for step in steps if is_during_one(step))

@@ -100,12 +100,19 @@ def _missing_events(lives: Sequence[Life]) -> Iterator[Doubt]:
 
 def _stepped_clocks(lives: Sequence[Life]) -> Iterator[Doubt]:
     for life in lives:
-        for step in life.steps:
-            what = (
-                f"the database's clock moved by {step.by / 1_000_000:+.1f} s against that of"
-                f" {life.node}: one of them was set"
+        steps = list(life.steps)
+        if not steps:
+            continue
+        what = (
+            f"the database's clock moved by {steps[0].by / 1_000_000:+.1f} s against that of"
+            f" {life.node}: one of them was set"
+        )
+        if len(steps) > 1:
+            most = max(abs(step.by) for step in steps) / 1_000_000
+            what += (
+                f"; {len(steps) - 1} more times in the life of {life.holder}, by up to {most:.1f} s"
             )
-            yield Doubt("clock stepped", step.begin, life.node, what)
+        yield Doubt("clock stepped", steps[0].begin, life.node, what)
 
 
 def _unheard_holders(lives: Sequence[Life], present: Present | None) -> Iterator[Doubt]:

@@ -173,19 +173,23 @@ class _Reading:
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self._found: list[Tenure] = []
+        self._found: dict[tuple[str, int], Tenure] = {}
         self._held: dict[str, Tenure] = {}
         self._closing: int | None = None
         self._crash: Said | None = None
         self._last = 0
         self._after_gap = 0
         self._at = self._before_gap = 0
+        self._first_gap: int | None = None
+        """What came before the first gap since the last tenure of the live lock began."""
 
     def hear(self, one: Said) -> None:
         """Note the next event."""
         event = one.event
         if one.seq > self._last + 1:
             self._after_gap, self._before_gap = one.seq, min(self._at, one.at)
+            if self._first_gap is None:
+                self._first_gap = self._before_gap
         if event == _CRASH:
             self._crash = one
         lock = LIVE if event in _OF_LIVE else one.lock
@@ -216,16 +220,18 @@ class _Reading:
         held = self._held.get(lock)
         if held is not None and held.token == one.token:
             return held
-        earlier = [t for t in self._found if (t.lock, t.token) == (lock, one.token)]
-        if earlier:
-            return earlier[-1]
+        earlier = self._found.get((lock, one.token))
+        if earlier is not None:
+            return earlier
         if one.event not in (*OBTAINED, _RELEASED) and not self._after_gap:
             return None
-        not_before = one.at if one.event in OBTAINED else self._before_gap
+        first_gap = 0 if self._first_gap is None else self._first_gap
+        not_before = one.at if one.event in OBTAINED else first_gap
         held = self._held[lock] = Tenure(lock, one.token, self._life, one.at, not_before)
-        self._found.append(held)
+        self._found[lock, one.token] = held
         if lock == LIVE:
             held.crash, self._crash, self._closing = self._crash, None, None
+            self._first_gap = None
         return held
 
     def _may_have_served(self, tenure: Tenure) -> bool:
@@ -275,7 +281,7 @@ class _Reading:
         live = self._held.get(LIVE)
         if live is not None and live.ended is None and self._closing is not None:
             live.ended, live.end = Span(self._closing, self._closing), "closing"
-        yield from self._found
+        yield from self._found.values()
 
 
 _End = Callable[[Tenure, Said, int | None], tuple[Span, str] | None]

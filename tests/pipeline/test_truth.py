@@ -94,6 +94,19 @@ def pair(shared_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     server.drop_database(name)
 
 
+@pytest.fixture
+def pair_on_each(
+    store_settings: DatabaseStoreSettings,
+    store_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Pair]:
+    """Give a pair on a fresh database of each DBMS."""
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    with cluster(store_url, tmp_path) as nodes:
+        yield Pair(nodes, store_settings)
+
+
 def holds(outage: Outage, truth: Truth) -> None:
     """Check that what is told is true."""
     begin = [at / SECOND for at in outage.begin]
@@ -121,8 +134,9 @@ def taken_over(witness: Witness, after: float, port: int) -> None:
 
 
 @pytest.mark.parametrize("crash_detection", [True, False], ids=["detected", "by its lease"])
-def test_a_killed_node(pair: Pair, *, crash_detection: bool) -> None:
+def test_a_killed_node(pair_on_each: Pair, *, crash_detection: bool) -> None:
     """kill -9: from when it was killed to when the backup answers."""
+    pair = pair_on_each
     live, backup = pair.nodes.pair(crash_detection=crash_detection, **LAPSING)
     with pair.watched(live.port, backup.port) as witness:
         before = time.time()
