@@ -1,8 +1,8 @@
 """Whether what is stored of a large body is the body its message was sent with: pure.
 
-A piece in a database has a checksum of its own, so that one that is not as it was stored is known
-by itself. One that an older Orthia stored has none, and a file has none of its parts: there the
-body's checksum, which is in its message, tells that something is wrong, and not where.
+A message's record has its body's checksum, whatever version of Orthia stored it and wherever the
+body is. It tells that something is wrong with a body, and not with which of its pieces: whichever
+it is, the message is lost.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,6 @@ class StoredPiece(NamedTuple):
     length: int
     running: int | None
     """CRC-32 of all pieces up to it, as they are; None if they were not read."""
-    is_intact: bool | None
-    """Whether it has the checksum it was stored with; None if that is not known."""
 
 
 class BodyFinding(NamedTuple):
@@ -50,15 +48,11 @@ def judge_body(size: int, checksum: int, pieces: Sequence[StoredPiece]) -> list[
         elif piece.length != length:
             said = f"{at} has {piece.length} bytes and should have {length}"
             found.append(_finding(piece.position, "large-piece-size", said))
-        elif piece.is_intact is False:
-            said = f"{at} is not what was stored: its checksum does not match"
-            found.append(_finding(piece.position, "large-piece-corrupt", said))
     if not found and wanted:
         last = there[wanted - 1]
         if last.running is not None and last.running != checksum:
-            known = "each piece is as it was stored" if last.is_intact else "which piece is unknown"
-            said = f"the checksum of its message does not match; {known}"
-            found.append(_finding(None, "large-body-corrupt", said))
+            said = "all of its pieces are there, and are not what was sent: the checksum that its"
+            found.append(_finding(None, "large-body-corrupt", f"{said} message has is another"))
     return found
 
 

@@ -6,6 +6,7 @@ show, an audit finds out from what is returned here.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from journal.codec import (
@@ -22,24 +23,34 @@ from journal.records import ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecor
 
 MAX_KEY: Final = 2**63 - 1
 IN_TRANSACTION: Final = frozenset(
-    {
-        RecordType.ADD_RECORD_TX,
-        RecordType.UPDATE_RECORD_TX,
-        RecordType.DELETE_RECORD_TX,
-        RecordType.PREPARE_RECORD,
-    }
+    map(
+        int,
+        (
+            RecordType.ADD_RECORD_TX,
+            RecordType.UPDATE_RECORD_TX,
+            RecordType.DELETE_RECORD_TX,
+            RecordType.PREPARE_RECORD,
+        ),
+    )
 )
-END_OF_TRANSACTION: Final = frozenset({RecordType.COMMIT_RECORD, RecordType.ROLLBACK_RECORD})
-_WITHOUT_MESSAGE: Final = END_OF_TRANSACTION | {
-    RecordType.DELETE_RECORD_TX,
-    RecordType.PREPARE_RECORD,
-}
-_MESSAGE_TYPES: Final = (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE)
+END_OF_TRANSACTION: Final = frozenset(
+    map(int, (RecordType.COMMIT_RECORD, RecordType.ROLLBACK_RECORD))
+)
+_WITHOUT_MESSAGE: Final = END_OF_TRANSACTION | set(
+    map(int, (RecordType.DELETE_RECORD_TX, RecordType.PREPARE_RECORD))
+)
+_ADD_RECORD: Final = int(RecordType.ADD_RECORD)
+_MESSAGE_TYPES: Final = (int(UserRecordType.ADD_MESSAGE), int(UserRecordType.ADD_LARGE_MESSAGE))
+_LARGE: Final = int(UserRecordType.ADD_LARGE_MESSAGE)
 _BINDING_TYPES: Final = (
     UserRecordType.QUEUE_BINDING,
     UserRecordType.ADDRESS_BINDING,
     UserRecordType.PREPARED_TRANSACTION,
 )
+
+
+_read_headers: Final = lru_cache(maxsize=512)(headers_map)
+"""They are often the same."""
 
 
 class Finding(NamedTuple):
@@ -93,16 +104,16 @@ class JudgedBinding(NamedTuple):
 
 def judge_message(row: RowKeys, record: bytes | None, *, has_record: bool = True) -> Judged:
     """Return what a row of MESSAGES is; without ``has_record`` from its keys alone."""
-    findings = list(_wrong_keys(row)) + list(_wrong_record_type(row))
+    findings = _wrong(row)
     if row.record_type in _WITHOUT_MESSAGE:
         return Judged("other", findings)
     if row.user_record_type in _MESSAGE_TYPES:
         kind = "body" if row.queue_id is None else "message"
-        if row.id != row.seq and None not in (row.id, row.seq):
+        if row.id != row.seq and row.id is not None and row.seq is not None:
             findings.append(Finding("wrong-id", f"a {kind}'s id is its seq"))
         if not has_record:
             return Judged(kind, findings)
-        return _judge_payload(Judged(kind, findings), row, record)
+        return _judge_payload(kind, findings, row, record)
     if row.user_record_type != UserRecordType.ADD_REF:
         said = f"user_record_type {row.user_record_type} is not one of a message"
         return Judged("other", [*findings, Finding("wrong-record-type", said)])
@@ -127,13 +138,12 @@ def judge_history(
         findings.append(Finding("wrong-id", "its id is above its seq"))
     if reason not in set(RemovalReason):
         findings.append(Finding("wrong-reason", f"its reason is {reason!r}"))
-    judged = Judged("message", findings)
     if not has_record:
-        return judged
+        return Judged("message", findings)
     if size is None or (record is not None and size != len(record)):
         length = None if record is None else len(record)
         findings.append(Finding("wrong-size", f"its size is {size}, and its record has {length}"))
-    return _judge_payload(judged, row, record)
+    return _judge_payload("message", findings, row, record)
 
 
 def judge_binding(row: RowKeys, record: bytes | None) -> JudgedBinding:
@@ -160,6 +170,24 @@ def judge_binding(row: RowKeys, record: bytes | None) -> JudgedBinding:
     return _judge_binding_record(JudgedBinding("other", findings), row, record)
 
 
+def _wrong(row: RowKeys) -> list[Finding]:
+    """Return what is wrong with the keys and the kind of a row of MESSAGES; a row is seldom."""
+    seq, row_id, record_type, _, tx_id, queue_id, epoch = row
+    if (
+        seq is not None
+        and row_id is not None
+        and epoch is not None
+        and seq > 0
+        and row_id > 0
+        and epoch > 0
+        and (queue_id is None or queue_id > 0)
+        and record_type == _ADD_RECORD
+        and tx_id is None
+    ):
+        return []
+    return [*_wrong_keys(row), *_wrong_record_type(row)]
+
+
 def _wrong_keys(row: RowKeys) -> Iterator[Finding]:
     for name in ("seq", "id", "epoch", "queue_id"):
         value = getattr(row, name)
@@ -184,28 +212,28 @@ def _wrong_record_type(row: RowKeys) -> Iterator[Finding]:
         yield Finding("wrong-record-type", f"record_type {kind} is none that a table holds")
 
 
-def _judge_payload(judged: Judged, row: RowKeys, record: bytes | None) -> Judged:
-    """Add what the record of a message says."""
+def _judge_payload(
+    kind: str, findings: list[Finding], row: RowKeys, record: bytes | None
+) -> Judged:
+    """Return what a row is whose record is a message."""
     try:
         message = decode_message(_there(record), row.seq or 0)
-        headers_map(message.headers)
+        _read_headers(message.headers)
     except CorruptRecord as error:
-        return _with(judged, Finding("corrupt-record", error.reason))
+        return Judged(kind, [*findings, Finding("corrupt-record", error.reason)])
     except ValueError as error:
         said = f"its headers cannot be read: {error}"
-        return _with(judged, Finding("corrupt-record", said))
+        return Judged(kind, [*findings, Finding("corrupt-record", said)])
     large = message.large
     if large is not None and max(large.id, large.size) > MAX_KEY:
         said = f"it says that its body is {large.id}, of {large.size} bytes"
-        return _with(judged, Finding("corrupt-record", said))
-    found = judged._replace(address=message.address, large=large)
-    if row.user_record_type is None:
-        return found
-    if (row.user_record_type == UserRecordType.ADD_LARGE_MESSAGE) != (large is not None):
+        return Judged(kind, [*findings, Finding("corrupt-record", said)])
+    # A row of the history has no kind.
+    if row.user_record_type is not None and (row.user_record_type == _LARGE) != (large is not None):
         has = "in its record" if large is None else "outside of its record"
         said = f"user_record_type is {row.user_record_type}, and its body is {has}"
-        return _with(found, Finding("wrong-record-type", said))
-    return found
+        findings = [*findings, Finding("wrong-record-type", said)]
+    return Judged(kind, findings, message.address, large)
 
 
 def _judge_reference(judged: Judged, row: RowKeys, record: bytes | None) -> Judged:

@@ -6,7 +6,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
-    BooleanType,
     LongType,
     ShortType,
     StringType,
@@ -84,7 +83,6 @@ PIECES: Final = StructType(
         StructField("epoch", LongType()),
         StructField("length", LongType()),
         StructField("running", LongType()),
-        StructField("is_intact", BooleanType()),
     ]
 )
 """What is stored of large bodies: a row for each piece, see ``journal.large_check``; one with a
@@ -116,8 +114,35 @@ def judged_messages(
     batch: pa.RecordBatch, *, history: bool = False, records: bool = True
 ) -> pa.RecordBatch:
     """Return fetched rows, ``records`` with their record, in the columns of MESSAGES."""
-    rows = [_message(row, history=history, records=records) for row in batch.to_pylist()]
-    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(MESSAGES))
+    given = {name: batch.column(name) for name in batch.schema.names}
+    listed = {name: column.to_pylist() for name, column in given.items() if name != "written_at"}
+    nothing = [None] * batch.num_rows
+    keys = zip(*(listed.get(name, nothing) for name in RowKeys._fields), strict=True)
+    payloads = listed.get("record", nothing)
+    if history:
+        rows = zip(keys, listed["reason"], listed["size"], payloads, strict=True)
+        judged = [judge_history(RowKeys(*key), *rest, has_record=records) for key, *rest in rows]
+    else:
+        judged = [
+            judge_message(RowKeys(*key), record, has_record=records)
+            for key, record in zip(keys, payloads, strict=True)
+        ]
+    found = {
+        "kind": [one.kind for one in judged],
+        "address": [one.address for one in judged],
+        "large": [None if one.large is None else one.large._asdict() for one in judged],
+        "body_seq": [one.body_seq for one in judged],
+        "total": [one.total for one in judged],
+        "findings": [_findings(one.findings) for one in judged],
+    }
+    schema = arrow_schema(MESSAGES)
+    arrays = [
+        given[field.name].cast(field.type)
+        if field.name in given
+        else pa.array(found.get(field.name, nothing), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def judged_bindings(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -135,40 +160,6 @@ def judged_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     for batch in batches:
         found = [row for body in batch.to_pylist() for row in _body(body)]
         yield pa.RecordBatch.from_pylist(found, schema=arrow_schema(BODY_FINDINGS))
-
-
-def _message(row: Row, *, history: bool, records: bool) -> Row:
-    keys = RowKeys(
-        row["seq"],
-        row["id"],
-        row.get("record_type"),
-        row.get("user_record_type"),
-        row.get("tx_id"),
-        row["queue_id"],
-        row["epoch"],
-    )
-    record = row.get("record")
-    if history:
-        judged = judge_history(keys, row["reason"], row["size"], record, has_record=records)
-    else:
-        judged = judge_message(keys, record, has_record=records)
-    return {
-        "seq": keys.seq,
-        "id": keys.id,
-        "kind": judged.kind,
-        "record_type": keys.record_type,
-        "tx_id": keys.tx_id,
-        "queue_id": keys.queue_id,
-        "epoch": keys.epoch,
-        "written_at": row["written_at"],
-        "removed_at": row.get("removed_at"),
-        "size": row["size"],
-        "address": judged.address,
-        "large": None if judged.large is None else judged.large._asdict(),
-        "body_seq": judged.body_seq,
-        "total": judged.total,
-        "findings": _findings(judged.findings),
-    }
 
 
 def _binding(row: Row) -> Row:
@@ -190,14 +181,13 @@ def _binding(row: Row) -> Row:
 
 
 def _findings(found: Sequence[Finding]) -> list[Row] | None:
-    return [one._asdict() for one in found] or None
+    return [one._asdict() for one in found] if found else None
 
 
 def _body(row: Row) -> Iterator[Row]:
     body = LargeBody(row["id"], row["size"], row["checksum"])
     pieces = sorted(
-        StoredPiece(one["position"], one["length"], one["running"], one["is_intact"])
-        for one in row["pieces"] or ()
+        StoredPiece(one["position"], one["length"], one["running"]) for one in row["pieces"] or ()
     )
     found: list[BodyFinding] = judge_body(body.size, body.checksum, pieces)
     for position, (fault, detail) in found:

@@ -88,7 +88,6 @@ FAULTS: Final = {
     "large-piece-missing": "a large body with pieces missing",
     "large-piece-size": "a piece of a large body that is too long or too short",
     "large-piece-surplus": "a piece behind the end of a large body",
-    "large-piece-corrupt": "a piece of a large body that is not as it was stored",
     "large-body-corrupt": "a large body that is not what was sent",
     "large-body-unlinked": "a large body that is not noted with its message, and would be removed",
     "large-body-orphaned": "a large body of an earlier epoch that nothing needs",

@@ -67,7 +67,7 @@ def damaged(needs: DataFrame, pieces: DataFrame) -> DataFrame:
     stored = (
         pieces.where("position >= 0")
         .groupBy("id")
-        .agg(F.collect_list(F.struct("position", "length", "running", "is_intact")).alias("pieces"))
+        .agg(F.collect_list(F.struct("position", "length", "running")).alias("pieces"))
     )
     bodies = wanted.withColumnRenamed("body", "id").join(stored, "id", "left")
     judged = bodies.select("id", "size", "checksum", "seq", "epoch", "needed_by", "pieces")

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Table, delete, func, insert, select, update
+from sqlalchemy import Table, delete, func, insert, select, text, update
 
+from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings, RoutingType
 from journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
 from journal.codec import (
@@ -430,6 +431,24 @@ def a_seq_above_the_reserved_ones(scene: Scene) -> Expected:
     return at("unreserved-id", seq)
 
 
+@injects
+def an_id_that_is_no_number(scene: Scene) -> Expected:
+    if scene.store.database.dialect is not Dialect.SQLITE:
+        return set()
+    seq = scene.orders.pop()
+    scene.do(text(f"UPDATE MESSAGES SET id = 'abc' WHERE seq = {seq}"))
+    return at("impossible-key", seq)
+
+
+@injects
+def a_record_that_is_a_number(scene: Scene) -> Expected:
+    if scene.store.database.dialect is not Dialect.SQLITE:
+        return set()
+    seq = scene.orders.pop()
+    scene.do(text(f"UPDATE MESSAGES SET record = 7 WHERE seq = {seq}"))
+    return at("corrupt-record", seq)
+
+
 # --- kinds
 
 
@@ -730,6 +749,24 @@ def a_row_of_the_newer_epoch_written_long_ago(scene: Scene) -> Expected:
 def a_message_of_the_future(scene: Scene) -> Expected:
     seq = scene.orders.pop()
     scene.change(seq, written_at=_future())
+    return at("wrong-time", seq)
+
+
+@injects
+def a_time_that_no_clock_says(scene: Scene) -> Expected:
+    seq = scene.orders.pop()
+    no_time = {
+        Dialect.SQLITE: ("MESSAGES", "'noon'"),
+        Dialect.POSTGRESQL: ("messages", "'infinity'"),
+        Dialect.MYSQL: ("MESSAGES", "'0000-00-00'"),
+    }
+    table, literal = no_time[scene.store.database.dialect]
+    with scene.store.database.engine.begin() as connection:
+        if scene.store.database.dialect is Dialect.MYSQL:
+            connection.execute(text("SET SESSION sql_mode = ''"))
+        connection.execute(text(f"UPDATE {table} SET written_at = {literal} WHERE seq = {seq}"))
+        if scene.store.database.dialect is Dialect.MYSQL:
+            connection.execute(text("SET SESSION sql_mode = DEFAULT"))
     return at("wrong-time", seq)
 
 

@@ -187,7 +187,7 @@ def test_bindings_of_one_name_are_told_at_the_later_one() -> None:
 
 def piece(position: int, length: int = PIECE_BYTES, **changes: Any) -> StoredPiece:
     """Return a piece whose body's checksum is 5 up to it."""
-    return StoredPiece(position, length, 5, is_intact=None)._replace(**changes)
+    return StoredPiece(position, length, 5)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,6 @@ def piece(position: int, length: int = PIECE_BYTES, **changes: Any) -> StoredPie
         ([piece(0)], [(1, "large-piece-missing")]),
         ([piece(0, 9), piece(1, 10)], [(0, "large-piece-size")]),
         ([piece(0), piece(1, 10), piece(2, 1)], [(2, "large-piece-surplus")]),
-        ([piece(0, is_intact=False), piece(1, 10)], [(0, "large-piece-corrupt")]),
         ([piece(0), piece(1, 10, running=6)], [(None, "large-body-corrupt")]),
     ],
 )
