@@ -7,6 +7,7 @@ is a file that is synced. What it cannot do in time no node can be blamed for.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -105,6 +106,7 @@ def _file(path: Path) -> Callable[[], None]:
 
 def main() -> None:
     """Renew what the argument names until standard input is closed; print what took long."""
+    logging.disable()  # of connections that are lost with the database
     what = sys.argv[1]
     renew = _row(what) if ":" in what else _file(Path(what))
     is_over = threading.Event()
