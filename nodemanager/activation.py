@@ -58,7 +58,8 @@ class Holder(Enum):
 
     UNKNOWN = auto()
     ALIVE = auto()
-    """It renews, though its presence lock was to be had: its session was lost, not its process."""
+    """It renews, or has just taken the lock, though its presence lock was to be had: its session
+    was lost and not its process, or this node was faster to get what the one before had let go."""
     GONE = auto()
 
 
@@ -88,17 +89,20 @@ def judge_holder(
 
     ``now_seconds`` is read after ``lock`` was. ``confirmed_seconds`` is when the presence lock was
     last asked about and found held; that must be after the watch began: this node may not know yet
-    that it lost the lock's session, and a holder that is merely paused may have it by now. A holder
-    that has no presence lock to lose, or does not say for how long it delivers, is never taken for
-    gone.
+    that it lost the lock's session, and a holder that is merely paused may have it by now. A lock
+    that is taken while this node watches has a holder that is alive: it gets its presence lock at
+    once, or it would have no more than the grace for its first renewal. A holder that has no
+    presence lock to lose, or does not say for how long it delivers, is never taken for gone.
     """
-    if present_since_seconds is None or lock.holder_id is None or not lock.is_held:
-        return Holder.UNKNOWN, HolderWatch()
-    period_ms = HolderId.parse(lock.holder_id).watched_period_ms
-    if period_ms is None:
+    if present_since_seconds is None:
         return Holder.UNKNOWN, HolderWatch()
     lease = (lock.holder_id, lock.token, lock.expiration_time)
     seen = HolderWatch(present_since_seconds, lease, now_seconds)
+    if lock.holder_id is None or not lock.is_held:
+        return Holder.UNKNOWN, seen
+    period_ms = HolderId.parse(lock.holder_id).watched_period_ms
+    if period_ms is None:
+        return Holder.UNKNOWN, HolderWatch()
     if watch.present_since_seconds != present_since_seconds:
         return Holder.UNKNOWN, seen
     if watch.lease != lease:

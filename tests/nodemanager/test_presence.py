@@ -321,6 +321,16 @@ def test_a_holder_that_renews_is_alive() -> None:
     ) == [Holder.UNKNOWN, Holder.ALIVE, Holder.UNKNOWN]
 
 
+def test_whoever_takes_a_lock_that_is_watched_is_alive() -> None:
+    """It gets its presence lock before its first renewal, which may be late as any other."""
+    free = LockStatus(Lock.LIVE, None, 1, None)
+    expired = LockStatus(Lock.LIVE, "other@h:1:x", 1, -1.0, NOW)
+    for before in (free, expired):
+        looks = [(before, 9.0, 10.0), (lease(2), 9.0, 10.1), (lease(2), 9.0, 12.0)]
+        assert judged(*looks) == [Holder.UNKNOWN, Holder.ALIVE, Holder.UNKNOWN]
+    assert judged((free, 9.0, 10.0), (lease(2), 11.0, 11.1))[-1] is Holder.UNKNOWN
+
+
 def test_without_the_presence_lock_nobody_is_gone() -> None:
     """A paused process keeps its session, and so its whole lease."""
     assert set(judged(*((lease(), None, float(now)) for now in range(20)))) == {Holder.UNKNOWN}
