@@ -11,9 +11,10 @@ options too: ``minSeq`` and ``maxSeq``, ``minEpoch`` and ``maxEpoch`` (each incl
 list of names.
 
 A stream (``spark.readStream``) begins with what is there and goes on with what is committed;
-``maxRowsPerBatch`` bounds a micro-batch. One of the history has every message that left its queue,
-in the order of leaving; ``onPruned`` says what is to happen if pruning overtakes it: ``fail``
-(default) or ``continue``.
+``maxRowsPerBatch`` bounds a micro-batch. With ``until`` it stands still before the first message
+that is not older, so that a later ``until`` goes on there. A stream of the history has every
+message that left its queue, in the order of leaving; ``onPruned`` says what is to happen if pruning
+overtakes it: ``fail`` (default) or ``continue``.
 
 It does not take the filters of a DataFrame: Spark 4.3 keeps the filters pushed into a Python data
 source with the DataFrame they were first used on, and answers later questions to it with them in

@@ -41,6 +41,8 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _NEEDED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # What goes from Java to a worker is in the worker's memory several times over.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
 """What the data sources and jobs rely on; set in a user's own session, too."""
 

@@ -26,6 +26,7 @@ from pipeline.fetching import open_source
 from pipeline.journal_rows import (
     Condition,
     SeqRange,
+    first_seq_since,
     last_seq,
     plan_ranges,
     seq_after_rows,
@@ -73,6 +74,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the highest committed seq, or where ``limit`` rows end."""
         after = start["seq"]
         last = self._last_seq() if self._stop_at is None else self._stop_at
+        last = min(last, self._before_until(after, last))
         if isinstance(limit, ReadMaxRows) and last > after:
             settings = self._store.settings()
             with open_source(settings) as source:
@@ -104,6 +106,19 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._conditions,
                 max_body=self._max_body,
             )
+
+    def _before_until(self, after: int, last: int) -> int:
+        """Return the seq before the first message that is too new for the option ``until``.
+
+        Were it passed, whoever goes on from here with a later ``until`` would never see it.
+        """
+        for condition in self._conditions:
+            if condition.column == "written_at" and condition.operator == "<":
+                settings = self._store.settings()
+                with open_source(settings) as source:
+                    found = first_seq_since(source, settings, condition.values[0], after=after)
+                return last if found is None else found - 1
+        return last
 
     def _last_seq(self) -> int:
         settings = self._store.settings()

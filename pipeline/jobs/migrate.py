@@ -42,6 +42,7 @@ from nodemanager.lease import LockStatus, NodeManagerStatus
 from nodemanager.tables import failover_log, node_manager_store
 from nodemanager.tool_locks import ToolLocks
 from pipeline.errors import MigrationFailed, MigrationRefused
+from pipeline.portions import portions
 from pipeline.reading import StoreInputs
 from pipeline.schemas import HISTORY_RAW, RAW
 from pipeline.store import StoreReference
@@ -133,13 +134,21 @@ class _Inserter:
             table = self._large.table(settings, database.dialect)
             count = 0
             for batch in batches:
-                for start in range(0, batch.num_rows, _INSERT_ROWS):
-                    rows = batch.slice(start, _INSERT_ROWS).to_pylist()
+                for rows in _portions(batch):
                     _insert(engine, table, rows)
                     count += len(rows)
             yield pa.RecordBatch.from_pydict({"inserted": pa.array([count], pa.int64())})
         finally:
             database.dispose()
+
+
+def _portions(batch: pa.RecordBatch) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of a batch, as many at a time as one statement may have."""
+    names = batch.schema.names
+    columns = (batch.column(name).to_pylist() for name in names)
+    sized = [names.index("record")]
+    for rows in portions(zip(*columns, strict=True), sized, most=_INSERT_ROWS):
+        yield [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _insert(engine: Engine, table: Table, rows: list[dict[str, Any]]) -> None:

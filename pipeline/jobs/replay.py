@@ -36,15 +36,25 @@ _REPLAYED_FROM: Final = "orthia-replayed-from"
 """The header by which a consumer recognises a replayed message: the id it had."""
 
 
+def candidates(messages: DataFrame, *conditions: Column) -> DataFrame:
+    """Return the messages for which all ``conditions`` hold, and those that cannot be read.
+
+    Of the latter those are left out of which a condition can tell: by their queue, for example.
+    """
+    found = messages.where("kind IN ('message', 'reference')")
+    for condition in conditions:
+        # NULL is what a condition says of a column that could not be read.
+        found = found.where(F.coalesce(condition, F.col("corrupt").isNotNull()))
+    return found
+
+
 def selected(messages: DataFrame, *conditions: Column, to_origin: bool = False) -> DataFrame:
     """Return the messages for which all ``conditions`` hold, each once, with its ``place``.
 
     A message of several queues is one row a queue; it was sent once, and is sent again once. With
     ``to_origin`` a dead letter goes back to the address it was first sent to.
     """
-    found = messages.where("kind IN ('message', 'reference') AND corrupt IS NULL")
-    for condition in conditions:
-        found = found.where(condition)
+    found = candidates(messages, *conditions).where("corrupt IS NULL")
     if to_origin:
         origin = F.element_at("headers", _ORIGINAL_ADDRESS)
         found = found.withColumn("address", F.coalesce(origin, "address"))

@@ -6,14 +6,23 @@ micro-batch that was begun and not finished is done again, with the same offsets
 written is in no log. So the directory must be read through Spark, which reads that log.
 """
 
-from typing import Any
+import json
+from collections.abc import Sequence
+from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.errors import MissingRequirement
+from pipeline.errors import BadOption, MissingRequirement, WrongInput
+from pipeline.outputs import Files
+
+_UNREADABLE: Final = "unreadable"
+_WANTED: Final = "orthia.json"
+"""What a checkpoint is of, in a file of its directory."""
+_SPARKS_OWN: Final = "offsets"
 
 
 def to_directory(
@@ -31,6 +40,8 @@ def to_directory(
     MissingRequirement if Spark has no such format.
     """
     require_format(frame.sparkSession, form)
+    if "corrupt" in frame.columns:
+        frame = frame.observe(_UNREADABLE, F.count("corrupt").alias("rows"))
     writer = frame.writeStream.format(form).option("checkpointLocation", checkpoint)
     if every_seconds is None:
         writer = writer.trigger(availableNow=True)
@@ -51,3 +62,41 @@ def require_format(spark: SparkSession, form: str) -> None:
             " --conf spark.jars.packages=io.delta:delta-spark_2.13:VERSION, of a version for this"
             " Spark, and --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
         ) from error
+
+
+def unreadable_in(progress: Any) -> int:
+    """Return how many rows of a micro-batch cannot be read."""
+    seen = progress["observedMetrics"].get(_UNREADABLE)
+    return 0 if seen is None else int(seen["rows"])
+
+
+def remember(spark: SparkSession, checkpoint: str, queues: Sequence[str]) -> None:
+    """Note which queues a checkpoint is of; raises BadOption if it is of others.
+
+    Spark goes on with other options as if they had always been there: what the earlier runs left
+    out would be missing for ever, and nothing would say so.
+    """
+    files = Files(spark, checkpoint)
+    checkpoint = checkpoint.rstrip("/")
+    note = f"{checkpoint}/{_WANTED}"
+    wanted = sorted(queues)
+    if files.exists(note):
+        before = _queues(files.read_text(note), note)
+    elif files.exists(f"{checkpoint}/{_SPARKS_OWN}"):
+        # An older Orthia streamed all queues, and noted nothing.
+        before = []
+    else:
+        files.write_text(note, json.dumps({"queues": wanted}))
+        return
+    if before != wanted:
+        raise BadOption(
+            f"the checkpoint {checkpoint} is of {', '.join(before) or 'all queues'}: give the same"
+            " --queue, or another --checkpoint with another --to"
+        )
+
+
+def _queues(text: str, note: str) -> list[str]:
+    try:
+        return list(json.loads(text)["queues"])
+    except (ValueError, KeyError, TypeError):
+        raise WrongInput(f"{note} is not what a stream writes; give another --checkpoint") from None

@@ -10,7 +10,16 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-COLUMNS: Final = ("seq", "kind", "queue", "written_at", "timestamp", "body_size", "headers")
+COLUMNS: Final = (
+    "seq",
+    "kind",
+    "queue",
+    "written_at",
+    "timestamp",
+    "body_size",
+    "headers",
+    "corrupt",
+)
 """What these jobs read of MESSAGES."""
 
 HISTORY_COLUMNS: Final = ("queue", "written_at", "removed_at", "reason", "body_size")
@@ -21,7 +30,10 @@ _ORIGIN: Final = "_AMQ_ORIG_QUEUE"
 
 
 def deliverable(messages: DataFrame) -> DataFrame:
-    """Return a row for each message of each queue: ``queue, hour, written_at, bytes, origin``."""
+    """Return a row for each message of each queue, with why it cannot be read, if it cannot.
+
+    ``seq, queue, hour, written_at, bytes, origin, corrupt``.
+    """
     # A file journal does not tell when a row was written, but when the message was accepted.
     written_at = F.coalesce("written_at", "timestamp")
     return messages.where("kind IN ('message', 'reference')").select(
@@ -30,6 +42,8 @@ def deliverable(messages: DataFrame) -> DataFrame:
         written_at.alias("written_at"),
         F.coalesce("body_size", F.lit(0)).alias("bytes"),
         F.element_at("headers", _ORIGIN).alias("origin"),
+        "seq",
+        "corrupt",
     )
 
 

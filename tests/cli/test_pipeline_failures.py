@@ -64,6 +64,11 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
             "RuntimeError: It was stopped.; --verbose shows where",
             70,
         ),
+        (
+            RuntimeError("[STREAM_FAILED] terminated: Python worker failed to connect back."),
+            "a worker of Spark did not start in 10 s: the machine is too busy; run this again",
+            69,
+        ),
         (KeyError("body"), "KeyError: 'body'; --verbose shows where", 70),
     ],
 )

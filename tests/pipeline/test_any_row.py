@@ -1,5 +1,8 @@
 """Whatever the broker accepts and a disk can hold is read: no row ends a job."""
 
+import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -173,3 +176,43 @@ def test_a_portion_ends_before_it_is_too_large() -> None:
     numbers = [(n,) for n in range(ROWS * 2 + 1)]
     assert [len(portion) for portion in portions(numbers, [])] == [ROWS, ROWS, 1]
     assert list(portions([], [])) == []
+
+
+_READ_ALL = """
+import pickle, resource, sys
+reader = pickle.loads(bytes.fromhex(sys.argv[1]))
+rows = 0
+for partition in reader.partitions():
+    for batch in reader.read(partition):
+        rows += batch.num_rows
+        batch.serialize()
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_a_worker_needs_little_memory(store: SqlJournalStore, reference: StoreReference) -> None:
+    """Less than 400 MiB for any mix: small messages, then 160 MiB of large ones, and headers."""
+    journal = store.open()
+    mixes = (
+        [message(body=b"%d" % n) for n in range(5_000)],
+        *([message(body=bytes(95 * 1024)) for _ in range(100)] for _ in range(17)),
+        *([message(headers=b"h%d:%s\n" % (n, b"x" * 60_000)) for n in range(100)] for _ in "ab"),
+    )
+    total = 0
+    for payloads in mixes:
+        unit = Unit()
+        for one in payloads:
+            unit.add_message([QUEUE], one)
+        journal.append_unit(unit)
+        store.settle(journal)
+        total += len(payloads)
+    reader = JournalReader(reference, JOURNAL.fieldNames())
+    done = subprocess.run(
+        [sys.executable, "-c", _READ_ALL, pickle.dumps(reader).hex()],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    rows, most_mib = map(int, done.stdout.split())
+    assert rows == total
+    assert most_mib < 400, most_mib

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
-from sqlalchemy import MetaData, insert, select
+from sqlalchemy import MetaData, insert, select, update
 
 from config.settings import DatabaseStoreSettings
 from config.urls import DatabaseUrl
@@ -24,7 +25,9 @@ from database import Database
 from journal.tables import messages_table
 from nodemanager.failover_log import FailoverLogTable
 from nodemanager.tables import failover_log
-from pipeline.jobs.stream import to_directory
+from pipeline.errors import BadOption
+from pipeline.jobs.stream import remember, to_directory
+from pipeline.journal_source import conditions_of
 from pipeline.store import StoreReference
 from pipeline.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
@@ -103,6 +106,42 @@ def test_available_now_ends_where_it_began_to_look(
     reader.prepareForTriggerAvailableNow()
     store.append(journal, "two")
     assert tail(reader, {"seq": 0})[0] == stored
+
+
+def test_a_stream_stands_still_before_what_is_too_new(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """A later run with a later time goes on there: nothing was passed over."""
+    stored = store.append(store.open(), *"abcd")
+    late = datetime.now(UTC) + timedelta(days=1)
+    with store.database.engine.begin() as connection:
+        # The last one is older again: the database's clock was set back.
+        newer = store.messages.c.seq.in_([stored[1], stored[2]])
+        connection.execute(
+            update(store.messages).where(newer).values(written_at=late + timedelta(hours=1))
+        )
+
+    def until(time: datetime) -> JournalStreamReader:
+        conditions = conditions_of({"until": time.isoformat()})
+        return JournalStreamReader(reference, ["seq"], conditions=conditions)
+
+    seqs, place = tail(until(late), {"seq": 0})
+    assert seqs == stored[:1]
+    assert tail(until(late), place) == ([], place)
+    assert tail(until(late + timedelta(days=1)), place)[0] == stored[1:]
+
+
+def test_a_checkpoint_is_of_the_queues_it_began_with(spark: SparkSession, tmp_path: Path) -> None:
+    """Others would be missing for ever; one of an older version is of all queues."""
+    mine, old = str(tmp_path / "mine"), tmp_path / "old"
+    for queues in (["b", "a"], ["a", "b"]):
+        remember(spark, mine, queues)
+    with pytest.raises(BadOption, match="is of a, b"):
+        remember(spark, mine, [])
+    (old / "offsets").mkdir(parents=True)
+    remember(spark, str(old), [])
+    with pytest.raises(BadOption, match="is of all queues"):
+        remember(spark, str(old), ["a"])
 
 
 def test_an_event_with_a_lower_id_that_comes_late_is_not_missed(

@@ -55,6 +55,7 @@ _DAMAGED: Final = re.compile(
     r" ?([^\n]*)"
 )
 _CLUSTER_GONE: Final = re.compile(r"All masters are unresponsive|Master removed our application")
+_TOO_BUSY: Final = "Python worker failed to connect back"
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
 _SEEN_MORE: Final = "; --verbose shows where"
 
@@ -100,6 +101,9 @@ def explained(error: Exception) -> tuple[str, ExitCode]:
         return f"cannot be read: {damaged[1] or damaged[0]}", ExitCode.WRONG_DATA
     if _CLUSTER_GONE.search(text):
         return "Spark's cluster ended the job, or went away", ExitCode.NO_CLUSTER
+    if _TOO_BUSY in text:
+        line = "a worker of Spark did not start in 10 s: the machine is too busy; run this again"
+        return line, ExitCode.UNAVAILABLE
     full = _FULL.search(text)
     if full is not None:
         return f"cannot write the output: {full[0]}", ExitCode.IO_ERROR

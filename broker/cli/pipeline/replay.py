@@ -18,7 +18,7 @@ from broker.cli.durations import Since
 from broker.cli.group import example
 from broker.cli.messages import broker_options, link_to
 from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from broker.cli.pipeline.output import Rows, collected, show
+from broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from broker.cli.rendering import print_json
 from broker.core.destinations import REPLAYS
 from broker.replay import LargePieces, Replay, ReplayMessage, ReplayReport
@@ -132,19 +132,18 @@ def replay(
         from pyspark import StorageLevel
 
         from pipeline.jobs import replay as job
+        from pipeline.jobs import unreadable
 
         listed = {"queue": queues, "address": addresses, "id": ids, "reason": reasons}
-        conditions = list(_conditions(listed, since, until, where))
-        messages = (
-            job.first_sent(inputs.history(job.HISTORY_COLUMNS))
-            if from_history
-            else inputs.messages(job.COLUMNS)
-        )
-        rows = job.selected(messages, *conditions, to_origin=to_origin)
+        narrowed = _candidates(inputs, listed, since, until, where, from_history=from_history)
         # On disk: a journal that is sent into must not grow under the replay's eyes.
-        found = job.addressed(rows, inputs.bindings(), destination).persist(StorageLevel.DISK_ONLY)
+        chosen = narrowed.persist(StorageLevel.DISK_ONLY)
+        rows = job.selected(chosen, to_origin=to_origin)
+        found = job.addressed(rows, inputs.bindings(), destination)
         spark_on.say("selecting messages")
         summary = collected(job.summary(found))
+        corrupt = chosen.where("corrupt IS NOT NULL").count()
+        bad = collected(unreadable.listed(chosen)) if corrupt else []
         report = None
         if send:
             total = sum(row["messages"] for row in summary)
@@ -165,8 +164,8 @@ def replay(
                     say=lambda text: click.echo(text, err=True),
                 )
                 report = engine.run()
-        found.unpersist()
-    _print(summary, report, as_json=as_json)
+        chosen.unpersist()
+    _print(summary, report, bad, corrupt, as_json=as_json)
 
 
 @contextmanager
@@ -199,6 +198,32 @@ def _conditions(
         yield F.expr(where)
 
 
+def _candidates(
+    inputs: "Inputs",
+    listed: Mapping[str, tuple[object, ...]],
+    since: datetime | None,
+    until: datetime | None,
+    where: str | None,
+    *,
+    from_history: bool,
+) -> "DataFrame":
+    from pyspark.errors import PySparkException
+
+    from pipeline.jobs import replay as job
+
+    try:
+        conditions = list(_conditions(listed, since, until, where))
+        if from_history:
+            kept = inputs.history(job.HISTORY_COLUMNS)
+            return job.candidates(job.first_sent(kept), *conditions)
+        return job.candidates(inputs.messages(job.COLUMNS), *conditions)
+    except PySparkException as error:
+        if where is None:
+            raise
+        reason = str(error).splitlines()[0]
+        raise click.UsageError(f"--where is not understood: {reason}") from error
+
+
 def _messages(
     found: "DataFrame", through: int, bodies: "BodyReader | None"
 ) -> Iterable[ReplayMessage]:
@@ -227,13 +252,24 @@ def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-def _print(summary: Rows, report: ReplayReport | None, *, as_json: bool) -> None:
+def _print(
+    summary: Rows, report: ReplayReport | None, bad: Rows, corrupt: int, *, as_json: bool
+) -> None:
     total = sum(row["messages"] for row in summary)
     if as_json:
         sent = None if report is None else vars(report)
-        print_json({"selected": summary, "messages": total, "sent": sent})
+        print_json(
+            {
+                "selected": summary,
+                "messages": total,
+                "sent": sent,
+                "corrupt": corrupt,
+                "corrupt_listed": bad,
+            }
+        )
         return
     show("Selected", summary, ("destination", "messages", "body_bytes", "large", "first", "last"))
+    show_unreadable(bad, corrupt, "They are left out")
     if report is None:
         click.echo("A dry run: nothing was sent. Add --send and --name to send.")
     else:

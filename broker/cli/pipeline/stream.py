@@ -1,9 +1,11 @@
 """``pipeline stream``: a journal, its history or a failover log into files as it is written."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from broker.cli.durations import Since
 from broker.cli.group import example
 from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
 from broker.cli.rendering import print_json
@@ -39,6 +41,17 @@ _LOOK_SECONDS = 1
     help="Where the stream notes how far it is; the same the next time.",
 )
 @click.option("--table", type=click.Choice(list(_TABLES)), default="messages", show_default=True)
+@click.option("--queue", "queues", multiple=True, help="Only this queue; repeatable.")
+@click.option(
+    "--since",
+    type=Since(),
+    help="Only messages written then or later, by the database's clock; 1d, or 2026-01-31T12:00.",
+)
+@click.option(
+    "--until",
+    type=Since(),
+    help="Only messages written before; what is left is the next run's. With --available-now.",
+)
 @click.option(
     "--format",
     "form",
@@ -72,6 +85,9 @@ def stream(
     target: str,
     checkpoint: str,
     table: str,
+    queues: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
     every: float,
     max_rows: int | None,
     form: str,
@@ -87,16 +103,28 @@ def stream(
     acknowledged before the stream saw it is not in it. The history, which journal-retention keeps,
     has every message that left its queue, in the order of leaving, with reason and times. Read a
     directory of Parquet through Spark, never its files one by one.
+
+    With --available-now a scheduler can run it: each run begins exactly where the last one ended,
+    which --checkpoint knows. A message that cannot be read is written as it is stored, with the
+    reason in the column corrupt, and told of.
     """
     if max_rows is not None and table == "failover-log":
         raise click.UsageError("--max-rows is for --table messages and history.")
+    of_messages = {"--queue": queues, "--since": since, "--until": until}
+    for name, value in of_messages.items():
+        if value and table != "messages":
+            raise click.UsageError(f"{name} is for --table messages.")
+    if until is not None and not available_now:
+        raise click.UsageError("--until needs --available-now: else the stream has no end.")
     if on_pruned != "fail" and table != "history":
         raise click.UsageError("--on-pruned is for --table history.")
     reference, passwords = reachable(store.resolve())
     with session(spark_on, passwords) as spark:
-        from pipeline.jobs.stream import to_directory
+        from pipeline.jobs.stream import remember, to_directory
+        from pipeline.watermark import Selection
 
-        options = reference.to_options()
+        remember(spark, checkpoint, queues)
+        options = reference.to_options() | Selection(queues, since, until).options()
         if table == "history":
             options |= {"table": "history", "onPruned": on_pruned}
         if max_rows is not None:
@@ -125,8 +153,13 @@ def _follow(query: "StreamingQuery", *, as_json: bool) -> None:
 
 
 def _print(progress: Any, *, as_json: bool) -> None:
+    from pipeline.jobs.stream import unreadable_in
+
     rows, at = progress["numInputRows"], progress["timestamp"]
+    corrupt = unreadable_in(progress)
     if as_json:
-        print_json({"batch": progress["batchId"], "rows": rows, "at": at}, one_line=True)
+        shown = {"batch": progress["batchId"], "rows": rows, "at": at, "corrupt": corrupt}
+        print_json(shown, one_line=True)
     else:
-        click.echo(f"{at} batch {progress['batchId']}: {rows:,} rows")
+        of_them = f", {corrupt:,} of them cannot be read: see the column corrupt" if corrupt else ""
+        click.echo(f"{at} batch {progress['batchId']}: {rows:,} rows{of_them}")

@@ -6,7 +6,7 @@ import click
 
 from broker.cli.group import example
 from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from broker.cli.pipeline.output import collected, show
+from broker.cli.pipeline.output import collected, show, show_unreadable
 from broker.cli.rendering import print_json
 
 
@@ -36,12 +36,15 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
         from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
         from pipeline.jobs import traffic as job
+        from pipeline.jobs import unreadable
 
         rows = job.deliverable(inputs.messages(job.COLUMNS)).persist(StorageLevel.DISK_ONLY)
         spark_on.say("reading the journal")
         queues = collected(job.by_queue(rows, F.lit(datetime.now(UTC))))
         hours = collected(job.by_hour(rows))
         letters = collected(job.dead_letters(rows))
+        corrupt = rows.where("corrupt IS NOT NULL").count()
+        bad = collected(unreadable.listed(rows)) if corrupt else []
         rows.unpersist()
         left = None
         if with_history:
@@ -49,7 +52,16 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
             left = collected(job.left(inputs.history(job.HISTORY_COLUMNS)))
     if as_json:
         history = {} if left is None else {"left": left}
-        print_json({"queues": queues, "hours": hours, "dead_letters": letters, **history})
+        print_json(
+            {
+                "queues": queues,
+                "hours": hours,
+                "dead_letters": letters,
+                "corrupt": corrupt,
+                "corrupt_listed": bad,
+                **history,
+            }
+        )
         return
     show(
         "Queues",
@@ -70,3 +82,4 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
                 *("median_seconds_in_queue", "p95_seconds_in_queue", "longest_seconds_in_queue"),
             ),
         )
+    show_unreadable(bad, corrupt, "They count, with no bytes")
