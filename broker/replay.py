@@ -12,6 +12,9 @@ Each marker carries a proof that this replay wrote it: ``broker.checkpoint``. On
 and counts for nothing; but where this replay has no checkpoint yet it ends the replay, since it may
 be from a host where it has.
 
+So that a resume has few markers to take, however many chunks there were, the sender does the same
+every few hundred chunks, and when it is done: then there is one.
+
 A queue keeps its order, so no older marker can come after the probe. What a dead connection of
 this sender still held, its node has taken back by the time it serves the next one, for a session
 ends with its socket; only a network that is cut without either side noticing could hold a marker
@@ -44,6 +47,8 @@ _PROBE: Final = "orthia-replay-probe"
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _ANSWER_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+_MOST_MARKERS: Final = 500
+"""Markers of one run that may be in their queue; then one is made of them."""
 _MOST_UNPROVEN: Final = 1_000
 """Markers without a proof that are looked at before the replay ends for them."""
 
@@ -133,6 +138,8 @@ class Replay:
         self._chunk = chunk
         self._on_sent = on_sent
         self._transactions = 0
+        self._markers = 0
+        """How many are in their queue since it was last looked at; one of them says everything."""
         self.report = ReplayReport()
 
     def run(self) -> ReplayReport:
@@ -200,6 +207,7 @@ class Replay:
         for ack in (probed, newest[1]) if newest is not None else (probed,):
             connection.send("ACK", {"id": ack, "transaction": with_markers})
         self._commit(connection, with_markers)
+        self._markers = 1
         connection.send("UNSUBSCRIBE", {"id": "markers"})
 
     def _refuse_or_tell(self, unproven: Sequence[str]) -> None:
@@ -243,7 +251,12 @@ class Replay:
             self.report.through = through
             self.report.sent += len(chunk)
             self._on_sent(len(chunk))
+            self._markers += 1
+            if self._markers > _MOST_MARKERS:
+                self._find_place(connection)
             self._keep_rate(connection, started, self.report.sent - begun)
+        if self._markers > 1:
+            self._find_place(connection)
 
     def _keep_rate(self, connection: Connection, started: float, sent: int) -> None:
         if self._rate is None:

@@ -184,6 +184,35 @@ def test_a_flood_before_the_first_run_is_told_of(story: Story) -> None:
         story.replay()
 
 
+def test_a_replay_of_many_chunks_goes_on_and_keeps_one_marker(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from an Orthia that left a marker for each chunk, more than a subscription may hold."""
+    monkeypatch.setattr("broker.replay._MOST_MARKERS", 2)
+    with pytest.raises(KilledError):
+        story.replay(dies_after=20)
+    checkpoint = Checkpoint(story.directory / "a" / "one.secret", "one")
+    for place in range(12_500):
+        story.plant(f"{place % 20}", checkpoint.proof(place % 20))
+    report = story.replay()
+    assert (report.sent, report.through) == (TOTAL - 20, TOTAL)
+    assert story.sent() == list(range(1, TOTAL + 1))
+    (marker,) = story.core.consume(MARKERS).received
+    assert b"orthia-replayed-through:25\n" in marker.record.headers
+    assert story.told == []
+
+
+def test_markers_are_made_one_while_a_replay_runs(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resume after many chunks has few to take."""
+    monkeypatch.setattr("broker.replay._MOST_MARKERS", 2)
+    with pytest.raises(KilledError):
+        # Of three chunks the third is the last that makes a marker.
+        story.replay(dies_after=TOTAL - 1)
+    assert len(story.core.consume(MARKERS).received) <= 2
+
+
 def test_an_old_marker_that_is_sent_again_takes_nothing_back(story: Story) -> None:
     """It is proven, and says less than the newest."""
     with pytest.raises(KilledError):
