@@ -76,7 +76,11 @@ def main() -> None:
             )
         for work, here in measured[HERE].cpu_us.items():
             there = measured[THERE].cpu_us[work]
-            ratio = statistics.median(one / other for one, other in zip(here, there, strict=True))
+            # The kernel counts in ticks: on a starved machine a short round may have had none.
+            pairs = [pair for pair in zip(here, there, strict=True) if all(pair)]
+            if not pairs:
+                raise RuntimeError(f"{work} took no measurable time; give more --seconds")
+            ratio = statistics.median(one / other for one, other in pairs)
             print(
                 f"{dbms:12}{work:16}{statistics.median(here):10.1f}{statistics.median(there):10.1f}"
                 f"{ratio:8.3f}",
