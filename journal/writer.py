@@ -89,6 +89,8 @@ class Writer:
         self._failed = failed
         self._full = full
         self._is_full = False
+        self._look_again_seconds = 0.0
+        """When to look for room next, while there is none, whatever else comes."""
         self._has_refused = False
         """Whether anybody was refused anything: until then nobody need be looked for."""
         self._kept: list[Appended] = []
@@ -158,6 +160,8 @@ class Writer:
 
     def _wait_for_first(self) -> Appended | None:
         while True:
+            if self._is_full and self._clock() >= self._look_again_seconds:
+                self._look_for_room()  # acknowledgements may come without a pause
             wait = ROOM_SECONDS if self._is_full else self._store.keep_alive_seconds
             try:
                 return self._queue.get(timeout=wait)
@@ -230,6 +234,7 @@ class Writer:
         full = StoreFull(str(error))
         if not self._is_full:
             self._is_full = True
+            self._look_again_seconds = self._clock() + ROOM_SECONDS
             LOGGER.error("%s", full)
             self._full(full)
         takes_none: list[Appended] = []
@@ -266,11 +271,11 @@ class Writer:
             self._stored(batch, batch.report(self._clock() - started, attempts))
 
     def _look_for_room(self) -> None:
-        if not self._still_valid():
-            return
-        with contextlib.suppress(StoreError):  # the database is away: asked again soon
-            if self._store.has_room():
-                self._has_room()
+        if not self._abandoned.is_set() and self._still_valid():
+            with contextlib.suppress(StoreError):  # the database is away: asked again soon
+                if self._store.has_room():
+                    self._has_room()
+        self._look_again_seconds = self._clock() + ROOM_SECONDS
 
     def _has_room(self) -> None:
         """Store what was kept, then say that messages are taken again."""

@@ -188,6 +188,34 @@ def test_it_is_told_when_there_is_room_again() -> None:
     writing.end()
 
 
+class WritingOn(Writing):
+    """One to whom the next acknowledgement comes as soon as one is stored."""
+
+    is_busy = True
+
+    def _stored(self, batch: Batch, _report: object) -> None:
+        super()._stored(batch, _report)
+        if self.is_busy and batch.deletes:
+            self.submit(deletion(batch.deletes[-1] + 1))
+
+
+def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody sends while the store is closed, so that they would be all that comes."""
+    monkeypatch.setattr("journal.writer.ROOM_SECONDS", 0.2)
+    writing = WritingOn()
+    writing.submit(message(1), deletion(2))
+    writing.writer.start()
+    writing.wait(lambda: writing.full)
+    writing.store.is_full = False
+    try:
+        writing.wait(lambda: writing.full[-1] is None)
+    finally:
+        writing.is_busy = False
+        writing.end()
+
+
 def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be another node's by now, and to ask is to write."""
     monkeypatch.setattr("journal.writer.ROOM_SECONDS", 0.01)
