@@ -131,6 +131,8 @@ class Node:
         self.stopping = self.threads.event()
         self.loop = SimulatedLoop(engine, self.life, in_order=mechanisms.completions_in_order)
         self.console = Console(engine)
+        if not world.reads_consoles:
+            self.console.block(None)
         self.session = PresenceSession(world.database, self)
         self.journal: Journal | None = None
         self.waiting: deque[int] = deque()

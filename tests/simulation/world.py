@@ -21,7 +21,7 @@ from collections.abc import Callable
 from nodemanager.holder_id import Timers
 from nodemanager.lease import CLOCK_RATE_MARGIN, Lock
 from tests.simulation.database import Database
-from tests.simulation.engine import Engine
+from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import OTHER_TIMERS, TIMERS, Mechanisms
 from tests.simulation.node import (
     ANALYZER_CHECK_PERIOD_MS,
@@ -44,10 +44,13 @@ LOOP_STALLS_SECONDS = (0.5, 2.0, ANALYZER_TIMEOUT_MS / 1000 * 0.8)
 """Of loops that come back: before anybody takes them for wedged."""
 WEDGE_ENDS_WITHIN_SECONDS = (
     5.0
+    + (ANALYZER_TIMEOUT_MS + ANALYZER_CHECK_PERIOD_MS) / 1000
+    + LOOP_CALL_SECONDS
     + IO_ERROR_GRACE_SECONDS
-    + max(LOOP_CALL_SECONDS, (ANALYZER_TIMEOUT_MS + ANALYZER_CHECK_PERIOD_MS) / 1000)
 )
 """From a loop that does not come back to the end of its process."""
+WEDGE_NOTICED_WITHIN_SECONDS = 10.0 + (ANALYZER_TIMEOUT_MS + ANALYZER_CHECK_PERIOD_MS) / 1000
+"""The same while it serves, or is about to, and does not stop: by the critical analyzer."""
 SETTLES_WITHIN_SECONDS = 60.0
 """From when the last fault is over to one node serving. The most that protocol and world allow: a
 renewal that a process sent before it died makes its lease last for another expiration, or a node
@@ -80,6 +83,7 @@ class World:
         self.crash_detection = random.random() < 0.7
         self.clock_steps_forward = random.random() < 0.2
         self.loses_the_live_node = random.random() < 0.5
+        self.reads_consoles = random.random() < 0.85
         self.timers_differ = random.random() < 0.3
         self.is_upgraded_node_by_node = not self.timers_differ and random.random() < 0.2
         self.mechanisms = mechanisms or Mechanisms()
@@ -256,15 +260,34 @@ class World:
 
     def stall_loop(self, node: Node) -> None:
         """Have a node's event loop do nothing for a time, or, while it serves, ever again."""
-        if node.state is NodeState.DOWN or node.loop.is_stalled:
-            return
+        if (
+            node.state is NodeState.DOWN
+            or node.loop.is_stalled
+            or self.now < node.life.paused_until
+        ):
+            return  # without a moment in between two stalls would be a longer one
         if node.is_open and self.random.random() < 0.3:
             node.loop.stall(math.inf)
+            within = WEDGE_ENDS_WITHIN_SECONDS
+            self.engine.after(within, self._check_ended, node, node.life, self.now)
+            self.engine.after(
+                WEDGE_NOTICED_WITHIN_SECONDS, self._check_noticed, node, node.life, self.now
+            )
         else:
             seconds = self.random.choice(LOOP_STALLS_SECONDS)
             node.loop.stall(seconds)
             if self.random.random() < 0.5:
                 self.engine.after(self.random.uniform(0, seconds), self.pause, node)
+
+    def _check_ended(self, node: Node, life: Life, since: float) -> None:
+        """Check that a process is over whose loop has hung since then, unless it was paused."""
+        if not life.is_over and life.paused_until <= since:
+            raise Violation(f"{node.holder_id} goes on with a loop that hangs")
+
+    def _check_noticed(self, node: Node, life: Life, since: float) -> None:
+        """Check the same of one that was to serve all the while."""
+        if node.state is NodeState.SERVING:
+            self._check_ended(node, life, since)
 
     # --- what always holds
 
