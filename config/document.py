@@ -22,6 +22,8 @@ Node: TypeAlias = etree._Element  # noqa: SLF001 - lxml has no public name for t
 
 _MAXIMUM_FILES: Final = 64
 _MAXIMUM_DEPTH: Final = 64
+_MAXIMUM_ATTRIBUTES: Final = 64
+"""Of one element. To read each of them, lxml goes over all that stand before it."""
 _XML_NAMESPACE: Final = "{http://www.w3.org/XML/1998/namespace}"
 _INCLUDE: Final = "{http://www.w3.org/2001/XInclude}include"
 
@@ -129,11 +131,13 @@ def _check_syntax(path: Path, content: bytes) -> None:
             " memory; expected none, and values from outside as ${NAME}"
         )
 
-    def enter(*_: object) -> None:
+    def enter(_: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
         if depth > _MAXIMUM_DEPTH:
             raise _Refused(f"is nested deeper than {_MAXIMUM_DEPTH} elements")
+        if len(attributes) > _MAXIMUM_ATTRIBUTES:
+            raise _Refused(f"has an element with more than {_MAXIMUM_ATTRIBUTES} attributes")
 
     def leave(_: str) -> None:
         nonlocal depth
