@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.client import Connection, ServerFrame
 from tests.chaos.checker import RESULT_OF
@@ -55,6 +55,10 @@ class Consumer(Client):
         self._habits = habits or Habits()
         self._unacknowledged: list[tuple[int, str]] = []
         self._asked: dict[str, list[int]] = {}
+
+    def hurry(self) -> None:
+        """Crash no more and rest no more: its queue is to become empty."""
+        self._habits = replace(self._habits, crash_probability=0.0, pause_seconds=0.0)
 
     def work(self, connection: Connection) -> None:
         """Receive until stopped, lost, or crashed."""

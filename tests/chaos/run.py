@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from config.errors import OrthiaError
 from tests.chaos.checker import Checker, Violations
+from tests.chaos.consumers import Consumer
 from tests.chaos.fault import IO_ERROR, Fault, Strike
 from tests.chaos.faults import FAULTS, kinds
 from tests.chaos.ground import Ground, make_ground
@@ -187,6 +188,9 @@ class Run:
                 self._strike(ground, faults, population.senders)
             except _STUCK as error:
                 checker.violations.add("stuck", f"{error!r}; {_ends_of_logs(ground)}")
+            for consumer in population.everybody:
+                if isinstance(consumer, Consumer):
+                    consumer.hurry()
             try:  # after that too: what is lost is known only when all queues are empty
                 self._drain(ground, population.senders, checker)
                 verdict.wait_empty()
