@@ -227,7 +227,8 @@ def test_all_that_passed_a_pair_is_in_the_stream_once(
     database.dispose()
     assert sorted(row["seq"] for row in found) == sorted(kept)
     assert {row["reason"] for row in found} == {"acknowledged"}
-    assert {bytes(row["body"]) for row in found} == set(received)
+    # The end that take_all sends is stored if it would overtake what is being stored.
+    assert {bytes(row["body"]) for row in found} - {b""} == set(received)
     assert len(received) >= 200
 
 
