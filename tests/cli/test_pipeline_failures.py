@@ -166,6 +166,8 @@ def test_ctrl_c_ends_a_job_in_one_line(tmp_path: Path) -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            # Whoever runs the tests may have had Ctrl-C ignored, as shells do in the background.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
         wait_until(

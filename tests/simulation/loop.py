@@ -14,6 +14,7 @@ class SimulatedLoop:
     def __init__(self, engine: Engine, life: Life, *, in_order: bool = True) -> None:
         """``in_order`` is how callbacks are run; else the newest is run first."""
         self._engine = engine
+        self._life = life
         self._in_order = in_order
         self._callbacks: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._posted = SimulatedEvent(engine)
@@ -54,5 +55,7 @@ class SimulatedLoop:
                     continue
                 callback, arguments = callbacks.popleft() if self._in_order else callbacks.pop()
                 callback(*arguments)
+                if self._life.is_over:
+                    return  # the callback ended the process; nothing that waits behind it is done
             self._posted.clear()
             self._posted.wait()
