@@ -92,8 +92,17 @@ def build_session(
         raise ClusterUnreachable(
             f"Spark does not start on {master}; --verbose shows why"
         ) from error
+    if not verbose:
+        _quieten(spark)
     register(spark, passwords)
     return spark
+
+
+def _quieten(spark: SparkSession) -> None:
+    """Have the server that hears of Spark's counters print no traceback when Java is gone first."""
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) -> None:
