@@ -10,7 +10,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from config.settings import DatabaseStoreSettings
 from journal.file.bodies import EXTENSION, list_bodies
 from journal.file.disk import io_errors
 from journal.large import PIECE_BYTES
@@ -36,7 +34,13 @@ from pipeline.errors import BadOption
 from pipeline.fetching import Column, open_source
 from pipeline.file_journal import FileJournalReader, FileReference, stored_bindings
 from pipeline.journal_rows import SeqRange, column, plan_ranges, select_rows
-from pipeline.journal_source import RangePartition, check_options, positive, reference_of
+from pipeline.journal_source import (
+    RangePartition,
+    bindings_of,
+    check_options,
+    positive,
+    reference_of,
+)
 from pipeline.schemas import arrow_schema
 from pipeline.store import OPTIONS, StoreReference
 
@@ -112,7 +116,7 @@ class RowsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Cut the rows there are now."""
-        settings = self._settings()
+        settings = self._store.settings(history=self._history)
         with open_source(settings) as source:
             found = plan_ranges(source, settings, self._partitions, within=_ALL_SEQS)
         return [RangePartition(seqs) for seqs in found or [SeqRange(0, 0)]]
@@ -121,7 +125,7 @@ class RowsReader(DataSourceReader):
         """Yield the rows of a range, judged."""
         if not isinstance(partition, RangePartition):
             raise TypeError(f"{partition!r} is no range of this reader")
-        settings = self._settings()
+        settings = self._store.settings(history=self._history)
         stored = HISTORY_STORED if self._history else STORED
         names = [*stored, "size", *(["record"] if self._content else [])]
         with open_source(settings) as source:
@@ -129,12 +133,6 @@ class RowsReader(DataSourceReader):
                 source, settings, names, partition.seqs, history=self._history
             ):
                 yield judged_messages(batch, history=self._history, records=self._content)
-
-    def _settings(self) -> DatabaseStoreSettings:
-        found = self._store.settings()
-        if not self._history:
-            return found
-        return replace(found, message_table_name=found.message_history_table_name)
 
 
 class BindingsReader(DataSourceReader):
@@ -145,12 +143,7 @@ class BindingsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield every binding, judged."""
-        settings = self._store.settings()
-        with open_source(settings) as source:
-            columns = [column(name) for name in (*STORED, "record")]
-            table = source.table(settings.bindings_table_name)
-            for batch in source.batches(columns, f"FROM {table} m"):
-                yield judged_bindings(batch)
+        return map(judged_bindings, bindings_of(self._store, (*STORED, "record")))
 
 
 class BodiesPartition(InputPartition):

@@ -14,16 +14,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from config.dialects import Dialect
 from config.settings import DatabaseStoreSettings
@@ -37,6 +32,7 @@ from pipeline.fetching import TIME, Column, Source, open_source
 from pipeline.journal_rows import Condition, history_column, ids_by_name, queue_names
 from pipeline.schemas import HISTORY, arrow_schema, subset
 from pipeline.store import StoreReference
+from pipeline.tailing import TailLimits, TailReader
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,7 +58,7 @@ class HistoryStretch(InputPartition):
         self.up_to = up_to
 
 
-class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class HistoryStreamReader(TailReader):
     """Tails the history by ``removed_at``."""
 
     def __init__(
@@ -72,28 +68,18 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions: int | None = None,
         conditions: Sequence[Condition] = (),
         *,
-        max_rows: int | None = None,
-        max_body: int = 0,
         fail_on_pruned: bool = True,
+        **limits: Unpack[TailLimits],
     ) -> None:
-        self._store = store
-        self._columns = list(columns)
-        self._wanted_partitions = partitions
-        self._conditions = list(conditions)
-        self._max_rows = max_rows
-        self._max_body = max_body
+        """As ``TailReader``; without ``fail_on_pruned`` what pruning took is only warned of."""
+        super().__init__(store, columns, partitions, conditions, **limits)
         self._fail_on_pruned = fail_on_pruned
-        self._stop_at: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the place before all that is kept: what was pruned before, nobody was to have."""
         settings = self._store.settings()
         with open_source(settings) as source:
             return {"removed_at": pruned_through(source, settings)}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much a micro-batch takes."""
-        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note where this run ends, however much leaves the queues meanwhile."""

@@ -24,7 +24,6 @@ filters itself, to what the options let through.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +60,7 @@ from pipeline.journal_rows import (
 )
 from pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, subset
 from pipeline.store import OPTIONS, StoreReference
+from pipeline.tailing import TailLimits
 
 _OWN_OPTIONS: Final = frozenset(
     {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes", "onpruned"}
@@ -147,24 +147,11 @@ class JournalSource(DataSource):
         from pipeline.history_stream import HistoryStreamReader
         from pipeline.streams import JournalStreamReader
 
+        what = (self._store, schema.fieldNames(), self._partitions, self._conditions)
+        limits: TailLimits = {"max_rows": self._max_rows, "max_body": self._max_body}
         if self._table == "history":
-            return HistoryStreamReader(
-                self._store,
-                schema.fieldNames(),
-                self._partitions,
-                self._conditions,
-                max_rows=self._max_rows,
-                max_body=self._max_body,
-                fail_on_pruned=self._fail_on_pruned,
-            )
-        return JournalStreamReader(
-            self._store,
-            schema.fieldNames(),
-            self._partitions,
-            self._conditions,
-            max_rows=self._max_rows,
-            max_body=self._max_body,
-        )
+            return HistoryStreamReader(*what, fail_on_pruned=self._fail_on_pruned, **limits)
+        return JournalStreamReader(*what, **limits)
 
 
 def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
@@ -216,7 +203,7 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Cut the rows there are now."""
-        settings = self._settings()
+        settings = self._store.settings(history=self._history)
         with open_source(settings) as source:
             ranges = plan_ranges(source, settings, self._wanted_partitions, self._conditions)
         # Spark asks for at least one; this one is empty.
@@ -226,7 +213,7 @@ class JournalReader(DataSourceReader):
         """Yield the rows of a range."""
         if not isinstance(partition, RangePartition):
             raise TypeError(f"{partition!r} is no range of this reader")
-        settings = self._settings()
+        settings = self._store.settings(history=self._history)
         with open_source(settings) as source:
             yield from read_range(
                 source,
@@ -238,12 +225,6 @@ class JournalReader(DataSourceReader):
                 max_body=self._max_body,
             )
 
-    def _settings(self) -> DatabaseStoreSettings:
-        found = self._store.settings()
-        if not self._history:
-            return found
-        return replace(found, message_table_name=found.message_history_table_name)
-
 
 class BindingsReader(DataSourceReader):
     """Reads BINDINGS, which is small, whole."""
@@ -253,12 +234,15 @@ class BindingsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield every binding."""
-        settings = self._store.settings()
-        with open_source(settings) as source:
-            columns = [column(name) for name in _BINDING_COLUMNS]
-            table = source.table(settings.bindings_table_name)
-            for batch in source.batches(columns, f"FROM {table} m"):
-                yield decode_bindings(batch)
+        return map(decode_bindings, bindings_of(self._store, _BINDING_COLUMNS))
+
+
+def bindings_of(store: StoreReference, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the columns ``names`` of all BINDINGS, as stored, from one statement."""
+    settings = store.settings()
+    with open_source(settings) as source:
+        table = source.table(settings.bindings_table_name)
+        yield from source.batches([column(name) for name in names], f"FROM {table} m")
 
 
 def read_range(

@@ -98,8 +98,13 @@ class StoreReference:
             if name in self.tables:
                 yield key, self.tables[name]
 
-    def settings(self, environment: Mapping[str, str] = os.environ) -> DatabaseStoreSettings:
-        """Return the settings to connect with, password included; raises ConfigurationError."""
+    def settings(
+        self, environment: Mapping[str, str] = os.environ, *, history: bool = False
+    ) -> DatabaseStoreSettings:
+        """Return the settings to connect with, password included; raises ConfigurationError.
+
+        With ``history`` the table of messages is that of the history, to be read as the other is.
+        """
         password = environment.get(self.password_variable)
         if self.config is not None:
             found = config.load(Path(self.config)).database_store
@@ -109,7 +114,10 @@ class StoreReference:
             found = replace(found, jdbc_user=self.user)
         if password and found.jdbc_password is None:
             found = replace(found, jdbc_password=_secret(password, environment))
-        return replace(found, **self.tables)  # type: ignore[arg-type]  # fields by their names
+        found = replace(found, **self.tables)  # type: ignore[arg-type]  # fields by their names
+        if history:
+            found = replace(found, message_table_name=found.message_history_table_name)
+        return found
 
 
 def _secret(password: str, environment: Mapping[str, str]) -> Secret:

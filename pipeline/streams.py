@@ -9,22 +9,16 @@ appear below the highest id. Each holder's own events are inserted one after the
 the offset there is the last ``event_seq`` of each holder.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from pipeline.failover_source import in_batches, table_entries
 from pipeline.fetching import open_source
 from pipeline.journal_rows import (
-    Condition,
     SeqRange,
     first_seq_since,
     last_seq,
@@ -33,38 +27,17 @@ from pipeline.journal_rows import (
 )
 from pipeline.journal_source import RangePartition, read_range
 from pipeline.store import StoreReference
+from pipeline.tailing import TailReader
 
 _HOLDERS_A_STATEMENT: Final = 100
 
 
-class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class JournalStreamReader(TailReader):
     """Tails MESSAGES by ``seq``."""
-
-    def __init__(
-        self,
-        store: StoreReference,
-        columns: Sequence[str],
-        partitions: int | None = None,
-        conditions: Sequence[Condition] = (),
-        *,
-        max_rows: int | None = None,
-        max_body: int = 0,
-    ) -> None:
-        self._store = store
-        self._columns = list(columns)
-        self._wanted_partitions = partitions
-        self._conditions = list(conditions)
-        self._max_rows = max_rows
-        self._max_body = max_body
-        self._stop_at: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Return the place before everything: a new stream begins with what is there."""
         return {"seq": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much a micro-batch takes."""
-        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note where this run ends, however much is written meanwhile."""

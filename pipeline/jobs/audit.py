@@ -358,20 +358,9 @@ def _lock(node_manager: DataFrame) -> Lock:
 def _history_faults(history: DataFrame, messages: DataFrame) -> list[DataFrame]:
     waiting = messages.where("kind IN ('message', 'reference')").select("seq")
     left = F.format_string("it left at %s", F.col("removed_at").cast("string"))
-    repeated = (
-        history.where("NOT coalesce(exists(findings, x -> x.fault = 'wrong-id'), false)")
-        .groupBy("id", "queue_id")
-        .agg(
-            F.count("*").alias("rows"),
-            F.min("seq").alias("first"),
-            F.max("seq").alias("seq"),
-            F.max("epoch").alias("epoch"),
-        )
-        .where("rows > 1")
-    )
-    said = F.format_string("%d rows have it, the first at seq %d", "rows", "first")
+    sound = history.where("NOT coalesce(exists(findings, x -> x.fault = 'wrong-id'), false)")
     both = history.join(waiting, "seq", "left_semi")
     return [
         audit_messages.fault(both, "kept-and-waiting", left, "history"),
-        audit_messages.fault(repeated, "kept-twice", said, "history"),
+        audit_messages.repeated(sound, "kept-twice", "history"),
     ]

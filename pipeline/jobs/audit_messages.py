@@ -178,9 +178,14 @@ def duplicates(messages: DataFrame) -> DataFrame:
         .where("rows > ids")
         .select("bucket")
     )
-    repeated = (
-        rows.join(F.broadcast(full), "bucket", "left_semi")
-        .groupBy("id", "queue_id", "kind")
+    suspects = rows.join(F.broadcast(full), "bucket", "left_semi")
+    return repeated(suspects, "duplicate-id", "messages", "kind")
+
+
+def repeated(rows: DataFrame, name: str, table: str, *keys: str) -> DataFrame:
+    """Return as faults the last of the rows that have an id, a queue and ``keys`` in common."""
+    found = (
+        rows.groupBy("id", "queue_id", *keys)
         .agg(
             F.count("*").alias("rows"),
             F.min("seq").alias("first"),
@@ -190,7 +195,7 @@ def duplicates(messages: DataFrame) -> DataFrame:
         .where("rows > 1")
     )
     said = F.format_string("%d rows have it, the first at seq %d", "rows", "first")
-    return fault(repeated, "duplicate-id", said)
+    return fault(found, name, said, table)
 
 
 def transactions(messages: DataFrame) -> DataFrame:
