@@ -22,7 +22,7 @@ from benchmarks.stomp_load import consume, fill
 from benchmarks.takeover import wait_answer
 from benchmarks.throughput import resident_mib
 from benchmarks.timers import timer_options
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.nodes import Cluster, NodeProcess, cluster
 from tests.support.servers import StoreServer, url_with_password
 from tests.support.waiting import wait_until

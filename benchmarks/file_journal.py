@@ -24,22 +24,22 @@ from pathlib import Path
 
 from sqlalchemy import MetaData, update
 
-import migrations
 from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, started
 from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
-from config.settings import FileStoreSettings, JournalType
-from database import Database
-from journal.batch import Batch
-from journal.file import open_file_journal
-from journal.file.format import RECORD_BYTES
-from journal.file.inspect import inspect
-from journal.file.journal import FileKeeper
-from journal.file.opening import open_files
-from journal.file.store import FileStore
-from journal.file.tools import compact
-from journal.journal import Journal
-from journal.unit import AppendedMessage
-from nodemanager.tables import node_manager_store
+from orthia import migrations
+from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.database import Database
+from orthia.journal.batch import Batch
+from orthia.journal.file import open_file_journal
+from orthia.journal.file.format import RECORD_BYTES
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.journal import FileKeeper
+from orthia.journal.file.opening import open_files
+from orthia.journal.file.store import FileStore
+from orthia.journal.file.tools import compact
+from orthia.journal.journal import Journal
+from orthia.journal.unit import AppendedMessage
+from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
 
 _FILE_BYTES = 10 * 1024 * 1024

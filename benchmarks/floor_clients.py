@@ -8,8 +8,8 @@ import multiprocessing
 from multiprocessing.connection import Connection
 
 from benchmarks.floors import FLOOR_SEQ, Floor
-from config.settings import DatabaseStoreSettings
-from database import Database
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
 
 _SEQS_OF_ONE = 2**34
 _READY_SECONDS = 120.0

@@ -12,9 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from config.dialects import Dialect
-from database import Database
-from journal import MessageRecord, encode_message
+from orthia.config.dialects import Dialect
+from orthia.database import Database
+from orthia.journal import MessageRecord, encode_message
 from tests.support.servers import MariadbServer, PostgresqlServer, SqliteServer, StoreServer
 
 EVERY_DBMS = ("postgresql", "mariadb", "sqlite")

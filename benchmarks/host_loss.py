@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.takeover import wait_answer
 from benchmarks.timers import TIMERS
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess, cluster
 from tests.support.servers import (
     PASSWORD,

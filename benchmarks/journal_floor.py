@@ -16,12 +16,12 @@ from queue import SimpleQueue
 
 from sqlalchemy import MetaData, update
 
-import migrations
 from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, Floor, started
-from database import Database
-from journal import BatchReport, MessageLocation
-from journal.journal import Journal
-from nodemanager.tables import node_manager_store
+from orthia import migrations
+from orthia.database import Database
+from orthia.journal import BatchReport, MessageLocation
+from orthia.journal.journal import Journal
+from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
 
 OUTSTANDING = 1_600

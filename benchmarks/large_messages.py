@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.takeover import wait_answer
 from benchmarks.throughput import resident_mib
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.file_nodes import file_cluster
 from tests.process.large_clients import MIB, LargeClient, body, digest
 from tests.process.nodes import NodeProcess, cluster

@@ -23,16 +23,16 @@ import pyarrow.parquet as pq
 from psycopg2.extensions import make_dsn
 from pyspark.sql import DataFrame, SparkSession
 
-import migrations
 from benchmarks.pipeline_data import fill_journal, write_logs
-from config.settings import DatabaseStoreSettings
-from database import Database
-from pipeline.jobs import audit, failovers
-from pipeline.jobs.export import exported
-from pipeline.reading import ExportInputs, StoreInputs
-from pipeline.schemas import RAW
-from pipeline.session import build_session
-from pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia import migrations
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.pipeline.jobs import audit, failovers
+from orthia.pipeline.jobs.export import exported
+from orthia.pipeline.reading import ExportInputs, StoreInputs
+from orthia.pipeline.schemas import RAW
+from orthia.pipeline.session import build_session
+from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 from tests.support.servers import PASSWORD, USER, PostgresqlServer
 
 PARTITIONS = 8

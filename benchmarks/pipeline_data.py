@@ -13,19 +13,19 @@ from pathlib import Path
 
 from sqlalchemy import MetaData, insert, update
 
-import migrations
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings, RoutingType
-from config.urls import DatabaseUrl
-from database import Database
-from journal.codec import MessageRecord, QueueBinding, encode_message, encode_queue_binding
-from journal.records import RecordType, UserRecordType
-from journal.tables import bindings_table, messages_table
-from nodemanager import events
-from nodemanager.events import Event
-from nodemanager.failover_log import Entry
-from nodemanager.lease import Lock
-from nodemanager.tables import node_manager_store
+from orthia import migrations
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.journal.codec import MessageRecord, QueueBinding, encode_message, encode_queue_binding
+from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.tables import bindings_table, messages_table
+from orthia.nodemanager import events
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.failover_log import Entry
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.tables import node_manager_store
 
 PAYLOAD_BYTES = 208
 QUEUES = 10

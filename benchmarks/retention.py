@@ -20,10 +20,10 @@ from sqlalchemy import text
 
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import consume, fill
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings, Role
-from database import Database
-from journal.history import history_totals
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.database import Database
+from orthia.journal.history import history_totals
 from tests.process.file_nodes import FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.support.servers import StoreServer

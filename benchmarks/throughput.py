@@ -25,13 +25,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import migrations
 from benchmarks.floor_clients import FloorClients
 from benchmarks.floors import EVERY_DBMS, Floor, started
 from benchmarks.stomp_load import consume, fill, produce
 from benchmarks.timers import timer_options
-from config.settings import Role
-from database import Database
+from orthia import migrations
+from orthia.config.settings import Role
+from orthia.database import Database
 from tests.process.nodes import Cluster, NodeProcess, cluster
 from tests.support.servers import (
     PASSWORD,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from config.settings import DatabaseStoreSettings
+from orthia.config.settings import DatabaseStoreSettings
 
 TIMERS: Final = {
     "default": (

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.throughput import Measured, default_node, send_and_consume
-from config.settings import Role
-from tests.process.nodes import NodeProcess, cluster
+from orthia.config.settings import Role
+from tests.process.nodes import NodeProcess, cluster, program_of
 from tests.support.servers import StoreServer, url_with_password
 
 HERE, THERE = "here", "against"
@@ -30,6 +30,7 @@ def live_node(server: StoreServer, directory: Path, checkout: Path | None) -> No
         node = default_node(nodes, Role.LIVE, THERE if checkout else HERE)
     if checkout is not None:
         node.environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(checkout)}
+        node.program = program_of(checkout)
     return node
 
 

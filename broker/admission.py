@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from broker.api import ConnectionLimitExceeded
-from broker.quoting import quoted
-from broker.refusals import Refusal
-from config.settings import ResourceLimitSetting, StompLimits
+from orthia.broker.api import ConnectionLimitExceeded
+from orthia.broker.quoting import quoted
+from orthia.broker.refusals import Refusal
+from orthia.config.settings import ResourceLimitSetting, StompLimits
 
 _ONE_OF_EIGHT: Final = 8
 """One part of so many is kept for others than the user or address that has most connections."""
@@ -25,7 +25,7 @@ class Client(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it comes from: see ``broker.core.sources``."""
+        """Where it comes from: see ``orthia.broker.core.sources``."""
 
 
 _Client = TypeVar("_Client", bound=Client)

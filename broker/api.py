@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from broker.slices import Slices, Steps
-from config.errors import OrthiaError
-from journal.codec import LargeBody, MessageRecord
-from journal.large import LargeMessages, Upload
-from journal.unit import MessageLocation, Sender
+from orthia.broker.slices import Slices, Steps
+from orthia.config.errors import OrthiaError
+from orthia.journal.codec import LargeBody, MessageRecord
+from orthia.journal.large import LargeMessages, Upload
+from orthia.journal.unit import MessageLocation, Sender
 
 Done = Callable[[], None]
 OnRefused = Callable[[OrthiaError, Done | None], None]

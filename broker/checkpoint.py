@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 _SECRET_BYTES: Final = 32
 _HEX: Final = frozenset("0123456789abcdef")

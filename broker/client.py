@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from config.errors import OrthiaError
+from orthia.config.errors import OrthiaError
 
 _READ_BYTES: Final = 262_144
 _WAITING_BYTES: Final = 1024 * 1024

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from config.clock import monotonic_seconds
+from orthia.config.clock import monotonic_seconds
 
 LOGGER = logging.getLogger("orthia.broker")
 _LOOKS: Final = 20

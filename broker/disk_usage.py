@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.reminders import Reminder
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.reminders import Reminder
 
 LOGGER = logging.getLogger("orthia.broker")
 _BYTES_PER_SECOND = 256 * 1024 * 1024

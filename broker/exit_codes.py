@@ -2,13 +2,13 @@
 
 from enum import IntEnum
 
-from broker.client import BrokerRefused, BrokerUnreachable
-from broker.listening import AcceptorError, AcceptorNotFree
-from config.errors import ConfigurationError, OrthiaError
-from database import PermanentStoreError, StoreUnavailable
-from journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
-from nodemanager import LockAcquisitionTimeout
-from nodemanager.errors import LockDirectoryMissing
+from orthia.broker.client import BrokerRefused, BrokerUnreachable
+from orthia.broker.listening import AcceptorError, AcceptorNotFree
+from orthia.config.errors import ConfigurationError, OrthiaError
+from orthia.database import PermanentStoreError, StoreUnavailable
+from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
+from orthia.nodemanager import LockAcquisitionTimeout
+from orthia.nodemanager.errors import LockDirectoryMissing
 
 
 class ExitCode(IntEnum):

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from config.errors import OrthiaError
+from orthia.config.errors import OrthiaError
 
 FRESH_SECONDS: Final = 1.0
 """For how long a text is given to whoever asks. Scrapers come every few seconds."""

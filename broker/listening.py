@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.settings import AcceptorSettings
-from nodemanager import Interrupted
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import AcceptorSettings
+from orthia.nodemanager import Interrupted
 
 LONGEST_WAIT_SECONDS: Final = 10.0
 """How long a node waits for a port: a process that is ending needs less, and while this node holds

@@ -12,9 +12,9 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NoReturn
 
-from config.clock import monotonic_seconds
-from config.settings import IoErrorPolicy, Role, Settings
-from nodemanager.protocol import FormerLife
+from orthia.config.clock import monotonic_seconds
+from orthia.config.settings import IoErrorPolicy, Role, Settings
+from orthia.nodemanager.protocol import FormerLife
 
 VARIABLE: Final = "ORTHIA_NEXT_LIFE"
 """Not for users: written and read by the process itself."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TextIO
 
-from config.clock import monotonic_seconds
+from orthia.config.clock import monotonic_seconds
 
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 """How much may wait: about 20,000 lines. A failover makes fifty."""

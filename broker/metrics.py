@@ -20,8 +20,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from broker.core.quota import ShownUse
-from journal.history import HistoryTotals
+from orthia.broker.core.quota import ShownUse
+from orthia.journal.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MAX_QUEUES_SHOWN: Final = 1_000

@@ -23,33 +23,33 @@ from typing import Any, TypeVar
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from broker.core.broker import Broker
-from broker.critical_analyzer import CriticalAnalyzer
-from broker.descriptors import raise_limit
-from broker.disk_usage import DiskLimits, DiskWatch
-from broker.exit_codes import ExitCode, code_of
-from broker.health import HealthServer, Verdict
-from broker.listening import (
+from orthia.broker.core.broker import Broker
+from orthia.broker.critical_analyzer import CriticalAnalyzer
+from orthia.broker.descriptors import raise_limit
+from orthia.broker.disk_usage import DiskLimits, DiskWatch
+from orthia.broker.exit_codes import ExitCode, code_of
+from orthia.broker.health import HealthServer, Verdict
+from orthia.broker.listening import (
     LONGEST_WAIT_SECONDS,
     AcceptorNotFree,
     await_acceptors,
     try_acceptors,
 )
-from broker.lives import Life, begin
-from broker.logs import set_role
-from broker.metrics import NodeMetrics
-from broker.out_of_memory import OutOfMemory
-from broker.refusals import Refusal
-from broker.server import StompServer
-from broker.stores import RETRY_SECONDS, NodeStore, node_store
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.settings import CriticalAnalyzerPolicy, Role, Settings
-from database import StoreUnavailable, TransientStoreError
-from journal.api import BatchReport, MessageJournal
-from journal.errors import Fenced, JournalIOError, LeaseExpired
-from nodemanager import Interrupted, Lock, LockLost
-from nodemanager.events import (
+from orthia.broker.lives import Life, begin
+from orthia.broker.logs import set_role
+from orthia.broker.metrics import NodeMetrics
+from orthia.broker.out_of_memory import OutOfMemory
+from orthia.broker.refusals import Refusal
+from orthia.broker.server import StompServer
+from orthia.broker.stores import RETRY_SECONDS, NodeStore, node_store
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import CriticalAnalyzerPolicy, Role, Settings
+from orthia.database import StoreUnavailable, TransientStoreError
+from orthia.journal.api import BatchReport, MessageJournal
+from orthia.journal.errors import Fenced, JournalIOError, LeaseExpired
+from orthia.nodemanager import Interrupted, Lock, LockLost
+from orthia.nodemanager.events import (
     AcceptorNotFreeEvent,
     BackupActive,
     ConnectorsStopped,
@@ -65,8 +65,8 @@ from nodemanager.events import (
     StartFailed,
     TakeoverTimings,
 )
-from nodemanager.failback import Failbacks
-from nodemanager.protocol import Activation, NodeManager
+from orthia.nodemanager.failback import Failbacks
+from orthia.nodemanager.protocol import Activation, NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 _Result = TypeVar("_Result")

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from broker.api import (
+from orthia.broker.api import (
     AcknowledgementRefused,
     AuthenticationFailed,
     ConnectionLimitExceeded,
@@ -16,10 +16,10 @@ from broker.api import (
     LimitExceeded,
     NotAuthorized,
 )
-from broker.core.deletion import QueueInUse
-from broker.core.quota import NoRoomInStore, QuotaExceeded
-from config.errors import OrthiaError
-from journal.errors import StoreFull, UnitRefused
+from orthia.broker.core.deletion import QueueInUse
+from orthia.broker.core.quota import NoRoomInStore, QuotaExceeded
+from orthia.config.errors import OrthiaError
+from orthia.journal.errors import StoreFull, UnitRefused
 
 LOGGER = logging.getLogger("orthia.broker")
 QUIET_SECONDS = 60.0
@@ -105,7 +105,7 @@ class Refusals:
         """Note a client at ``address`` that is refused for ``reason``; ``now`` is in seconds."""
         self._count(kind.value)
         if kind is Refusal.AUTHENTICATION:
-            return  # failed logins are told by ``broker.core.logins``
+            return  # failed logins are told by ``orthia.broker.core.logins``
         told, shown = self._told[kind], _one_line(reason)
         if now >= told.until and not told.untold:
             told.until = now + QUIET_SECONDS

@@ -3,8 +3,8 @@
 Memory is bounded for every kind of client: one that does not read is not read from either, gets no
 deliveries, and is cut off in the end; while the journal is full nobody is read from; one that is
 closed and does not read its last frame is cut off. What all of them hold together is bounded too,
-by ``broker.core.client_memory``; how many there may be, and who makes room for whom, is in
-``broker.admission``.
+by ``orthia.broker.core.client_memory``; how many there may be, and who makes room for whom, is in
+``orthia.broker.admission``.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from broker.admission import Admission, MakesRoom, Refused
-from broker.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
-from broker.core.client_memory import Activity, ClientMemory
-from broker.core.logins import LoginGuard
-from broker.core.sources import source_of
-from broker.descriptors import connections_that_fit
-from broker.listening import acceptor_error
-from broker.quoting import quoted
-from broker.refusals import Refusal, Refusals
-from broker.stomp.frames import Version, error_frame
-from broker.stomp.prefixes import Prefixes
-from broker.stomp.session import StompSession
-from config.clock import monotonic_seconds
-from config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
-from journal.api import MessageJournal
+from orthia.broker.admission import Admission, MakesRoom, Refused
+from orthia.broker.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
+from orthia.broker.core.client_memory import Activity, ClientMemory
+from orthia.broker.core.logins import LoginGuard
+from orthia.broker.core.sources import source_of
+from orthia.broker.descriptors import connections_that_fit
+from orthia.broker.listening import acceptor_error
+from orthia.broker.quoting import quoted
+from orthia.broker.refusals import Refusal, Refusals
+from orthia.broker.stomp.frames import Version, error_frame
+from orthia.broker.stomp.prefixes import Prefixes
+from orthia.broker.stomp.session import StompSession
+from orthia.config.clock import monotonic_seconds
+from orthia.config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
+from orthia.journal.api import MessageJournal
 
 LOGGER = logging.getLogger("orthia.broker")
 WRITE_HIGH_BYTES = 262_144

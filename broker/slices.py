@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from config.clock import monotonic_seconds
+from orthia.config.clock import monotonic_seconds
 
 SLICE_SECONDS: Final = 0.004
 """How long the loop works on without looking at its sockets, while there is more to do."""

@@ -11,33 +11,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-import migrations
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.lockers import keeps_leases, lock_database, lock_directory, with_locker
-from config.reminders import Reminder
-from config.settings import (
+from orthia import migrations
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.lockers import keeps_leases, lock_database, lock_directory, with_locker
+from orthia.config.reminders import Reminder
+from orthia.config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
     Role,
     Settings,
     SharedFileLockerSettings,
 )
-from database import Database, StoreError, StoreUnavailable
-from database.durability import lax_settings
-from journal.api import MessageJournal
-from journal.errors import JournalError
-from journal.file import open_file_journal
-from journal.file.artemis import refuse_files_of_artemis
-from journal.file.disk import make_directory
-from journal.file.inspect import read_fence
-from journal.journal import Journal
-from journal.memory import MemoryJournal
-from nodemanager import Interrupted, JdbcNodeManager
-from nodemanager.failover_log import log_file_name
-from nodemanager.file_lock_manager import FileLockNodeManager
-from nodemanager.in_vm_manager import InVmNodeManager
-from nodemanager.protocol import NodeManager
+from orthia.database import Database, StoreError, StoreUnavailable
+from orthia.database.durability import lax_settings
+from orthia.journal.api import MessageJournal
+from orthia.journal.errors import JournalError
+from orthia.journal.file import open_file_journal
+from orthia.journal.file.artemis import refuse_files_of_artemis
+from orthia.journal.file.disk import make_directory
+from orthia.journal.file.inspect import read_fence
+from orthia.journal.journal import Journal
+from orthia.journal.memory import MemoryJournal
+from orthia.nodemanager import Interrupted, JdbcNodeManager
+from orthia.nodemanager.failover_log import log_file_name
+from orthia.nodemanager.file_lock_manager import FileLockNodeManager
+from orthia.nodemanager.in_vm_manager import InVmNodeManager
+from orthia.nodemanager.protocol import NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 RETRY_SECONDS = 1.0

@@ -1,11 +1,11 @@
 """What the operator asked for: ``broker.xml`` read into frozen, checked settings."""
 
-from config.addresses import AddressResolver, ResolvedAddressSettings
-from config.errors import ConfigurationError, OrthiaError
-from config.loader import load
-from config.rendering import EffectiveSetting, render
-from config.secrets import Secret, mask
-from config.settings import (
+from orthia.config.addresses import AddressResolver, ResolvedAddressSettings
+from orthia.config.errors import ConfigurationError, OrthiaError
+from orthia.config.loader import load
+from orthia.config.rendering import EffectiveSetting, render
+from orthia.config.secrets import Secret, mask
+from orthia.config.settings import (
     AcceptorSettings,
     AddressConfiguration,
     AddressSettings,
@@ -22,7 +22,7 @@ from config.settings import (
     StompLimits,
     User,
 )
-from config.urls import DatabaseUrl, Dialect
+from orthia.config.urls import DatabaseUrl, Dialect
 
 __all__ = [
     "AcceptorSettings",

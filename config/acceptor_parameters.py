@@ -1,14 +1,14 @@
 """The parameters of an acceptor's URL that do nothing here: which change nothing, and the rest.
 
-What acts is in ``config.acceptors``. Artemis hands what it does not know to its protocols, which
-leave alone what they do not know; here a name that nobody knows is told of.
+What acts is in ``orthia.config.acceptors``. Artemis hands what it does not know to its protocols,
+which leave alone what they do not know; here a name that nobody knows is told of.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from config.ignored import Instead
-from config.vocabulary import nearest
+from orthia.config.ignored import Instead
+from orthia.config.vocabulary import nearest
 
 _FALSE: Final = ("false",)
 _TRUE: Final = ("true",)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from config.acceptor_parameters import judge
-from config.errors import ConfigurationError
-from config.secrets import is_secret
-from config.settings import AcceptorSettings
+from orthia.config.acceptor_parameters import judge
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import is_secret
+from orthia.config.settings import AcceptorSettings
 
 DEFAULT_HOST: Final = "127.0.0.1"
 """Whoever wants to be reached from elsewhere says so: 0.0.0.0 is never a default."""

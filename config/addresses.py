@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from config.settings import (
+from orthia.config.settings import (
     AddressConfiguration,
     AddressFullPolicy,
     AddressSettings,

@@ -10,9 +10,9 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from config.errors import ConfigurationError
-from config.problems import Location
-from config.substitution import Properties
+from orthia.config.errors import ConfigurationError
+from orthia.config.problems import Location
+from orthia.config.substitution import Properties
 
 MAXIMUM_FILE_BYTES: Final = 4 * 1024 * 1024
 """Of one file. Artemis' own example is 20 KiB."""

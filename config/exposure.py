@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from config.document import Document, Node, local_name
-from config.secrets import is_secret
-from config.settings import Settings
+from orthia.config.document import Document, Node, local_name
+from orthia.config.secrets import is_secret
+from orthia.config.settings import Settings
 
 ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
 """Where the systemd unit looks for the environment of an instance, as ``NAME.env``."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from config.problems import Location
+from orthia.config.problems import Location
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from config.dialects import Dialect
-from config.errors import ConfigurationError
-from config.secrets import is_secret
-from config.tls import MYSQL_TLS_PARAMETERS, parameters_of_ssl_mode
+from orthia.config.dialects import Dialect
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import is_secret
+from orthia.config.tls import MYSQL_TLS_PARAMETERS, parameters_of_ssl_mode
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from config.document import Document
-from config.errors import ConfigurationError
-from config.exposure import readable_secrets
-from config.ignored import NotApplied, told
-from config.lockers import lock_database, locker_warnings, with_locker
-from config.problems import Location, Problems
-from config.reading import Reader
-from config.rules import violations
-from config.secrets import codec_key
-from config.settings import (
+from orthia.config.document import Document
+from orthia.config.errors import ConfigurationError
+from orthia.config.exposure import readable_secrets
+from orthia.config.ignored import NotApplied, told
+from orthia.config.lockers import lock_database, locker_warnings, with_locker
+from orthia.config.problems import Location, Problems
+from orthia.config.reading import Reader
+from orthia.config.rules import violations
+from orthia.config.secrets import codec_key
+from orthia.config.settings import (
     SERVER_STORE_BYTES,
     CustomLockerSettings,
     DatabaseStoreSettings,
@@ -26,9 +26,9 @@ from config.settings import (
     Settings,
     SharedFileLockerSettings,
 )
-from config.substitution import Properties
-from config.validation import Validation
-from config.values import ValueReader
+from orthia.config.substitution import Properties
+from orthia.config.validation import Validation
+from orthia.config.values import ValueReader
 
 INSTANCE_PROPERTY: Final = "artemis.instance"
 """The property that says where relative paths start, as in Artemis."""

@@ -3,8 +3,8 @@
 With K = ``lockKeepAlivePeriod`` and A = ``lockAcquireSleepInterval`` (milliseconds):
 
 * ``lease-database-locker``: K is the renew period and A the expiration of the leases, as in
-  Classic, under the rules of both (``config.rules``). Classic's own defaults, a lease of 10 s that
-  is renewed every 30 s, break them and are refused.
+  Classic, under the rules of both (``orthia.config.rules``). Classic's own defaults, a lease of 10
+  s that is renewed every 30 s, break them and are refused.
 * every other locker: the holder proves every K that it still has the lock; without such a proof
   within ``jdbc-lock-expiration``, or 3 K if that is longer, it stops. A is how often a waiting node
   tries. With K = 0 nothing is ever proved.
@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from config.dialects import Dialect
-from config.settings import (
+from orthia.config.dialects import Dialect
+from orthia.config.settings import (
     DatabaseLockerSettings,
     DatabaseStoreSettings,
     FileStoreSettings,

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 MAXIMUM_TABLE_NAME_LENGTH: Final = 48
 """The room left below MAXIMUM_IDENTIFIER_LENGTH is for the suffixes of our tables and indexes."""

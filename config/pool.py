@@ -4,8 +4,8 @@ import re
 from enum import Enum
 from typing import Final
 
-from config.errors import ConfigurationError
-from config.vocabulary import nearest
+from orthia.config.errors import ConfigurationError
+from orthia.config.vocabulary import nearest
 
 KEPT: Final = {
     "maxTotal": "connections at most; negative sets no limit",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 MAXIMUM_PROBLEMS: Final = 100
 """Told of one file: a person mends these first, and a file that is none is not read to its end."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from config.acceptors import parse_acceptor
-from config.document import Document, Node, local_name
-from config.ignored import NotApplied
-from config.pool import Place, place
-from config.problems import Location, Problems
-from config.settings import (
+from orthia.config.acceptors import parse_acceptor
+from orthia.config.document import Document, Node, local_name
+from orthia.config.ignored import NotApplied
+from orthia.config.pool import Place, place
+from orthia.config.problems import Location, Problems
+from orthia.config.settings import (
     AcceptorSettings,
     AddressConfiguration,
     AddressSettings,
@@ -34,8 +34,8 @@ from config.settings import (
     StompLimits,
     User,
 )
-from config.values import ValueReader, read_names
-from config.vocabulary import find, snake_case, value_kinds
+from orthia.config.values import ValueReader, read_names
+from orthia.config.vocabulary import find, snake_case, value_kinds
 
 _ROLES: Final = {
     "primary": Role.LIVE,
@@ -83,7 +83,7 @@ class Reader:
     def locate(self, path: str) -> Location:
         """Return where an element, or else the nearest one around it, stands.
 
-        ``path`` is as ``config.rules`` writes it.
+        ``path`` is as ``orthia.config.rules`` writes it.
         """
         while path and path not in self._locations:
             path = path.rpartition("/")[0]

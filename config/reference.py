@@ -1,6 +1,7 @@
 """The configuration reference: docs/configuration.md, written from the XSD and the settings.
 
-``python -m config.reference`` prints it. A test compares it with the file, so they cannot drift.
+``python -m orthia.config.reference`` prints it. A test compares it with the file, so they cannot
+drift.
 """
 
 import sys
@@ -8,26 +9,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
-from config.acceptor_parameters import CHANGES as PARAMETERS
-from config.acceptor_parameters import HARMLESS as HARMLESS_PARAMETERS
-from config.acceptors import ACTING, DEFAULT_HOST, DEFAULT_PORT
-from config.addresses import ResolvedAddressSettings
-from config.dialects import Dialect
-from config.ignored import CHANGES, HARMLESS
-from config.jdbc import IGNORED, TRANSLATED
-from config.loader import (
+from orthia.config.acceptor_parameters import CHANGES as PARAMETERS
+from orthia.config.acceptor_parameters import HARMLESS as HARMLESS_PARAMETERS
+from orthia.config.acceptors import ACTING, DEFAULT_HOST, DEFAULT_PORT
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.dialects import Dialect
+from orthia.config.ignored import CHANGES, HARMLESS
+from orthia.config.jdbc import IGNORED, TRANSLATED
+from orthia.config.loader import (
     DEFAULT_BINDINGS_DIRECTORY,
     DEFAULT_JOURNAL_DIRECTORY,
     INSTANCE_PROPERTY,
     LARGE_MESSAGES_DIRECTORY,
 )
-from config.names import MAXIMUM_TABLE_NAME_LENGTH
-from config.pool import CONNECTION, KEPT
-from config.reading import LOCKERS
-from config.rendering import SPOKEN_DEFAULTS, default_of, written
-from config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
-from config.secrets import KEY_PROPERTY, KEY_VARIABLE
-from config.settings import (
+from orthia.config.names import MAXIMUM_TABLE_NAME_LENGTH
+from orthia.config.pool import CONNECTION, KEPT
+from orthia.config.reading import LOCKERS
+from orthia.config.rendering import SPOKEN_DEFAULTS, default_of, written
+from orthia.config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
+from orthia.config.secrets import KEY_PROPERTY, KEY_VARIABLE
+from orthia.config.settings import (
     SERVER_STORE_BYTES,
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -39,8 +40,8 @@ from config.settings import (
     Settings,
     StompLimits,
 )
-from config.urls import DatabaseUrl
-from config.vocabulary import Element, find, snake_case
+from orthia.config.urls import DatabaseUrl
+from orthia.config.vocabulary import Element, find, snake_case
 
 _SHARED_STORE: Final = "core/ha-policy/shared-store"
 _QUEUE: Final = "core/addresses/address/anycast/queue"
@@ -97,7 +98,7 @@ def reference() -> str:
 def _introduction() -> Iterator[str]:
     yield f"""# Configuration reference
 
-<!-- Written by `python -m config.reference`; change config/*.xsd or config/settings.py instead. -->
+<!-- Written by `python -m orthia.config.reference`: change config/*.xsd or config/settings.py. -->
 
 Orthia reads Artemis' `broker.xml`: the same elements in the same namespaces
 (`urn:activemq` and `urn:activemq:core`). What Artemis does not have stands beside it in a namespace

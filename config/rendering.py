@@ -5,10 +5,10 @@ from dataclasses import Field, dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from config.addresses import ResolvedAddressSettings
-from config.reading import LOCKERS
-from config.secrets import HIDDEN, is_secret
-from config.settings import (
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.reading import LOCKERS
+from orthia.config.secrets import HIDDEN, is_secret
+from orthia.config.settings import (
     AcceptorSettings,
     AddressSettings,
     DatabaseStoreSettings,
@@ -19,7 +19,7 @@ from config.settings import (
     Settings,
     StompLimits,
 )
-from config.vocabulary import configuration, find, snake_case, value_kinds
+from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
 
 UNITS: Final = {"milliseconds": "ms", "bytes": "bytes"}
 """Kinds of values that have a unit."""

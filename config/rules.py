@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from config.errors import ConfigurationError
-from config.lockers import locker_problems
-from config.names import validate_table_name
-from config.settings import (
+from orthia.config.errors import ConfigurationError
+from orthia.config.lockers import locker_problems
+from orthia.config.names import validate_table_name
+from orthia.config.settings import (
     AddressFullPolicy,
     DatabaseStoreSettings,
     FileStoreSettings,

@@ -16,7 +16,7 @@ from cryptography.hazmat.decrepit.ciphers.algorithms import Blowfish
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 KEY_PROPERTY: Final = "artemis.default.sensitive.string.codec.key"
 KEY_VARIABLE: Final = "ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from config.errors import ConfigurationError
-from config.secrets import Secret
-from config.urls import DatabaseUrl
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import Secret
+from orthia.config.urls import DatabaseUrl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class DatabaseStoreSettings:
     crash_detection: bool = True
     """Orthia's own: replace a live node whose process is gone before its lease has run out."""
     locker: LockerSettings | None = None
-    """Orthia's own; see ``config.lockers.with_locker``."""
+    """Orthia's own; see ``orthia.config.lockers.with_locker``."""
     journal_retention: RetentionSettings | None = None
     """Orthia's own, after Artemis' ``journal-retention-directory``; None keeps nothing."""
 
@@ -174,7 +174,7 @@ class FileStoreSettings:
     journal_lock_acquisition_timeout: int = -1
     """How long a live node waits for the live lock; -1 waits for ever. A backup always does."""
     locker: LockerSettings | None = None
-    """Orthia's own; see ``config.lockers``."""
+    """Orthia's own; see ``orthia.config.lockers``."""
 
 
 class IoErrorPolicy(Enum):
@@ -269,7 +269,7 @@ class AddressFullPolicy(Enum):
     PAGE = "PAGE"
     FAIL = "FAIL"
     BLOCK = "BLOCK"
-    """Artemis' own; refused by ``config.rules``, as are the other two that are not done here."""
+    """Artemis' own; refused by ``orthia.config.rules``, as are two more that are not done."""
     DROP = "DROP"
 
 

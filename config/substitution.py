@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)(\}?)")
 

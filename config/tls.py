@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 
 class TlsMode(Enum):

@@ -10,11 +10,11 @@ from urllib.parse import unquote, unquote_plus
 import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
-from config.dialects import Dialect
-from config.errors import ConfigurationError
-from config.jdbc import translate
-from config.secrets import EMPTY, HIDDEN, is_secret
-from config.tls import mysql_tls, tls_warnings
+from orthia.config.dialects import Dialect
+from orthia.config.errors import ConfigurationError
+from orthia.config.jdbc import translate
+from orthia.config.secrets import EMPTY, HIDDEN, is_secret
+from orthia.config.tls import mysql_tls, tls_warnings
 
 __all__ = ["DatabaseUrl", "Dialect"]
 

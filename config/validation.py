@@ -12,12 +12,12 @@ from typing import Final, Protocol, cast
 
 from lxml import etree
 
-from config.document import Document, Node, local_name
-from config.errors import ConfigurationError
-from config.ignored import NotApplied, what_happens_instead
-from config.problems import Location, Problems
-from config.substitution import Properties
-from config.vocabulary import (
+from orthia.config.document import Document, Node, local_name
+from orthia.config.errors import ConfigurationError
+from orthia.config.ignored import NotApplied, what_happens_instead
+from orthia.config.problems import Location, Problems
+from orthia.config.substitution import Properties
+from orthia.config.vocabulary import (
     Element,
     ValueKind,
     configuration,

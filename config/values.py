@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from config.errors import ConfigurationError
-from config.secrets import Secret, read_secret, unmask
-from config.settings import (
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import Secret, read_secret, unmask
+from orthia.config.settings import (
     AddressFullPolicy,
     CriticalAnalyzerPolicy,
     IoErrorPolicy,
@@ -18,7 +18,7 @@ from config.settings import (
     RetentionUnit,
     RoutingType,
 )
-from config.urls import DatabaseUrl
+from orthia.config.urls import DatabaseUrl
 
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _BYTES: Final = re.compile(r"(-?[0-9]+) ?([kmg]?)i?b?", re.IGNORECASE)

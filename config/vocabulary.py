@@ -117,7 +117,7 @@ def nearest(name: str, known: list[str]) -> str | None:
 
 def schema_path() -> Path:
     """Return the path of the XSD of ``broker.xml``."""
-    return Path(str(resources.files("config"))) / "configuration.xsd"
+    return Path(str(resources.files("orthia.config"))) / "configuration.xsd"
 
 
 @cache

@@ -7,11 +7,11 @@
   clock.
 """
 
-from config.dialects import Dialect
-from database.clock import DatabaseClock
-from database.connecting import SQLITE_BEGIN
-from database.engine import Database, write_transaction
-from database.errors import (
+from orthia.config.dialects import Dialect
+from orthia.database.clock import DatabaseClock
+from orthia.database.connecting import SQLITE_BEGIN
+from orthia.database.engine import Database, write_transaction
+from orthia.database.errors import (
     DuplicateKey,
     NoRoom,
     PermanentStoreError,
@@ -23,12 +23,12 @@ from database.errors import (
     classify,
     translate_errors,
 )
-from database.locks import for_share, named_lock
-from database.presence import PresenceLock, presence_lock
-from database.sessions import Blocker
-from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
-from database.sqltime import UtcTimestamp, db_now, db_now_plus_ms, seconds_until
-from database.tables import fold_table_name
+from orthia.database.locks import for_share, named_lock
+from orthia.database.presence import PresenceLock, presence_lock
+from orthia.database.sessions import Blocker
+from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
+from orthia.database.sqltime import UtcTimestamp, db_now, db_now_plus_ms, seconds_until
+from orthia.database.tables import fold_table_name
 
 __all__ = [
     "SQLITE_BEGIN",

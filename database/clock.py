@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from config.clock import monotonic_seconds
+from orthia.config.clock import monotonic_seconds
 
 
 class DatabaseClock:

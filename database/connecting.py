@@ -17,10 +17,10 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.engine import Dialect as SqlalchemyDialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from config.dialects import Dialect
-from config.secrets import Secret
-from database.network_timeout import TimedConnection
-from database.tls import tls_arguments
+from orthia.config.dialects import Dialect
+from orthia.config.secrets import Secret
+from orthia.database.network_timeout import TimedConnection
+from orthia.database.tls import tls_arguments
 
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""

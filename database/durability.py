@@ -8,9 +8,9 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from config.dialects import Dialect
-from database.engine import Database
-from database.errors import translate_errors
+from orthia.config.dialects import Dialect
+from orthia.database.engine import Database
+from orthia.database.errors import translate_errors
 
 _POSTGRESQL: Final = text(
     "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit')"

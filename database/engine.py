@@ -11,16 +11,21 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from config.dialects import Dialect
-from config.errors import ConfigurationError
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings
-from database.connecting import SQLITE_BEGIN, SessionLimits, connect_arguments, prepare_sessions
-from database.errors import translate_errors
-from database.sessions import mark_mysql_session, user_lock_name
-from database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
-from database.sqltime import db_now
-from database.tls import without_tls
+from orthia.config.dialects import Dialect
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database.connecting import (
+    SQLITE_BEGIN,
+    SessionLimits,
+    connect_arguments,
+    prepare_sessions,
+)
+from orthia.database.errors import translate_errors
+from orthia.database.sessions import mark_mysql_session, user_lock_name
+from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
+from orthia.database.sqltime import db_now
+from orthia.database.tls import without_tls
 
 _POOL_SIZE = 8
 """The size of the JDBC pool Artemis uses when its properties say nothing."""
@@ -93,8 +98,8 @@ class Database:
         pings and reconnects within one more each. With ``idle_in_transaction_ms`` the server
         ends a transaction that stands still for longer, so that a frozen process cannot hold
         its locks (PostgreSQL, MariaDB; MySQL ends every session idle for so long; SQLite cannot).
-        One that is not idle others can end, by its ``mark``: see ``database.sessions``. A new
-        connection under the same mark ends an earlier one that is still there.
+        One that is not idle others can end, by its ``mark``: see ``orthia.database.sessions``. A
+        new connection under the same mark ends an earlier one that is still there.
         """
         engine = self._create_engine(
             SessionLimits(

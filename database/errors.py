@@ -14,7 +14,7 @@ import psycopg2
 import pymysql
 import sqlalchemy.exc
 
-from config.errors import OrthiaError
+from orthia.config.errors import OrthiaError
 
 
 class StoreError(OrthiaError):

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Select, text
 from sqlalchemy.exc import DBAPIError
 
-from config.dialects import Dialect
-from database.errors import StoreUnavailable
-from database.file_lock import try_lock
-from database.sessions import user_lock_name
+from orthia.config.dialects import Dialect
+from orthia.database.errors import StoreUnavailable
+from orthia.database.file_lock import try_lock
+from orthia.database.sessions import user_lock_name
 
 _POLL_SECONDS = 0.05
 

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from config.dialects import Dialect
-from database.engine import Database
-from database.errors import StoreUnavailable, translate_errors
-from database.file_lock import try_lock
-from database.locks import lock_key
+from orthia.config.dialects import Dialect
+from orthia.database.engine import Database
+from orthia.database.errors import StoreUnavailable, translate_errors
+from orthia.database.file_lock import try_lock
+from orthia.database.locks import lock_key
 
 _FILE_POLL_SECONDS = 0.02
 _LOCK_NOT_AVAILABLE = "55P03"

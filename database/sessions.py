@@ -26,7 +26,7 @@ from psycopg2 import extensions
 from sqlalchemy import ColumnElement, Connection, Integer, bindparam, column, select, text
 from sqlalchemy.exc import DBAPIError
 
-from database.errors import StoreUnavailable
+from orthia.database.errors import StoreUnavailable
 
 FENCED_PURPOSES: Final = ("journal", "large messages", "history")
 """What the sessions are for whose transactions lock the fence with a share lock."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from database.file_lock import try_lock
+from orthia.database.file_lock import try_lock
 
 GIVE_WAY_SECONDS = 0.3
 """Longer than the longest sleep (100 ms) of SQLite's busy handler, so that the waiter gets in."""

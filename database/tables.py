@@ -1,7 +1,7 @@
 """How a table's configured name is spelt in each DBMS."""
 
-from config.dialects import Dialect
-from config.names import MAXIMUM_IDENTIFIER_LENGTH, validate_table_name
+from orthia.config.dialects import Dialect
+from orthia.config.names import MAXIMUM_IDENTIFIER_LENGTH, validate_table_name
 
 
 def fold_table_name(dialect: Dialect, name: str) -> str:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from sqlalchemy import URL
 
-from config.errors import ConfigurationError
-from config.tls import MYSQL_TLS_PARAMETERS, MysqlTls, TlsMode, mysql_tls
+from orthia.config.errors import ConfigurationError
+from orthia.config.tls import MYSQL_TLS_PARAMETERS, MysqlTls, TlsMode, mysql_tls
 
 _LEGACY_CHECKS_ONLY: Final = ~ssl.VERIFY_X509_STRICT
 """The certificates that MySQL makes for itself lack extensions that are checked from 3.13 on."""

@@ -1,6 +1,6 @@
 """What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
 
-from journal.api import (
+from orthia.journal.api import (
     BatchReport,
     MessageJournal,
     QueueCounts,
@@ -8,14 +8,14 @@ from journal.api import (
     StoredMessage,
     Window,
 )
-from journal.codec import (
+from orthia.journal.codec import (
     AddressBinding,
     MessageRecord,
     QueueBinding,
     decode_message,
     encode_message,
 )
-from journal.errors import (
+from orthia.journal.errors import (
     CorruptRecord,
     Fenced,
     JournalClosed,
@@ -23,10 +23,10 @@ from journal.errors import (
     LeaseExpired,
     RecordTooLarge,
 )
-from journal.headers import header_lines, headers_map
-from journal.limits import JournalLimits
-from journal.memory import MemoryJournal, MemoryStore
-from journal.unit import Binding, Body, Done, MessageLocation, Unit
+from orthia.journal.headers import header_lines, headers_map
+from orthia.journal.limits import JournalLimits
+from orthia.journal.memory import MemoryJournal, MemoryStore
+from orthia.journal.unit import Binding, Body, Done, MessageLocation, Unit
 
 __all__ = [
     "AddressBinding",

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from config.errors import OrthiaError
-from journal.codec import MessageRecord, decode_message, decode_reference
-from journal.errors import CorruptRecord
-from journal.history import HistoryTotals
-from journal.large import LargeMessages
-from journal.records import UserRecordType
-from journal.unit import Binding, Body, Done, MessageLocation, Refused, Sender, Unit
+from orthia.config.errors import OrthiaError
+from orthia.journal.codec import MessageRecord, decode_message, decode_reference
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.history import HistoryTotals
+from orthia.journal.large import LargeMessages
+from orthia.journal.records import UserRecordType
+from orthia.journal.unit import Binding, Body, Done, MessageLocation, Refused, Sender, Unit
 
 
 class StoredMessage(NamedTuple):
@@ -133,7 +133,7 @@ class MessageJournal(ABC):
         """Store an encoded message for one queue and return its seq; ``done`` follows the commit.
 
         ``refused`` is called instead if the store takes others and not this, or has no room, or if
-        something that ``sender`` sent before was refused; see ``journal.senders``.
+        something that ``sender`` sent before was refused; see ``orthia.journal.senders``.
         Raises JournalClosed, RecordTooLarge.
         """
 

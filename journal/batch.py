@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from journal.api import BatchReport
-from journal.records import RemovalReason, UserRecordType
-from journal.unit import Appended, AppendedMessage, AppendedUnit, Body, LargeReference, Row
+from orthia.journal.api import BatchReport
+from orthia.journal.records import RemovalReason, UserRecordType
+from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit, Body, LargeReference, Row
 
 _PROBE_SEQ = -1
 """Of no message."""

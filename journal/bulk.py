@@ -12,18 +12,18 @@ from typing import Final, NamedTuple, Self
 
 from sqlalchemy import MetaData, insert
 
-from config.settings import DatabaseStoreSettings
-from database import Database, write_transaction
-from journal.batch import batch_of
-from journal.codec import PreparedTransaction, decode_prepared_transaction
-from journal.journal import batch_store
-from journal.large import Piece
-from journal.large_sql import SqlBodies
-from journal.records import UserRecordType
-from journal.recovery import prove_fence, recover
-from journal.store import fenced_engine
-from journal.tables import history_table
-from journal.unit import AppendedUnit, LargeReference, Row, large_references
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, write_transaction
+from orthia.journal.batch import batch_of
+from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
+from orthia.journal.journal import batch_store
+from orthia.journal.large import Piece
+from orthia.journal.large_sql import SqlBodies
+from orthia.journal.records import UserRecordType
+from orthia.journal.recovery import prove_fence, recover
+from orthia.journal.store import fenced_engine
+from orthia.journal.tables import history_table
+from orthia.journal.unit import AppendedUnit, LargeReference, Row, large_references
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 4 * 1024 * 1024

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from config.settings import RoutingType
-from journal.errors import CorruptRecord
-from journal.records import ID_COUNTER_SEQ, UserRecordType
+from orthia.config.settings import RoutingType
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 
 _VERSION = 1
 _LARGE_VERSION = 2
@@ -50,7 +50,7 @@ class MessageRecord(NamedTuple):
 
     address: str
     headers: bytes
-    """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; see ``journal.headers``."""
+    """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; see ``orthia.journal.headers``."""
     body: bytes
     """Empty for a large message."""
     timestamp_ms: int

@@ -2,8 +2,8 @@
 
 # ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
 
-from config.errors import OrthiaError
-from database import PermanentStoreError
+from orthia.config.errors import OrthiaError
+from orthia.database import PermanentStoreError
 
 
 class JournalError(OrthiaError):

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, Select, func, select, text
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors
-from journal.tables import history_index_name, history_table
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.journal.tables import history_index_name, history_table
 
 ROW_BYTES = 200
 """What a row of the history takes beside a small record, in its table and its two indexes: measured

@@ -10,17 +10,17 @@ from datetime import datetime
 
 from sqlalchemy import Connection, MetaData, Table, func, select
 
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors
-from journal.codec import (
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.journal.codec import (
     PreparedTransaction,
     QueueBinding,
     decode_prepared_transaction,
     decode_queue_binding,
 )
-from journal.records import UserRecordType
-from journal.tables import bindings_table, messages_table
-from journal.walk import LAST_SEQ, QueueWalk
+from orthia.journal.records import UserRecordType
+from orthia.journal.tables import bindings_table, messages_table
+from orthia.journal.walk import LAST_SEQ, QueueWalk
 
 CHUNK_ROWS = 50_000
 """Rows one statement looks at, so that none comes near the query time-out."""

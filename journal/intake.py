@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from config.errors import OrthiaError
-from journal.api import BatchReport
-from journal.errors import RecordTooLarge
-from journal.limits import JournalLimits
-from journal.unit import (
+from orthia.config.errors import OrthiaError
+from orthia.journal.api import BatchReport
+from orthia.journal.errors import RecordTooLarge
+from orthia.journal.limits import JournalLimits
+from orthia.journal.unit import (
     Appended,
     AppendedMessage,
     AppendedUnit,

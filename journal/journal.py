@@ -7,28 +7,28 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from config.dialects import Dialect
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable, TransientStoreError
-from journal.api import BatchReport, MessageJournal, QueueCounts, QueuePlace, Window
-from journal.batch import Batch
-from journal.errors import JournalClosed
-from journal.history import HistoryTotals
-from journal.intake import Intake
-from journal.large import BodyStore, LargeMessages
-from journal.large_sql import SqlBodies
-from journal.limits import JournalLimits
-from journal.mysql import MysqlStore
-from journal.postgresql import PostgresqlStore
-from journal.reader import Reader, WindowQueries, Windows
-from journal.recovery import Recovered, recover
-from journal.retention import Pruner
-from journal.retry import pause_seconds
-from journal.sqlite import SqliteStore, free_bytes
-from journal.store import BatchStore, TableNames, fenced_engine
-from journal.unit import Appended, Done, MessageLocation, Refused, Sender, Unit
-from journal.writer import Writer
+from orthia.config.dialects import Dialect
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, StoreUnavailable, TransientStoreError
+from orthia.journal.api import BatchReport, MessageJournal, QueueCounts, QueuePlace, Window
+from orthia.journal.batch import Batch
+from orthia.journal.errors import JournalClosed
+from orthia.journal.history import HistoryTotals
+from orthia.journal.intake import Intake
+from orthia.journal.large import BodyStore, LargeMessages
+from orthia.journal.large_sql import SqlBodies
+from orthia.journal.limits import JournalLimits
+from orthia.journal.mysql import MysqlStore
+from orthia.journal.postgresql import PostgresqlStore
+from orthia.journal.reader import Reader, WindowQueries, Windows
+from orthia.journal.recovery import Recovered, recover
+from orthia.journal.retention import Pruner
+from orthia.journal.retry import pause_seconds
+from orthia.journal.sqlite import SqliteStore, free_bytes
+from orthia.journal.store import BatchStore, TableNames, fenced_engine
+from orthia.journal.unit import Appended, Done, MessageLocation, Refused, Sender, Unit
+from orthia.journal.writer import Writer
 
 _ATTEMPTS_TO_OPEN = 5
 
@@ -40,7 +40,7 @@ class Journal(MessageJournal):
     ends the journal: ``on_failure`` is called once, no caller of that batch or of any later one
     is completed, and every call raises ``JournalClosed``: the node stops, and its clients send
     again to the next. A unit that the store refuses while it takes others is refused alone,
-    where it says whom to tell; see ``journal.retry``. What can be refused beforehand is: see
+    where it says whom to tell; see ``orthia.journal.retry``. What can be refused beforehand is: see
     ``RecordTooLarge``.
     """
 

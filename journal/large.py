@@ -26,13 +26,13 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from database import NoRoom, PermanentStoreError, StoreUnavailable, TransientStoreError
-from journal.codec import LargeBody
-from journal.errors import Fenced, JournalError, LargeBodyError, StoreFull
-from journal.read_threads import ReadThreads
-from journal.retry import pause_seconds
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.database import NoRoom, PermanentStoreError, StoreUnavailable, TransientStoreError
+from orthia.journal.codec import LargeBody
+from orthia.journal.errors import Fenced, JournalError, LargeBodyError, StoreFull
+from orthia.journal.read_threads import ReadThreads
+from orthia.journal.retry import pause_seconds
 
 LOGGER = logging.getLogger("orthia.journal")
 PIECE_BYTES = 262_144

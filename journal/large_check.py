@@ -8,8 +8,8 @@ it is, the message is lost.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from journal.large import PIECE_BYTES
-from journal.soundness import Finding
+from orthia.journal.large import PIECE_BYTES
+from orthia.journal.soundness import Finding
 
 
 class StoredPiece(NamedTuple):

@@ -2,7 +2,7 @@
 
 A row with a position of 0 or more is that piece of the body. One with a negative position is a
 reference: the message, or the transaction in doubt, whose seq is that number without its sign.
-References are written and deleted by the journal's batches, see ``journal.batch``.
+References are written and deleted by the journal's batches, see ``orthia.journal.batch``.
 
 Pieces are written under the fence, as batches are: a node that is live no more adds none.
 """
@@ -14,14 +14,19 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.dml import Insert
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors, write_transaction
-from journal.errors import LargeBodyError
-from journal.large import BodyStore, Piece
-from journal.recovery import prove_fence
-from journal.store import fenced_engine
-from journal.tables import bindings_table, history_table, large_messages_table, messages_table
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors, write_transaction
+from orthia.journal.errors import LargeBodyError
+from orthia.journal.large import BodyStore, Piece
+from orthia.journal.recovery import prove_fence
+from orthia.journal.store import fenced_engine
+from orthia.journal.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
 
 REMOVED_PIECES = 32
 """Pieces one transaction removes: short enough that neither the writer nor a successor waits."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from config.errors import OrthiaError
-from journal.api import (
+from orthia.config.errors import OrthiaError
+from orthia.journal.api import (
     BatchReport,
     MessageJournal,
     QueueCounts,
@@ -20,14 +20,14 @@ from journal.api import (
     Window,
     stored_message,
 )
-from journal.batch import batch_of
-from journal.codec import decode_binding, large_body_size
-from journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
-from journal.intake import Intake
-from journal.limits import JournalLimits
-from journal.records import UserRecordType
-from journal.senders import in_turn, mark_refused
-from journal.unit import (
+from orthia.journal.batch import batch_of
+from orthia.journal.codec import decode_binding, large_body_size
+from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
+from orthia.journal.intake import Intake
+from orthia.journal.limits import JournalLimits
+from orthia.journal.records import UserRecordType
+from orthia.journal.senders import in_turn, mark_refused
+from orthia.journal.unit import (
     Appended,
     AppendedMessage,
     Body,

@@ -20,11 +20,11 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from database import translate_errors
-from journal.batch import Batch, Marker
-from journal.errors import Fenced
-from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import (
+from orthia.database import translate_errors
+from orthia.journal.batch import Batch, Marker
+from orthia.journal.errors import Fenced
+from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.store import (
     HISTORY_COLUMNS,
     BatchStore,
     TableNames,
@@ -32,7 +32,7 @@ from journal.store import (
     history_of,
     unlink_sql,
 )
-from journal.unit import Row
+from orthia.journal.unit import Row
 
 _COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 _STATEMENT_BYTES = 4 * 1024 * 1024

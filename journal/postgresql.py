@@ -24,12 +24,18 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from database import UnknownOutcome, translate_errors
-from database.sessions import end_postgresql_session
-from journal.batch import Batch, Marker
-from journal.errors import Fenced
-from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
-from journal.store import (
+from orthia.database import UnknownOutcome, translate_errors
+from orthia.database.sessions import end_postgresql_session
+from orthia.journal.batch import Batch, Marker
+from orthia.journal.errors import Fenced
+from orthia.journal.records import (
+    FENCE_ROW_ID,
+    ID_COUNTER_SEQ,
+    RecordType,
+    RemovalReason,
+    UserRecordType,
+)
+from orthia.journal.store import (
     HISTORY_COLUMNS,
     BatchStore,
     TableNames,
@@ -37,7 +43,7 @@ from journal.store import (
     history_of,
     unlink_sql,
 )
-from journal.unit import AppendedMessage, Row
+from orthia.journal.unit import AppendedMessage, Row
 
 PLAN_FOR_ROWS = 5_000
 """Rows inserted, after which statements are planned anew; a fraction of a millisecond each time."""

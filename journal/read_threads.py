@@ -6,10 +6,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from config.errors import OrthiaError
-from database import StoreUnavailable, TransientStoreError
-from journal.errors import JournalError
-from journal.retry import pause_seconds
+from orthia.config.errors import OrthiaError
+from orthia.database import StoreUnavailable, TransientStoreError
+from orthia.journal.errors import JournalError
+from orthia.journal.retry import pause_seconds
 
 _Answer = TypeVar("_Answer")
 _Job = Callable[[], None]

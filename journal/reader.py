@@ -6,15 +6,15 @@ from typing import Protocol
 
 from sqlalchemy import Connection, MetaData, Select, case, func, select
 
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors
-from journal.api import QueueCounts, QueuePlace, Window, stored_message
-from journal.codec import large_body_size
-from journal.errors import CorruptRecord
-from journal.read_threads import ReadThreads
-from journal.tables import messages_table
-from journal.walk import QueueWalk
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.journal.api import QueueCounts, QueuePlace, Window, stored_message
+from orthia.journal.codec import large_body_size
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.read_threads import ReadThreads
+from orthia.journal.tables import messages_table
+from orthia.journal.walk import QueueWalk
 
 
 class Windows(Protocol):

@@ -9,14 +9,14 @@ from sqlalchemy import Connection, Engine, MetaData, func, insert, select, text,
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import fold_table_name, for_share, translate_errors, write_transaction
-from journal.codec import decode_binding
-from journal.errors import Fenced
-from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.tables import bindings_table, messages_table
-from journal.unit import Binding
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import fold_table_name, for_share, translate_errors, write_transaction
+from orthia.journal.codec import decode_binding
+from orthia.journal.errors import Fenced
+from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.tables import bindings_table, messages_table
+from orthia.journal.unit import Binding
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from sqlalchemy import MetaData, delete, select, update
 
-from config.clock import monotonic_seconds
-from config.settings import DatabaseStoreSettings, RetentionSettings
-from database import Database, StoreError, db_now, translate_errors, write_transaction
-from journal.codec import encode_pruned_through
-from journal.errors import Fenced
-from journal.history import ROW_BYTES, HistoryTotals, HistoryWalk, Kept
-from journal.records import ID_COUNTER_SEQ
-from journal.recovery import prove_fence
-from journal.store import fenced_engine
-from journal.tables import bindings_table
+from orthia.config.clock import monotonic_seconds
+from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
+from orthia.database import Database, StoreError, db_now, translate_errors, write_transaction
+from orthia.journal.codec import encode_pruned_through
+from orthia.journal.errors import Fenced
+from orthia.journal.history import ROW_BYTES, HistoryTotals, HistoryWalk, Kept
+from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.recovery import prove_fence
+from orthia.journal.store import fenced_engine
+from orthia.journal.tables import bindings_table
 
 LOGGER = logging.getLogger("orthia.journal")
 ROWS_IN_STEP = 500

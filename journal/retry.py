@@ -27,7 +27,7 @@ a suspect batch             what is done next
 the probe fails             what the table above says: the fault is not the batch's
 several units               split: parts are stored by themselves, in order
 one that can be refused     refuse: its client is told, everybody else is served; see
-                            ``journal.senders`` for what its client sent behind it
+                            ``orthia.journal.senders`` for what its client sent behind it
 the fourth unanswered one   give up: the fault is this node's link, and another node has its own
 one of the broker's own     give up: nobody could be told
 ==========================  ============================================================
@@ -37,7 +37,7 @@ no room, and a unit that    what is done with it, in the order of the batch
 ==========================  ============================================================
 only deletes                store it with its neighbours; repeat that until it is stored
 stores a message            refuse: its client is told, and can send again; what it sent
-                            behind it is refused too: see ``journal.senders``
+                            behind it is refused too: see ``orthia.journal.senders``
 binds a queue               keep it until there is room: its messages are refused meanwhile, and
                             stored with it at the earliest; its end is kept with it
 ==========================  ============================================================
@@ -50,8 +50,8 @@ one client that sends its message again and again would end the nodes one after 
 from collections.abc import Collection, Iterable
 from enum import Enum
 
-from config.errors import OrthiaError
-from database import (
+from orthia.config.errors import OrthiaError
+from orthia.database import (
     DuplicateKey,
     NoRoom,
     PermanentStoreError,
@@ -60,7 +60,7 @@ from database import (
     TransientStoreError,
     UnknownOutcome,
 )
-from journal.unit import Appended, AppendedUnit
+from orthia.journal.unit import Appended, AppendedUnit
 
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0

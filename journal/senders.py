@@ -17,10 +17,10 @@ sets it and looks at it.
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from config.errors import OrthiaError
-from journal.batch import Batch, batch_of
-from journal.errors import SentBehindRefused
-from journal.unit import Appended, AppendedMessage
+from orthia.config.errors import OrthiaError
+from orthia.journal.batch import Batch, batch_of
+from orthia.journal.errors import SentBehindRefused
+from orthia.journal.unit import Appended, AppendedMessage
 
 
 def mark_refused(item: Appended, reason: OrthiaError) -> None:

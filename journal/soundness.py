@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from journal.codec import (
+from orthia.journal.codec import (
     LargeBody,
     PreparedTransaction,
     QueueBinding,
@@ -17,9 +17,9 @@ from journal.codec import (
     decode_message,
     decode_reference,
 )
-from journal.errors import CorruptRecord
-from journal.headers import headers_map
-from journal.records import ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.headers import headers_map
+from orthia.journal.records import ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
 
 MAX_KEY: Final = 2**63 - 1
 IN_TRANSACTION: Final = frozenset(

@@ -11,15 +11,15 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from config.dialects import Dialect
-from database import Database, NoRoom, Turnstile, translate_errors
-from database.sqlite_reserve import SpaceReserve
-from database.sqltime import microsecond_after
-from journal.batch import Batch, Marker
-from journal.errors import Fenced
-from journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.store import HISTORY_COLUMNS, BatchStore, TableNames, confirm_sql, history_of
-from journal.unit import Row
+from orthia.config.dialects import Dialect
+from orthia.database import Database, NoRoom, Turnstile, translate_errors
+from orthia.database.sqlite_reserve import SpaceReserve
+from orthia.database.sqltime import microsecond_after
+from orthia.journal.batch import Batch, Marker
+from orthia.journal.errors import Fenced
+from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.store import HISTORY_COLUMNS, BatchStore, TableNames, confirm_sql, history_of
+from orthia.journal.unit import Row
 
 _WHAT = "store a journal batch"
 

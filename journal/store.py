@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import Database, NoRoom, fold_table_name
-from database.sessions import fenced_mark
-from journal.batch import Batch, JournalTable, Marker, probe
-from journal.records import ID_COUNTER_SEQ
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, NoRoom, fold_table_name
+from orthia.database.sessions import fenced_mark
+from orthia.journal.batch import Batch, JournalTable, Marker, probe
+from orthia.journal.records import ID_COUNTER_SEQ
 
 ROOM_BYTES = 262_144
 """What a store that had no room must take before it is said to have some: less would be refused
@@ -82,7 +82,7 @@ def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, to
     A frozen node may have a transaction open; its successor's fence waits for it. An idle one is
     ended by the server: a quarter of the lease leaves the successor most of the time in which the
     frozen node is known to be gone. Any other the successor ends; ``purpose`` is one of
-    ``database.sessions.FENCED_PURPOSES``, by which it is found.
+    ``orthia.database.sessions.FENCED_PURPOSES``, by which it is found.
     """
     table = fold_table_name(database.dialect, s.node_manager_store_table_name)
     return database.dedicated_engine(

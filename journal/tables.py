@@ -13,9 +13,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from config.urls import Dialect
-from database.sqltime import UtcTimestamp, db_now
-from database.tables import fold_table_name
+from orthia.config.urls import Dialect
+from orthia.database.sqltime import UtcTimestamp, db_now
+from orthia.database.tables import fold_table_name
 
 # SQLite keeps a table in the order of its INTEGER PRIMARY KEY; any other spelling of the type
 # costs a second b-tree and a second write for every row.
@@ -64,7 +64,7 @@ def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
 
 
 def large_messages_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
-    """Declare LARGE_MESSAGES under the configured ``name``; see ``journal.large_sql``."""
+    """Declare LARGE_MESSAGES under the configured ``name``; see ``orthia.journal.large_sql``."""
     return Table(
         fold_table_name(dialect, name),
         metadata,

@@ -8,8 +8,8 @@ primary key alone. The writer deletes a body in the transaction that deletes its
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from config.errors import OrthiaError
-from journal.codec import (
+from orthia.config.errors import OrthiaError
+from orthia.journal.codec import (
     AddressBinding,
     PreparedTransaction,
     QueueBinding,
@@ -20,7 +20,7 @@ from journal.codec import (
     encode_reference,
     large_body_id,
 )
-from journal.records import RemovalReason, UserRecordType
+from orthia.journal.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]
 Refused = Callable[[OrthiaError], None]
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 class Sender:
-    """Somebody whose units are stored in the order they came; see ``journal.senders``.
+    """Somebody whose units are stored in the order they came; see ``orthia.journal.senders``.
 
     One for each connection of a client.
     """

@@ -22,9 +22,9 @@ from sqlalchemy import (
     tuple_,
 )
 
-from config.dialects import Dialect
-from journal.records import UserRecordType
-from journal.tables import queue_index_name
+from orthia.config.dialects import Dialect
+from orthia.journal.records import UserRecordType
+from orthia.journal.tables import queue_index_name
 
 LAST_SEQ = 2**63 - 1
 """An ``up_to_seq`` no row is above."""

@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.reminders import Reminder
-from database import NoRoom, StoreError
-from journal.api import BatchReport
-from journal.batch import Batch, batch_of, probe
-from journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
-from journal.limits import JournalLimits
-from journal.retry import (
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.reminders import Reminder
+from orthia.database import NoRoom, StoreError
+from orthia.journal.api import BatchReport
+from orthia.journal.batch import Batch, batch_of, probe
+from orthia.journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
+from orthia.journal.limits import JournalLimits
+from orthia.journal.retry import (
     NextStep,
     RoomNeeded,
     after_failure,
@@ -30,9 +30,9 @@ from journal.retry import (
     pause_seconds,
     room_needed,
 )
-from journal.senders import in_turn, mark_refused, refusal_before, storable
-from journal.store import BatchStore
-from journal.unit import Appended
+from orthia.journal.senders import in_turn, mark_refused, refusal_before, storable
+from orthia.journal.store import BatchStore
+from orthia.journal.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
 _STUCK_SECONDS = 2.0
@@ -230,7 +230,7 @@ class Writer:
     # --- while there is no room
 
     def _do_without_room(self, batch: Batch, error: NoRoom) -> None:
-        """Do what each unit of a batch allows; see ``journal.retry``."""
+        """Do what each unit of a batch allows; see ``orthia.journal.retry``."""
         full = StoreFull(str(error))
         if not self._is_full:
             self._is_full = True
@@ -312,7 +312,7 @@ class Writer:
     def _store_batch(
         self, batch: Batch, *, unresolved: bool, after_no_room: bool = False
     ) -> int | None:
-        """Store ``batch``, repeating as ``journal.retry`` says; return the number of attempts.
+        """Store ``batch``, repeating as ``orthia.journal.retry`` says; return how often.
 
         ``unresolved`` says that it may be part of what was stored already. None if it was
         abandoned. Raises what it gave up for, _AtFault if the store takes others, _OutOfRoom if it

@@ -10,10 +10,10 @@ long as it is in doubt.
 import time
 from collections.abc import Callable, Collection
 
-from journal.api import MessageJournal
-from journal.codec import PreparedTransaction, Xid, encode_prepared_transaction
-from journal.errors import RecordTooLarge, TransactionError
-from journal.unit import Body, Done, MessageLocation, Unit
+from orthia.journal.api import MessageJournal
+from orthia.journal.codec import PreparedTransaction, Xid, encode_prepared_transaction
+from orthia.journal.errors import RecordTooLarge, TransactionError
+from orthia.journal.unit import Body, Done, MessageLocation, Unit
 
 MAX_ID_BYTES = 64
 """Of a global transaction id and of a branch qualifier, by X/Open XA."""

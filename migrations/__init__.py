@@ -19,12 +19,18 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from config.settings import DatabaseStoreSettings
-from database import SQLITE_BEGIN, Database, PermanentStoreError, named_lock, translate_errors
-from migrations.damage import StoreDamaged, find_damage
-from migrations.names import TableNames
-from migrations.rows import raise_tokens
-from migrations.strangers import refuse_tables_of_artemis
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
+    SQLITE_BEGIN,
+    Database,
+    PermanentStoreError,
+    named_lock,
+    translate_errors,
+)
+from orthia.migrations.damage import StoreDamaged, find_damage
+from orthia.migrations.names import TableNames
+from orthia.migrations.rows import raise_tokens
+from orthia.migrations.strangers import refuse_tables_of_artemis
 
 __all__ = [
     "SchemaTooNew",

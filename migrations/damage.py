@@ -3,9 +3,9 @@
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from database import PermanentStoreError
-from migrations.names import TableNames
-from migrations.rows import MEANINGS, missing_rows, tokens_behind
+from orthia.database import PermanentStoreError
+from orthia.migrations.names import TableNames
+from orthia.migrations.rows import MEANINGS, missing_rows, tokens_behind
 
 
 class StoreDamaged(PermanentStoreError):  # noqa: N818 - named for what is the case

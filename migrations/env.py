@@ -5,8 +5,8 @@
 
 from alembic import context
 
-from database import Dialect
-from migrations.names import TableNames
+from orthia.database import Dialect
+from orthia.migrations.names import TableNames
 
 attributes = context.config.attributes
 names: TableNames = attributes["names"]

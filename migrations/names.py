@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from config.settings import DatabaseStoreSettings
-from database import Dialect, fold_table_name
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Dialect, fold_table_name
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from database import UtcTimestamp, db_now, db_now_plus_ms
-from migrations.names import TableNames
+from orthia.database import UtcTimestamp, db_now, db_now_plus_ms
+from orthia.migrations.names import TableNames
 
 STATE, LIVE, BACKUP, NODE_ID, FENCE = range(5)
 MEANINGS: Final = {

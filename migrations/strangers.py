@@ -9,8 +9,8 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from database import PermanentStoreError
-from migrations.names import TableNames
+from orthia.database import PermanentStoreError
+from orthia.migrations.names import TableNames
 
 _ARTEMIS: Final = (
     frozenset({"recordtype", "userrecordtype", "variablesize", "txdatasize"}),  # a journal

@@ -3,17 +3,17 @@
 ``JdbcNodeManager.from_settings(settings.database_store, name=...)`` is the way in.
 """
 
-from nodemanager.errors import (
+from orthia.nodemanager.errors import (
     Interrupted,
     LockAcquisitionTimeout,
     LockLost,
     NodeManagerError,
     NotHeld,
 )
-from nodemanager.events import Event
-from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.manager import JdbcNodeManager
-from nodemanager.pair import ActivateCallback
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.manager import JdbcNodeManager
+from orthia.nodemanager.pair import ActivateCallback
 
 __all__ = [
     "ActivateCallback",

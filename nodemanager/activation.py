@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from nodemanager.holder_id import HolderId
-from nodemanager.lease import LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.holder_id import HolderId
+from orthia.nodemanager.lease import LockStatus, NodeManagerStatus, State
 
 GRACE_PERIODS = 1.25
 """For how many renew periods a node that has the presence lock must see no renewal before it takes

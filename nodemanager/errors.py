@@ -1,7 +1,7 @@
 """What can go wrong between a node and its locks."""
 
-from config.errors import OrthiaError
-from database import PermanentStoreError
+from orthia.config.errors import OrthiaError
+from orthia.database import PermanentStoreError
 
 
 class NodeManagerError(OrthiaError):

@@ -1,7 +1,7 @@
 """Exclusive locks: what somebody else keeps for us, and what third-party lockers implement.
 
-An exclusive lock knows nothing of tokens: ``nodemanager.locker.ExclusiveLocker`` takes the next one
-while the lock is held. A locker of somebody else is found by its entry point in the group
+An exclusive lock knows nothing of tokens: ``orthia.nodemanager.locker.ExclusiveLocker`` takes the
+next one while the lock is held. A locker of somebody else is found by its entry point in the group
 ``orthia.lockers``: something that is called with a ``LockerContext`` and returns an
 ``ExclusiveLock``; docs/lockers.md has an example.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final
 
-from config.errors import ConfigurationError
-from nodemanager.lease import Lock
+from orthia.config.errors import ConfigurationError
+from orthia.nodemanager.lease import Lock
 
 ENTRY_POINT_GROUP: Final = "orthia.lockers"
 

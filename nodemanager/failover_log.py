@@ -21,18 +21,18 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, MetaData, Table, insert
 
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from database import (
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
     Database,
     DuplicateKey,
     StoreUnavailable,
     TransientStoreError,
     write_transaction,
 )
-from nodemanager.events import Event
-from nodemanager.lease import Lock
-from nodemanager.tables import failover_log
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.tables import failover_log
 
 LOGGER = logging.getLogger("orthia.failover")
 MAX_WAITING = 10_000

@@ -9,10 +9,10 @@ lock. So the sessions that are in the way are ended, on another connection than 
 from collections.abc import Callable
 from typing import Final
 
-from config.errors import OrthiaError
-from database import Blocker
-from nodemanager.events import Event, FenceBlocked, FenceUnblocked
-from nodemanager.threads import Threads
+from orthia.config.errors import OrthiaError
+from orthia.database import Blocker
+from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
+from orthia.nodemanager.threads import Threads
 
 PATIENCE_SECONDS: Final = 1.0
 """For how long a batch in flight is left alone; and between two looks at what is in the way."""

@@ -4,8 +4,8 @@ The locks are the operating system's, on files in the journal directory. They en
 that holds them and not before: a live node that is merely stopped stays live, and is replaced when
 it is killed. There is no lease, so nothing is renewed, and no clock decides anything.
 
-The rules of a waiting backup are those of ``nodemanager.activation``; a lock that is free while the
-state says that a live node is on its way is left alone for ``ON_ITS_WAY_MS``.
+The rules of a waiting backup are those of ``orthia.nodemanager.activation``; a lock that is free
+while the state says that a live node is on its way is left alone for ``ON_ITS_WAY_MS``.
 """
 
 import logging
@@ -19,24 +19,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
-from config.clock import monotonic_seconds
-from config.settings import Role, SharedFileLockerSettings
-from database import StoreUnavailable
-from nodemanager.errors import LockLost, NotHeld
-from nodemanager.events import (
+from orthia.config.clock import monotonic_seconds
+from orthia.config.settings import Role, SharedFileLockerSettings
+from orthia.database import StoreUnavailable
+from orthia.nodemanager.errors import LockLost, NotHeld
+from orthia.nodemanager.events import (
     ConnectorsResume,
     Event,
     LockReleased,
     NodeStarted,
     StateWritten,
 )
-from nodemanager.failover_log import FailoverLog
-from nodemanager.holder_id import new_holder_id
-from nodemanager.last_sign import LastSign
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.pair import ActivateCallback, PairNodeManager
-from nodemanager.protocol import FormerLife
-from nodemanager.server_lock import STATE_FILE, ServerLock
+from orthia.nodemanager.failover_log import FailoverLog
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.last_sign import LastSign
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
+from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.server_lock import STATE_FILE, ServerLock
 
 LOGGER = logging.getLogger("orthia.failover")
 _Result = TypeVar("_Result")

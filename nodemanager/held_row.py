@@ -13,12 +13,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, MetaData, Select, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from config.settings import DatabaseStoreSettings
-from database import Database, DuplicateKey, StoreError, translate_errors, write_transaction
-from nodemanager.errors import LockLost
-from nodemanager.exclusive import ExclusiveLock
-from nodemanager.lease import Lock
-from nodemanager.tables import node_manager_store
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, DuplicateKey, StoreError, translate_errors, write_transaction
+from orthia.nodemanager.errors import LockLost
+from orthia.nodemanager.exclusive import ExclusiveLock
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.tables import node_manager_store
 
 HELD_ROWS: Final = {Lock.LIVE: 5, Lock.BACKUP: 6}
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from config.settings import Role
-from nodemanager.errors import Interrupted, LockLost, NotHeld
-from nodemanager.events import NodeStarted
-from nodemanager.failover_log import FailoverLog
-from nodemanager.holder_id import new_holder_id
-from nodemanager.lease import Lock
-from nodemanager.protocol import FormerLife
+from orthia.config.settings import Role
+from orthia.nodemanager.errors import Interrupted, LockLost, NotHeld
+from orthia.nodemanager.events import NodeStarted
+from orthia.nodemanager.failover_log import FailoverLog
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.protocol import FormerLife
 
 _TOKEN = 1
 _LOG_CLOSE_SECONDS = 2.0
@@ -36,7 +36,7 @@ class InVmActivation:
 
 
 class InVmNodeManager:
-    """See ``nodemanager.protocol.NodeManager``."""
+    """See ``orthia.nodemanager.protocol.NodeManager``."""
 
     def __init__(self, *, name: str, log_path: Path | None = None) -> None:
         self.holder_id = new_holder_id(name, crash_detection=True)

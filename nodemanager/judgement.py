@@ -7,8 +7,14 @@ their period plus 100 ms; drift follows ``jdbc-allowed-time-diff``.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodemanager.events import ClockDrift, Event, RenewalBeyondExpiration, RenewalGap, RenewalSlow
-from nodemanager.lease import Lease
+from orthia.nodemanager.events import (
+    ClockDrift,
+    Event,
+    RenewalBeyondExpiration,
+    RenewalGap,
+    RenewalSlow,
+)
+from orthia.nodemanager.lease import Lease
 
 GAP_TOLERANCE_MS = 100
 DRIFT_REPORT_SECONDS = 600.0

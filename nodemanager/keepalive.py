@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from config.errors import OrthiaError
-from nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
-from nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
-from nodemanager.lease import Lease, certain_seconds
-from nodemanager.locker import Locker
-from nodemanager.threads import REAL_THREADS, Threads
+from orthia.config.errors import OrthiaError
+from orthia.nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
+from orthia.nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
+from orthia.nodemanager.lease import Lease, certain_seconds
+from orthia.nodemanager.locker import Locker
+from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
 Clock = Callable[[], float]

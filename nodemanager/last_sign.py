@@ -6,8 +6,8 @@ is added here, on the node's own stopwatch.
 
 from dataclasses import dataclass, replace
 
-from nodemanager.holder_id import HolderId
-from nodemanager.lease import LockStatus
+from orthia.nodemanager.holder_id import HolderId
+from orthia.nodemanager.lease import LockStatus
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import MetaData, insert, select
 
-from config.errors import ConfigurationError
-from config.settings import DatabaseStoreSettings
-from database import (
+from orthia.config.errors import ConfigurationError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
     Database,
     DuplicateKey,
     StoreUnavailable,
     translate_errors,
     write_transaction,
 )
-from database.file_lock import try_lock
-from nodemanager.errors import LockDirectoryMissing
-from nodemanager.lease import Lock
-from nodemanager.tables import node_manager_store
+from orthia.database.file_lock import try_lock
+from orthia.nodemanager.errors import LockDirectoryMissing
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.tables import node_manager_store
 
 ID_FILE: Final = "lock.id"
 DIRECTORY_ROW: Final = 7

@@ -19,11 +19,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from nodemanager.errors import LockLost
-from nodemanager.exclusive import ExclusiveLock
-from nodemanager.holder_id import HolderId
-from nodemanager.lease import Lease, Lock, LockStatus, deadline
-from nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.errors import LockLost
+from orthia.nodemanager.exclusive import ExclusiveLock
+from orthia.nodemanager.holder_id import HolderId
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, deadline
+from orthia.nodemanager.store import Acquired, NodeManagerStore
 
 _MOMENT_SECONDS: Final = 0.001
 

@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from config.lockers import keeps_leases
-from config.rules import lease_query_timeout
-from config.settings import (
+from orthia.config.lockers import keeps_leases
+from orthia.config.rules import lease_query_timeout
+from orthia.config.settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,
     DatabaseStoreSettings,
     SharedFileLockerSettings,
 )
-from database import Database
-from nodemanager.exclusive import ExclusiveLock, LockerContext, NoLock, third_party_locker
-from nodemanager.held_row import HeldRowLock
-from nodemanager.lease import Lock
-from nodemanager.lock_directory import DirectoryRow, LockDirectory
-from nodemanager.locker import (
+from orthia.database import Database
+from orthia.nodemanager.exclusive import ExclusiveLock, LockerContext, NoLock, third_party_locker
+from orthia.nodemanager.held_row import HeldRowLock
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.lock_directory import DirectoryRow, LockDirectory
+from orthia.nodemanager.locker import (
     ExclusiveLocker,
     LeaseDatabaseLocker,
     Locker,
     OnDatabaseTime,
 )
-from nodemanager.shared_file import SharedFileLock
-from nodemanager.store import NodeManagerStore
+from orthia.nodemanager.shared_file import SharedFileLock
+from orthia.nodemanager.store import NodeManagerStore
 
 NO_LOCK: Final = "no-lock"
 Lockers = Callable[[OnDatabaseTime], Mapping[Lock, Locker]]

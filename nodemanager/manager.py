@@ -14,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from config.clock import monotonic_seconds
-from config.lockers import keeps_leases, with_locker
-from config.rules import lease_query_timeout
-from config.settings import DatabaseStoreSettings, Role
-from database import (
+from orthia.config.clock import monotonic_seconds
+from orthia.config.lockers import keeps_leases, with_locker
+from orthia.config.rules import lease_query_timeout
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.database import (
     Database,
     DatabaseClock,
     PresenceLock,
@@ -28,14 +28,14 @@ from database import (
     fold_table_name,
     presence_lock,
 )
-from nodemanager.activation import (
+from orthia.nodemanager.activation import (
     Holder,
     HolderWatch,
     grace_seconds,
     judge_holder,
 )
-from nodemanager.errors import LockLost, NotHeld
-from nodemanager.events import (
+from orthia.nodemanager.errors import LockLost, NotHeld
+from orthia.nodemanager.events import (
     ConnectorsResume,
     CrashDetected,
     Event,
@@ -46,21 +46,21 @@ from nodemanager.events import (
     ReleaseFailed,
     StateWritten,
 )
-from nodemanager.failover_log import FailoverLog, FailoverLogTable
-from nodemanager.fencing import Unblocker
-from nodemanager.holder_id import HolderId, Timers, new_holder_id
-from nodemanager.judgement import DriftJudge
-from nodemanager.keepalive import KeepAlive
-from nodemanager.last_sign import LastSign
-from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
-from nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
-from nodemanager.pair import ActivateCallback, PairNodeManager
-from nodemanager.presence import PresenceKeeper
-from nodemanager.protocol import FormerLife
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.store import NodeManagerStore
-from nodemanager.threads import REAL_THREADS, Threads
+from orthia.nodemanager.failover_log import FailoverLog, FailoverLogTable
+from orthia.nodemanager.fencing import Unblocker
+from orthia.nodemanager.holder_id import HolderId, Timers, new_holder_id
+from orthia.nodemanager.judgement import DriftJudge
+from orthia.nodemanager.keepalive import KeepAlive
+from orthia.nodemanager.last_sign import LastSign
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
+from orthia.nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
+from orthia.nodemanager.presence import PresenceKeeper
+from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.store import NodeManagerStore
+from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
 _Result = TypeVar("_Result")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from database import Blocker
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.store import Acquired, NodeManagerStore
+from orthia.database import Blocker
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.store import Acquired, NodeManagerStore
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 

@@ -8,10 +8,10 @@ from typing import TextIO
 
 from sqlalchemy import MetaData, select
 
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors
-from nodemanager.failover_log import Entry
-from nodemanager.tables import failover_log
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.nodemanager.failover_log import Entry
+from orthia.nodemanager.tables import failover_log
 
 LOGGER = logging.getLogger("orthia.failover")
 MAX_LINE_CHARACTERS = 1_000_000

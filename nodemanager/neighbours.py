@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from nodemanager.events import TimersDiffer
-from nodemanager.holder_id import HolderId
-from nodemanager.lease import LockStatus
+from orthia.nodemanager.events import TimersDiffer
+from orthia.nodemanager.holder_id import HolderId
+from orthia.nodemanager.lease import LockStatus
 
 
 class NeighbourWatch:

@@ -1,8 +1,8 @@
 """What the node managers of a pair do alike, wherever their two locks are.
 
 A live node asks for its place and waits for the live lock; a backup waits for the backup lock, and
-with that for its turn to be live. The rules are those of ``nodemanager.activation``. How a lock is
-tried, kept and given back is each node manager's own.
+with that for its turn to be live. The rules are those of ``orthia.nodemanager.activation``. How a
+lock is tried, kept and given back is each node manager's own.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from config.errors import OrthiaError
-from config.reminders import Reminder
-from database import StoreUnavailable, TransientStoreError
-from nodemanager.activation import (
+from orthia.config.errors import OrthiaError
+from orthia.config.reminders import Reminder
+from orthia.database import StoreUnavailable, TransientStoreError
+from orthia.nodemanager.activation import (
     BackupWatch,
     Decision,
     Holder,
@@ -23,8 +23,8 @@ from nodemanager.activation import (
     decide,
     still_wanted,
 )
-from nodemanager.errors import Interrupted, LockAcquisitionTimeout, NotHeld
-from nodemanager.events import (
+from orthia.nodemanager.errors import Interrupted, LockAcquisitionTimeout, NotHeld
+from orthia.nodemanager.events import (
     BackupAnnounced,
     BackupLockObtained,
     BackupStarted,
@@ -39,12 +39,12 @@ from nodemanager.events import (
     WaitingForBackupLock,
     WaitingForLiveLock,
 )
-from nodemanager.failover_log import FailoverLog
-from nodemanager.holder_id import is_here
-from nodemanager.last_sign import LastSign
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.neighbours import NeighbourWatch
-from nodemanager.threads import REAL_THREADS, Threads
+from orthia.nodemanager.failover_log import FailoverLog
+from orthia.nodemanager.holder_id import is_here
+from orthia.nodemanager.last_sign import LastSign
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.neighbours import NeighbourWatch
+from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
 LockListener = Callable[[str], None]
@@ -70,7 +70,7 @@ class ActivateCallback:
 
 
 class PairNodeManager(ABC, Generic[_Held]):
-    """See ``nodemanager.protocol.NodeManager``. ``_Held`` is what a lock that was taken is."""
+    """See ``orthia.nodemanager.protocol.NodeManager``; ``_Held`` is a lock that was taken."""
 
     acquisition_timeout: ClassVar[str]
     """The setting of how long a live node waits for the live lock."""

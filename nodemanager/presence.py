@@ -2,15 +2,15 @@
 
 A node that is live, or next in line, wants it. Whoever is live has it for as long as its process
 lives; whoever waits blocks in the database and is woken when that process is gone, or has handed
-over. What to make of having it is decided elsewhere (``nodemanager.activation``).
+over. What to make of having it is decided elsewhere (``orthia.nodemanager.activation``).
 """
 
 import math
 from collections.abc import Callable
 
-from config.errors import OrthiaError
-from database import PresenceLock
-from nodemanager.threads import REAL_THREADS, Threads
+from orthia.config.errors import OrthiaError
+from orthia.database import PresenceLock
+from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 _CLOSE_SECONDS = 3.0
 

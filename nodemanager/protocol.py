@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from nodemanager.failover_log import FailoverLog
-from nodemanager.last_sign import LastSign
-from nodemanager.lease import Lock
+from orthia.nodemanager.failover_log import FailoverLog
+from orthia.nodemanager.last_sign import LastSign
+from orthia.nodemanager.lease import Lock
 
 
 class Activation(Protocol):

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from database import PermanentStoreError, StoreError, StoreUnavailable
-from database.file_lock import try_lock
-from nodemanager.lease import Lock, State
+from orthia.database import PermanentStoreError, StoreError, StoreUnavailable
+from orthia.database.file_lock import try_lock
+from orthia.nodemanager.lease import Lock, State
 
 STATE_FILE: Final = "server.lock"
 _STATE_BYTES: Final = 1_024

@@ -17,8 +17,8 @@ from sqlalchemy import (
     update,
 )
 
-from config.settings import DatabaseStoreSettings
-from database import (
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
     Blocker,
     Database,
     Dialect,
@@ -28,17 +28,17 @@ from database import (
     translate_errors,
     write_transaction,
 )
-from database.sessions import (
+from orthia.database.sessions import (
     FENCED_PURPOSES,
     end_marked_mysql_sessions,
     end_postgresql_blockers,
     fenced_mark,
     session_id,
 )
-from nodemanager.errors import RowMissing
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.store import Acquired, NodeManagerStore
-from nodemanager.tables import node_manager_store
+from orthia.nodemanager.errors import RowMissing
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
 
 _STATE_ROW = 0
 _NODE_ID_ROW = 3
@@ -194,7 +194,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             return self._update_one(connection, advance)
 
     def end_fence_blockers(self, holder_id: str, token: int) -> list[Blocker]:
-        """Ask the server who is in the way, through the shared pool; see ``database.sessions``."""
+        """Ask the server who is in the way, by the pool; see ``orthia.database.sessions``."""
         waiting = self._fencing_session
         if waiting is None:
             return []

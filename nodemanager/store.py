@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import NamedTuple
 
-from database import Blocker
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.database import Blocker
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 
 
 class Acquired(NamedTuple):

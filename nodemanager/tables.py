@@ -13,7 +13,7 @@ from sqlalchemy import (
     text,
 )
 
-from database import Dialect, UtcTimestamp, db_now, fold_table_name
+from orthia.database import Dialect, UtcTimestamp, db_now, fold_table_name
 
 
 def node_manager_store(metadata: MetaData, name: str, dialect: Dialect) -> Table:

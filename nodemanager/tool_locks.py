@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Self
 
-from config.clock import monotonic_seconds
-from config.lockers import with_locker
-from config.settings import DatabaseStoreSettings
-from database import Database, PermanentStoreError, StoreError, StoreUnavailable
-from nodemanager.holder_id import HolderId, new_holder_id
-from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus
-from nodemanager.locker import Locker
-from nodemanager.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.config.clock import monotonic_seconds
+from orthia.config.lockers import with_locker
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, PermanentStoreError, StoreError, StoreUnavailable
+from orthia.nodemanager.holder_id import HolderId, new_holder_id
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus
+from orthia.nodemanager.locker import Locker
+from orthia.nodemanager.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 
 _ROW_IS_ALL: Final = frozenset({"", NO_LOCK})
 """Kinds of lockers with nothing to ask beside the row."""

@@ -14,16 +14,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from journal.codec import LargeBody
-from journal.large_check import BodyFinding, StoredPiece, judge_body
-from journal.soundness import (
+from orthia.journal.codec import LargeBody
+from orthia.journal.large_check import BodyFinding, StoredPiece, judge_body
+from orthia.journal.soundness import (
     Finding,
     RowKeys,
     judge_binding,
     judge_history,
     judge_message,
 )
-from pipeline.schemas import arrow_schema
+from orthia.pipeline.schemas import arrow_schema
 
 _FINDING: Final = StructType(
     [StructField("fault", StringType()), StructField("detail", StringType())]
@@ -85,8 +85,8 @@ PIECES: Final = StructType(
         StructField("running", LongType()),
     ]
 )
-"""What is stored of large bodies: a row for each piece, see ``journal.large_check``; one with a
-negative ``position`` is a reference, as in the table."""
+"""What is stored of large bodies: a row for each piece, see ``orthia.journal.large_check``; one
+with a negative ``position`` is a reference, as in the table."""
 
 BODY_FINDINGS: Final = StructType(
     [

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from journal.file.bodies import EXTENSION, list_bodies
-from journal.file.disk import io_errors
-from journal.large import PIECE_BYTES
-from pipeline.audit_rows import (
+from orthia.journal.file.bodies import EXTENSION, list_bodies
+from orthia.journal.file.disk import io_errors
+from orthia.journal.large import PIECE_BYTES
+from orthia.pipeline.audit_rows import (
     BINDINGS,
     HISTORY_STORED,
     MESSAGES,
@@ -30,19 +30,19 @@ from pipeline.audit_rows import (
     judged_bindings,
     judged_messages,
 )
-from pipeline.errors import BadOption
-from pipeline.fetching import Column, open_source
-from pipeline.file_journal import FileJournalReader, FileReference, stored_bindings
-from pipeline.journal_rows import SeqRange, column, plan_ranges, select_rows
-from pipeline.journal_source import (
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.fetching import Column, open_source
+from orthia.pipeline.file_journal import FileJournalReader, FileReference, stored_bindings
+from orthia.pipeline.journal_rows import SeqRange, column, plan_ranges, select_rows
+from orthia.pipeline.journal_source import (
     RangePartition,
     bindings_of,
     check_options,
     positive,
     reference_of,
 )
-from pipeline.schemas import arrow_schema
-from pipeline.store import OPTIONS, StoreReference
+from orthia.pipeline.schemas import arrow_schema
+from orthia.pipeline.store import OPTIONS, StoreReference
 
 TABLES: Final = ("messages", "history", "bindings", "pieces")
 _OWN_OPTIONS: Final = frozenset(

@@ -15,15 +15,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from config.settings import DatabaseStoreSettings
-from journal.codec import LargeBody
-from journal.file.bodies import EXTENSION, list_bodies
-from journal.file.disk import io_errors
-from journal.large import PIECE_BYTES
-from pipeline.errors import BodyUnreadable
-from pipeline.fetching import open_source
-from pipeline.schemas import BODIES, arrow_schema
-from pipeline.store import StoreReference
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.journal.codec import LargeBody
+from orthia.journal.file.bodies import EXTENSION, list_bodies
+from orthia.journal.file.disk import io_errors
+from orthia.journal.large import PIECE_BYTES
+from orthia.pipeline.errors import BodyUnreadable
+from orthia.pipeline.fetching import open_source
+from orthia.pipeline.schemas import BODIES, arrow_schema
+from orthia.pipeline.store import StoreReference
 
 WINDOW_PIECES: Final = 16
 """Pieces that are in memory at once."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from journal.api import stored_message
-from journal.codec import (
+from orthia.journal.api import stored_message
+from orthia.journal.codec import (
     AddressBinding,
     LargeBody,
     MessageRecord,
@@ -17,12 +17,12 @@ from journal.codec import (
     decode_binding,
     large_body_size,
 )
-from journal.errors import CorruptRecord
-from journal.headers import headers_map
-from journal.records import ID_COUNTER_SEQ, UserRecordType
-from pipeline.bodies import BodyReader
-from pipeline.errors import BodyUnreadable
-from pipeline.schemas import BINDINGS, arrow_schema
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.headers import headers_map
+from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
+from orthia.pipeline.bodies import BodyReader
+from orthia.pipeline.errors import BodyUnreadable
+from orthia.pipeline.schemas import BINDINGS, arrow_schema
 
 STORED: Final = frozenset(
     {"seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch"}

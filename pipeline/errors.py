@@ -2,7 +2,7 @@
 
 # ruff: noqa: N818  (the names are conditions an operator reads in a log, not classes of "Error")
 
-from config.errors import OrthiaError
+from orthia.config.errors import OrthiaError
 
 
 class PipelineError(OrthiaError):

@@ -20,12 +20,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from config.errors import OrthiaError
-from nodemanager import events
-from nodemanager.merge import lines_of_file, say_skipped
-from pipeline.fetching import TIME, Column, Source, open_source
-from pipeline.history.lives import Said
-from pipeline.store import StoreReference
+from orthia.config.errors import OrthiaError
+from orthia.nodemanager import events
+from orthia.nodemanager.merge import lines_of_file, say_skipped
+from orthia.pipeline.fetching import TIME, Column, Source, open_source
+from orthia.pipeline.history.lives import Said
+from orthia.pipeline.store import StoreReference
 
 CHAPTERS: Final = (
     "pair string, node_id string, holder string, node string, said binary, last_at long,"

@@ -11,16 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from database import Database
-from nodemanager.lease import NodeManagerStatus
-from nodemanager.tool_locks import ToolLocks
-from pipeline.failover_chapters import Part
-from pipeline.failover_source import in_groups, ranges_of
-from pipeline.fetching import open_source
-from pipeline.history.outages import Present
-from pipeline.store import StoreReference
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.nodemanager.lease import NodeManagerStatus
+from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.pipeline.failover_chapters import Part
+from orthia.pipeline.failover_source import in_groups, ranges_of
+from orthia.pipeline.fetching import open_source
+from orthia.pipeline.history.outages import Present
+from orthia.pipeline.store import StoreReference
 
 _AT_ONCE: Final = 16
 Opened = Callable[[DatabaseStoreSettings], AbstractContextManager[Database]]

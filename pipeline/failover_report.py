@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pipeline.chart import Chart, Kind, Outage, PairHistory, Segment
+from orthia.pipeline.chart import Chart, Kind, Outage, PairHistory, Segment
 
 Row = dict[str, Any]
 Rows = Sequence[Row]

@@ -22,15 +22,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from config.settings import DatabaseStoreSettings
-from nodemanager.failover_log import Entry
-from nodemanager.merge import entries_of_file, parse_entry
-from pipeline.errors import BadOption
-from pipeline.fetching import TIME, Column, Source, open_source
-from pipeline.journal_source import check_options, positive
-from pipeline.portions import ROWS
-from pipeline.schemas import FAILOVER_LOG, arrow_schema
-from pipeline.store import OPTIONS, StoreReference
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.nodemanager.failover_log import Entry
+from orthia.nodemanager.merge import entries_of_file, parse_entry
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.fetching import TIME, Column, Source, open_source
+from orthia.pipeline.journal_source import check_options, positive
+from orthia.pipeline.portions import ROWS
+from orthia.pipeline.schemas import FAILOVER_LOG, arrow_schema
+from orthia.pipeline.store import OPTIONS, StoreReference
 
 _COLUMNS: Final = (
     Column("id", pa.int64()),
@@ -78,7 +78,7 @@ class FailoverLogSource(DataSource):
         if self._store is None or self._paths is not None:
             raise BadOption("a stream reads the table: give the option url or config, and no path")
         # Not above: a stream's reader is made of this module's parts.
-        from pipeline.streams import FailoverLogStreamReader
+        from orthia.pipeline.streams import FailoverLogStreamReader
 
         return FailoverLogStreamReader(self._store, self._pair)
 

@@ -20,16 +20,16 @@ import pymysql
 import pymysql.cursors
 from psycopg2.extensions import make_dsn
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import (
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
     PermanentStoreError,
     StoreUnavailable,
     fold_table_name,
     translate_errors,
 )
-from database.sqltime import SQLITE_FORMAT
-from pipeline.portions import BYTES, portions
+from orthia.database.sqltime import SQLITE_FORMAT
+from orthia.pipeline.portions import BYTES, portions
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 _BATCH_BYTES_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"

@@ -20,22 +20,22 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from config.settings import FileStoreSettings
-from journal.codec import decode_queue_binding
-from journal.errors import JournalDamaged
-from journal.file.disk import io_errors
-from journal.file.format import NO_QUEUE, RECORD_BYTES, Scanned, parse
-from journal.file.index import Added, Position
-from journal.file.inspect import inspect
-from journal.file.opening import Contents, read_payload
-from journal.file.recovery import refuse_damage
-from journal.records import RecordType, UserRecordType
-from pipeline.bodies import FileBodyReader
-from pipeline.decoding import Bodies, Decoder, decode_bindings, needed
-from pipeline.errors import BadOption
-from pipeline.journal_rows import Condition, column
-from pipeline.portions import portions
-from pipeline.schemas import JOURNAL, arrow_schema, subset
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.codec import decode_queue_binding
+from orthia.journal.errors import JournalDamaged
+from orthia.journal.file.disk import io_errors
+from orthia.journal.file.format import NO_QUEUE, RECORD_BYTES, Scanned, parse
+from orthia.journal.file.index import Added, Position
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.opening import Contents, read_payload
+from orthia.journal.file.recovery import refuse_damage
+from orthia.journal.records import RecordType, UserRecordType
+from orthia.pipeline.bodies import FileBodyReader
+from orthia.pipeline.decoding import Bodies, Decoder, decode_bindings, needed
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.journal_rows import Condition, column
+from orthia.pipeline.portions import portions
+from orthia.pipeline.schemas import JOURNAL, arrow_schema, subset
 
 _ROWS_A_PARTITION: Final = 250_000
 _ATTEMPTS: Final = 10

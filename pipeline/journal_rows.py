@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from config.settings import DatabaseStoreSettings
-from journal.codec import QueueBinding, decode_queue_binding
-from journal.errors import CorruptRecord
-from journal.records import UserRecordType
-from pipeline.fetching import TIME, Column, Source
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.journal.codec import QueueBinding, decode_queue_binding
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.records import UserRecordType
+from orthia.pipeline.fetching import TIME, Column, Source
 
 LAST_SEQ: Final = 2**63 - 1
 _PROBES_A_PARTITION: Final = 8

@@ -37,19 +37,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-import config
-from config.settings import DatabaseStoreSettings, FileStoreSettings
-from pipeline.bodies import FileBodiesReader, SqlBodiesReader, SqlBodyReader
-from pipeline.decoding import Bodies, Decoder, decode_bindings, needed
-from pipeline.errors import BadOption
-from pipeline.fetching import Source, open_source
-from pipeline.file_journal import (
+from orthia import config
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.pipeline.bodies import FileBodiesReader, SqlBodiesReader, SqlBodyReader
+from orthia.pipeline.decoding import Bodies, Decoder, decode_bindings, needed
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.fetching import Source, open_source
+from orthia.pipeline.file_journal import (
     FileBindingsReader,
     FileJournalReader,
     FileReference,
     default_bodies,
 )
-from pipeline.journal_rows import (
+from orthia.pipeline.journal_rows import (
     Condition,
     SeqRange,
     column,
@@ -58,9 +58,9 @@ from pipeline.journal_rows import (
     queue_names,
     select_rows,
 )
-from pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, subset
-from pipeline.store import OPTIONS, StoreReference
-from pipeline.tailing import TailLimits
+from orthia.pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, subset
+from orthia.pipeline.store import OPTIONS, StoreReference
+from orthia.pipeline.tailing import TailLimits
 
 _OWN_OPTIONS: Final = frozenset(
     {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes", "onpruned"}
@@ -144,8 +144,8 @@ class JournalSource(DataSource):
         if isinstance(self._store, FileReference):
             raise BadOption("a file journal cannot be read as a stream: read it as a batch")
         # Not above: a stream's reader is made of this module's parts.
-        from pipeline.history_stream import HistoryStreamReader
-        from pipeline.streams import JournalStreamReader
+        from orthia.pipeline.history_stream import HistoryStreamReader
+        from orthia.pipeline.streams import JournalStreamReader
 
         what = (self._store, schema.fieldNames(), self._partitions, self._conditions)
         limits: TailLimits = {"max_rows": self._max_rows, "max_body": self._max_body}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pipeline.errors import WrongInput
+from orthia.pipeline.errors import WrongInput
 
 NAME: Final = "_orthia.json"
 FORMAT: Final = 1
@@ -44,7 +44,7 @@ class Manifest:
     """Of Orthia."""
     format: int = FORMAT
     contents: Mapping[str, Any] | None = None
-    """What it takes to bring it back: see ``pipeline.contents``; None if it cannot be."""
+    """What it takes to bring it back: see ``orthia.pipeline.contents``; None if it cannot be."""
 
     def to_json(self) -> str:
         """Return what is written."""

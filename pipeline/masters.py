@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from pipeline.errors import BadOption, ClusterUnreachable
+from orthia.pipeline.errors import BadOption, ClusterUnreachable
 
 _CONNECT_SECONDS: Final = 5.0
 _FORMS: Final = (

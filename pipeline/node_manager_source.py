@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from database import Database
-from nodemanager.lease import LockStatus, NodeManagerStatus
-from nodemanager.tool_locks import ToolLocks
-from pipeline.journal_source import check_options
-from pipeline.schemas import NODE_MANAGER, arrow_schema
-from pipeline.store import OPTIONS, StoreReference
+from orthia.database import Database
+from orthia.nodemanager.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.pipeline.journal_source import check_options
+from orthia.pipeline.schemas import NODE_MANAGER, arrow_schema
+from orthia.pipeline.store import OPTIONS, StoreReference
 
 
 class NodeManagerSource(DataSource):

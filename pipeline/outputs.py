@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import OutputExists, PipelineError
+from orthia.pipeline.errors import OutputExists, PipelineError
 
 _MARK: Final = ".incomplete-"
 _END_SECONDS: Final = 10.0

@@ -6,7 +6,7 @@ from datetime import datetime
 from html import escape
 from typing import Any, Final
 
-from pipeline.chart import Chart, Kind, Lane, ticks
+from orthia.pipeline.chart import Chart, Kind, Lane, ticks
 
 _ROW: Final = 18
 _PLOT: Final = 900

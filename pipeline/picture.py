@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.chart import Chart, Kind, ticks
+from orthia.pipeline.chart import Chart, Kind, ticks
 
 _DPI: Final = 110
 _FONT: Final = 7

@@ -10,12 +10,17 @@ from typing import Protocol
 
 from sqlalchemy import MetaData, select
 
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors
-from journal.file.inspect import list_large_references
-from journal.large_sql import is_needed_reference
-from journal.tables import bindings_table, history_table, large_messages_table, messages_table
-from pipeline.file_journal import FileReference, read_files
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors
+from orthia.journal.file.inspect import list_large_references
+from orthia.journal.large_sql import is_needed_reference
+from orthia.journal.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
+from orthia.pipeline.file_journal import FileReference, read_files
 
 _KEYS_AT_ONCE = 1_000
 

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipeline.file_journal import FileReference
-from pipeline.journal_source import JournalSource, reference_of
-from pipeline.schemas import HISTORY, JOURNAL
+from orthia.pipeline.file_journal import FileReference
+from orthia.pipeline.journal_source import JournalSource, reference_of
+from orthia.pipeline.schemas import HISTORY, JOURNAL
 
 _NUMBERS: Final = {"seq": ("minSeq", "maxSeq"), "epoch": ("minEpoch", "maxEpoch")}
 _MIRRORED: Final = {

@@ -11,18 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
-from journal.file.inspect import read_fence
-from pipeline.audit_rows import BINDINGS as AUDITED_BINDINGS
-from pipeline.audit_rows import HISTORY_STORED, MESSAGES, STORED, judged_messages
-from pipeline.contents import Contents
-from pipeline.errors import PipelineError, WrongInput
-from pipeline.file_journal import FileReference
-from pipeline.manifest import NAME as MANIFEST
-from pipeline.manifest import Manifest, run_names
-from pipeline.outputs import Files
-from pipeline.present import AllPresent, FilePresent, Present, StorePresent
-from pipeline.schemas import BINDINGS, BODIES, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
-from pipeline.store import StoreReference
+from orthia.journal.file.inspect import read_fence
+from orthia.pipeline.audit_rows import BINDINGS as AUDITED_BINDINGS
+from orthia.pipeline.audit_rows import HISTORY_STORED, MESSAGES, STORED, judged_messages
+from orthia.pipeline.contents import Contents
+from orthia.pipeline.errors import PipelineError, WrongInput
+from orthia.pipeline.file_journal import FileReference
+from orthia.pipeline.manifest import NAME as MANIFEST
+from orthia.pipeline.manifest import Manifest, run_names
+from orthia.pipeline.outputs import Files
+from orthia.pipeline.present import AllPresent, FilePresent, Present, StorePresent
+from orthia.pipeline.schemas import BINDINGS, BODIES, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
+from orthia.pipeline.store import StoreReference
 
 EXPORTED: Final = StructType([*JOURNAL.fields, StructField("day", DateType())])
 """MESSAGES as an export keeps them: with the day they were written, in UTC."""

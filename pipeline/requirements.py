@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pipeline.errors import MissingRequirement
+from orthia.pipeline.errors import MissingRequirement
 
 MINIMUM_JAVA: Final = 17
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "adbc_driver_postgresql")

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.errors import BadOption
+from orthia.pipeline.errors import BadOption
 
 _HEADERS: Final = MapType(StringType(), StringType())
 

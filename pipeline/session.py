@@ -2,7 +2,7 @@
 
 In a notebook or a ``spark-submit`` of your own, where there is a session already::
 
-    from pipeline.session import register
+    from orthia.pipeline.session import register
     register(spark)
     spark.read.format("orthia.journal").option("url", "postgresql://orthia@db/orthia").load()
 """
@@ -17,16 +17,16 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.audit_source import AuditSource
-from pipeline.errors import ClusterUnreachable
-from pipeline.failover_source import FailoverLogSource
-from pipeline.journal_source import JournalSource
-from pipeline.masters import check_master, check_reachable
-from pipeline.node_manager_source import NodeManagerSource
-from pipeline.requirements import java_home
-from pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
-from pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
-from pipeline.store import PASSWORD_VARIABLE
+from orthia.pipeline.audit_source import AuditSource
+from orthia.pipeline.errors import ClusterUnreachable
+from orthia.pipeline.failover_source import FailoverLogSource
+from orthia.pipeline.journal_source import JournalSource
+from orthia.pipeline.masters import check_master, check_reachable
+from orthia.pipeline.node_manager_source import NodeManagerSource
+from orthia.pipeline.requirements import java_home
+from orthia.pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
+from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
+from orthia.pipeline.store import PASSWORD_VARIABLE
 
 LOCAL: Final = "local[*]"
 DATA_SOURCES: Final = (

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import config
-from config.errors import ConfigurationError
-from config.secrets import HIDDEN, Secret, codec_key, read_secret
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from pipeline.errors import BadOption
+from orthia import config
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import HIDDEN, Secret, codec_key, read_secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.pipeline.errors import BadOption
 
 PASSWORD_VARIABLE: Final = "ORTHIA_JDBC_PASSWORD"  # noqa: S105 - the name of a variable
 """Where a worker looks for the password, unless the option ``passwordVariable`` says otherwise."""

@@ -16,18 +16,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
-from pipeline.failover_source import in_batches, table_entries
-from pipeline.fetching import open_source
-from pipeline.journal_rows import (
+from orthia.pipeline.failover_source import in_batches, table_entries
+from orthia.pipeline.fetching import open_source
+from orthia.pipeline.journal_rows import (
     SeqRange,
     first_seq_since,
     last_seq,
     plan_ranges,
     seq_after_rows,
 )
-from pipeline.journal_source import RangePartition, read_range
-from pipeline.store import StoreReference
-from pipeline.tailing import TailReader
+from orthia.pipeline.journal_source import RangePartition, read_range
+from orthia.pipeline.store import StoreReference
+from orthia.pipeline.tailing import TailReader
 
 _HOLDERS_A_STATEMENT: Final = 100
 

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pipeline.journal_rows import Condition
-from pipeline.store import StoreReference
+from orthia.pipeline.journal_rows import Condition
+from orthia.pipeline.store import StoreReference
 
 
 class TailLimits(TypedDict, total=False):

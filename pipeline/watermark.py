@@ -16,14 +16,14 @@ from typing import Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from config.settings import DatabaseStoreSettings, FileStoreSettings
-from pipeline.errors import BadOption
-from pipeline.fetching import Source, open_source
-from pipeline.jobs.export import of_queues
-from pipeline.journal_rows import first_seq_since, last_seq
-from pipeline.manifest import NAME, Manifest, run_name, run_names
-from pipeline.outputs import Files
-from pipeline.reading import Inputs
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.fetching import Source, open_source
+from orthia.pipeline.jobs.export import of_queues
+from orthia.pipeline.journal_rows import first_seq_since, last_seq
+from orthia.pipeline.manifest import NAME, Manifest, run_name, run_names
+from orthia.pipeline.outputs import Files
+from orthia.pipeline.reading import Inputs
 
 FILE: Final = "_watermark.json"
 _NODE_ID_ROW: Final = 3

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import migrations
-from config.settings import DatabaseStoreSettings
-from database import Database
+from orthia import migrations
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
 from tests.support.servers import (
     SERVER_NAMES,
     SERVER_PROCESSES,

@@ -1,6 +1,8 @@
 """The rooms of ARCHITECTURE.md, and which of them may know which."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ _KNOWS = {
     "broker": {"config", "database", "migrations", "nodemanager", "journal"},
     "broker/cli/pipeline": {"config", "database", "nodemanager", "journal", "pipeline", "broker"},
 }
+_TOPS = [room for room in _KNOWS if "/" not in room]
 
 
 def _room(path: Path) -> str:
@@ -33,17 +36,61 @@ def _imported(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            yield node.lineno, node.module or ""
+            if node.module == "orthia":
+                yield from ((node.lineno, f"orthia.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, node.module or ""
 
 
-@pytest.mark.parametrize("top", [room for room in _KNOWS if "/" not in room])
+@pytest.mark.parametrize("top", _TOPS)
 def test_imports_point_one_way(top: str) -> None:
     """No room imports what ARCHITECTURE.md says it does not know."""
     strange = []
     for path in (_ROOT / top).rglob("*.py"):
         room = _room(path)
         for line, name in _imported(path):
-            known = name.partition(".")[0]
-            if known in _KNOWS and known != top and known not in _KNOWS[room]:
+            package, _, rest = name.partition(".")
+            known = rest.partition(".")[0]
+            if package == "orthia" and known != top and known not in _KNOWS[room]:
                 strange.append(f"{path.relative_to(_ROOT)}:{line}: {room} imports {name}")
     assert not strange, "\n".join(strange)
+
+
+@pytest.mark.parametrize("top", [*_TOPS, "benchmarks", "tests", "docs"])
+def test_rooms_are_imported_from_orthia(top: str) -> None:
+    """Installed there is nothing else; in a checkout ``import broker`` would be a second copy."""
+    bare = [
+        f"{path.relative_to(_ROOT)}:{line}: {name}"
+        for path in (_ROOT / top).rglob("*.py")
+        for line, name in _imported(path)
+        if name.partition(".")[0] in _TOPS
+    ]
+    assert not bare, "\n".join(bare)
+
+
+_LOAD_ALL = """
+import importlib, pkgutil, sys, orthia
+for module in pkgutil.walk_packages(orthia.__path__, "orthia."):
+    if not module.name.endswith((".__main__", "migrations.env")):  # which do, once loaded
+        importlib.import_module(module.name)
+print(*sys.modules)
+"""
+
+
+def test_a_checkout_loads_nothing_twice() -> None:
+    """With the folders themselves in the way, too: in its directory, all modules being loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD_ALL], cwd=_ROOT, check=True, capture_output=True, text=True
+    )
+    loaded = done.stdout.split()
+    assert {f"orthia.{top}" for top in _TOPS} <= {*loaded}
+    assert not {name for name in loaded if name.partition(".")[0] in _TOPS}
+
+
+def test_orthia_has_every_room() -> None:
+    """Each is a link to its folder, and there is nothing else but what makes it a package."""
+    rooms = {path.name: path for path in (_ROOT / "orthia").iterdir() if path.is_dir()}
+    rooms.pop("__pycache__", None)
+    assert {*rooms} == {*_TOPS}
+    for name, path in rooms.items():
+        assert str(path.readlink()) == f"../{name}"

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the wheel of a copy of this tree: a build leaves files behind."""
     directory = tmp_path_factory.mktemp("wheel")
     leave = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "instance")
-    shutil.copytree(_ROOT, directory / "orthia", ignore=leave)
+    shutil.copytree(_ROOT, directory / "orthia", symlinks=True, ignore=leave)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
     places = ["--outdir", str(directory), str(directory / "orthia")]
     subprocess.run([*command, *places], check=True, stdout=subprocess.DEVNULL)
@@ -42,7 +43,7 @@ def orthia(installed: Path, *arguments: str) -> str:
     """Run the installed ``orthia`` and return what it printed."""
     base = {"base": str(installed), "platbase": str(installed)}
     return subprocess.run(
-        [sys.executable, "-m", "broker.cli", *arguments],
+        [sys.executable, "-m", "orthia.broker.cli", *arguments],
         env=os.environ | {"PYTHONPATH": sysconfig.get_path("purelib", "posix_prefix", vars=base)},
         cwd=installed,
         check=True,
@@ -52,15 +53,41 @@ def orthia(installed: Path, *arguments: str) -> str:
 
 
 def test_the_wheel_has_every_module_and_no_test(wheel: Path) -> None:
-    """What is imported is there, and what only developers run is not."""
+    """What is imported or read is in ``orthia``, and nothing is anywhere else."""
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+        names = {name for name in archive.namelist() if ".data/" not in name}
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"orthia"}
     rooms = ("broker", "config", "database", "journal", "migrations", "nodemanager", "pipeline")
-    modules = {
-        str(path.relative_to(_ROOT)) for room in rooms for path in (_ROOT / room).rglob("*.py")
+    needed = {
+        f"orthia/{path.relative_to(_ROOT)}"
+        for room in rooms
+        for path in (_ROOT / room).rglob("*.*")
+        if path.suffix != ".pyc"
     }
-    assert modules <= names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    assert {"orthia/py.typed", "orthia/config/configuration.xsd"} <= names
+    assert needed <= names
+
+
+def test_the_source_archive_makes_the_same_wheel(wheel: Path) -> None:
+    """The links in it are folders, as whoever unpacks it may not have links."""
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir"]
+    outdir = wheel.parent / "archive"
+    subprocess.run(
+        [*command, str(outdir), str(wheel.parent / "orthia")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    (made,) = outdir.glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        assert not [one.name for one in archive if one.islnk() or one.issym()]
+        archive.extractall(outdir, filter="data")
+    source = made.name.removesuffix(".tar.gz")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir"]
+    subprocess.run(
+        [*command, str(outdir), str(outdir / source)], check=True, stdout=subprocess.DEVNULL
+    )
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(outdir / wheel.name) as other:
+        assert {*other.namelist()} == {*one.namelist()}
 
 
 def test_the_installed_command_shows_every_page(installed: Path) -> None:

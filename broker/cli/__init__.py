@@ -11,8 +11,8 @@ def main() -> None:
     if heeded:
         # Loading the commands takes a moment: Ctrl-C before there is anything to stop ends it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from broker.cli.app import orthia
-    from broker.cli.group import say_os_error
+    from orthia.broker.cli.app import orthia
+    from orthia.broker.cli.group import say_os_error
 
     if heeded:
         signal.signal(signal.SIGINT, signal.default_int_handler)

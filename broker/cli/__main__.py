@@ -1,5 +1,5 @@
-"""``python -m broker.cli``: the command line without its script."""
+"""``python -m orthia.broker.cli``: the command line without its script."""
 
-from broker.cli import main
+from orthia.broker.cli import main
 
 main()

@@ -2,20 +2,20 @@
 
 import click
 
-from broker.cli.configuration import check, mask
-from broker.cli.data import data
-from broker.cli.demo import demo
-from broker.cli.docs import docs
-from broker.cli.failover_log import failover_log
-from broker.cli.group import OrthiaGroup, example
-from broker.cli.instance import create
-from broker.cli.messages import consume, produce
-from broker.cli.nodes import backup, live, run
-from broker.cli.pair import pair
-from broker.cli.pipeline import pipeline
-from broker.cli.queues import queue
-from broker.cli.schema import db
-from broker.cli.status import status
+from orthia.broker.cli.configuration import check, mask
+from orthia.broker.cli.data import data
+from orthia.broker.cli.demo import demo
+from orthia.broker.cli.docs import docs
+from orthia.broker.cli.failover_log import failover_log
+from orthia.broker.cli.group import OrthiaGroup, example
+from orthia.broker.cli.instance import create
+from orthia.broker.cli.messages import consume, produce
+from orthia.broker.cli.nodes import backup, live, run
+from orthia.broker.cli.pair import pair
+from orthia.broker.cli.pipeline import pipeline
+from orthia.broker.cli.queues import queue
+from orthia.broker.cli.schema import db
+from orthia.broker.cli.status import status
 
 
 @click.group(

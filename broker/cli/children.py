@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.cli.settings_options import PASSWORD_VARIABLE, split_password
-from config.settings import Role
-from config.urls import DatabaseUrl
+from orthia.broker.cli.settings_options import PASSWORD_VARIABLE, split_password
+from orthia.config.settings import Role
+from orthia.config.urls import DatabaseUrl
 
 STOP_SECONDS: Final = 30.0
 """How long a node may take to stop in order before it is killed."""
@@ -63,7 +63,7 @@ class Child:
     def start(self) -> None:
         """Start the process; in a group of its own, so that Ctrl-C comes from us, in order."""
         self.process = subprocess.Popen(  # noqa: S603 - our own program and options
-            [sys.executable, "-m", "broker.cli", *self.command],
+            [sys.executable, "-m", "orthia.broker.cli", *self.command],
             env=self.full_environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

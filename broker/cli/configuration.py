@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-import config
-from broker.cli.group import example
-from broker.cli.privacy import ask_password, seen_on_command_line
-from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import properties_option
-from broker.exit_codes import ExitCode
-from config.errors import ConfigurationError
-from config.exposure import exposure_warnings
-from config.secrets import KEY_VARIABLE, codec_key
-from nodemanager.exclusive import installed_lockers
+from orthia import config
+from orthia.broker.cli.group import example
+from orthia.broker.cli.privacy import ask_password, seen_on_command_line
+from orthia.broker.cli.rendering import print_json, print_table
+from orthia.broker.cli.settings_options import properties_option
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.errors import ConfigurationError
+from orthia.config.exposure import exposure_warnings
+from orthia.config.secrets import KEY_VARIABLE, codec_key
+from orthia.nodemanager.exclusive import installed_lockers
 
 
 @click.command(epilog=example("orthia check broker.xml -D db.host=db1"))

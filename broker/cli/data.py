@@ -4,21 +4,21 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from broker.cli.group import CommandGroup, example
-from broker.cli.opening import check_started, check_stored
-from broker.cli.privacy import private_files
-from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import settings_options
-from broker.cli.transactions import transactions
-from broker.exit_codes import ExitCode
-from config.settings import FileStoreSettings, Settings
-from journal.file.bodies import compare_bodies
-from journal.file.format import NO_QUEUE
-from journal.file.inspect import inspect, list_large_references, read_fence
-from journal.file.opening import Contents
-from journal.file.recovery import FoundFile, scan
-from journal.file.tools import Compacted, compact, recover
-from journal.records import RecordType, UserRecordType
+from orthia.broker.cli.group import CommandGroup, example
+from orthia.broker.cli.opening import check_started, check_stored
+from orthia.broker.cli.privacy import private_files
+from orthia.broker.cli.rendering import print_json, print_table
+from orthia.broker.cli.settings_options import settings_options
+from orthia.broker.cli.transactions import transactions
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import FileStoreSettings, Settings
+from orthia.journal.file.bodies import compare_bodies
+from orthia.journal.file.format import NO_QUEUE
+from orthia.journal.file.inspect import inspect, list_large_references, read_fence
+from orthia.journal.file.opening import Contents
+from orthia.journal.file.recovery import FoundFile, scan
+from orthia.journal.file.tools import Compacted, compact, recover
+from orthia.journal.records import RecordType, UserRecordType
 
 
 def _file_store(settings: Settings) -> FileStoreSettings:

@@ -17,18 +17,18 @@ from typing import Final
 
 import click
 
-from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.group import example, styled
-from broker.cli.nodes import DEFAULT_HOST
-from broker.cli.opening import opened
-from broker.cli.settings_options import DATABASE_FILE, URL
-from broker.client import BrokerAddress, FailoverLink, ServerFrame
-from broker.exit_codes import ExitCode
-from broker.traffic import Consumer, Producer
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings, Role
-from config.urls import DatabaseUrl
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.broker.cli.children import Child, children, how_it_ended, store_arguments
+from orthia.broker.cli.group import example, styled
+from orthia.broker.cli.nodes import DEFAULT_HOST
+from orthia.broker.cli.opening import opened
+from orthia.broker.cli.settings_options import DATABASE_FILE, URL
+from orthia.broker.client import BrokerAddress, FailoverLink, ServerFrame
+from orthia.broker.exit_codes import ExitCode
+from orthia.broker.traffic import Consumer, Producer
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.urls import DatabaseUrl
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 
 RENEW_PERIOD_MS: Final = 500
 EXPIRATION_MS: Final = 3_000
@@ -193,7 +193,7 @@ class _Story:
 
     def _show_failover_log(self) -> None:
         self._say("the failover log of both nodes, from the database:")
-        command = [sys.executable, "-m", "broker.cli", "failover-log", *self._store_options]
+        command = [sys.executable, "-m", "orthia.broker.cli", "failover-log", *self._store_options]
         finished = subprocess.run(  # noqa: S603 - our own program and options
             command,
             env=self.backup.full_environment,

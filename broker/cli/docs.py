@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from broker.cli.group import example
-from broker.cli.rendering import print_table
-from broker.exit_codes import Unavailable
+from orthia.broker.cli.group import example
+from orthia.broker.cli.rendering import print_table
+from orthia.broker.exit_codes import Unavailable
 
 _PATTERNS: Final = (
     "*.md",

@@ -9,15 +9,15 @@ from typing import Final
 
 import click
 
-from broker.cli.durations import Since
-from broker.cli.group import example
-from broker.cli.opening import opened
-from broker.cli.settings_options import StoreOptions, store_options
-from broker.exit_codes import Unavailable
-from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable
-from nodemanager.failover_log import Entry
-from nodemanager.merge import merge, read_files, read_table
+from orthia.broker.cli.durations import Since
+from orthia.broker.cli.group import example
+from orthia.broker.cli.opening import opened
+from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.broker.exit_codes import Unavailable
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, StoreUnavailable
+from orthia.nodemanager.failover_log import Entry
+from orthia.nodemanager.merge import merge, read_files, read_table
 
 _OVERLAP: Final = 200
 """Rows read again at each look: a row may be committed after one with a higher id."""

@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 from click.exceptions import Exit
 
-from broker.exit_codes import MEANINGS, ExitCode, code_of
-from config.errors import OrthiaError
+from orthia.broker.exit_codes import MEANINGS, ExitCode, code_of
+from orthia.config.errors import OrthiaError
 
 _WHOLE: Final = 1_000
 """More characters than any summary has."""

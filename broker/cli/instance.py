@@ -9,22 +9,22 @@ from xml.sax.saxutils import escape, quoteattr
 
 import click
 
-from broker.cli.group import example
-from broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
-from broker.cli.privacy import ask_password, private_files, seen_on_command_line
-from broker.cli.rendering import program
-from broker.cli.settings_options import (
+from orthia.broker.cli.group import example
+from orthia.broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
+from orthia.broker.cli.privacy import ask_password, private_files, seen_on_command_line
+from orthia.broker.cli.rendering import program
+from orthia.broker.cli.settings_options import (
     ASK_PASSWORD,
     DATABASE_FILE,
     PASSWORD_VARIABLE,
     URL,
     split_password,
 )
-from config import Role, load, mask
-from config.errors import ConfigurationError
-from config.secrets import codec_key, is_masked
-from config.settings import JournalType
-from config.urls import DatabaseUrl
+from orthia.config import Role, load, mask
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import codec_key, is_masked
+from orthia.config.settings import JournalType
+from orthia.config.urls import DatabaseUrl
 
 _HIGHEST_PORT: Final = 65_535
 _PRIVATE_FILE: Final = 0o600

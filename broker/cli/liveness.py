@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from config.settings import DatabaseStoreSettings
-from migrations.rows import REPAIR_HOLDER_ID
-from nodemanager.activation import grace_seconds
-from nodemanager.holder_id import HolderId, Timers
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.migrations.rows import REPAIR_HOLDER_ID
+from orthia.nodemanager.activation import grace_seconds
+from orthia.nodemanager.holder_id import HolderId, Timers
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
 
 _LOOK_SECONDS: Final = 0.2
 _SLACK_SECONDS: Final = 0.25

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from broker.cli.group import example
-from broker.cli.privacy import private_files
-from broker.cli.settings_options import (
+from orthia.broker.cli.group import example
+from orthia.broker.cli.privacy import private_files
+from orthia.broker.cli.settings_options import (
     DATABASE_FILE,
     StoreOptions,
     apply_policy,
@@ -19,13 +19,13 @@ from broker.cli.settings_options import (
     properties_option,
     store_options,
 )
-from broker.client import BrokerAddress
-from broker.logs import LogFormat, configure
-from config.addresses import UNDELIVERABLE
-from config.exposure import exposure_warnings
-from config.loader import NO_ACCEPTOR
-from config.rules import check
-from config.settings import (
+from orthia.broker.client import BrokerAddress
+from orthia.broker.logs import LogFormat, configure
+from orthia.config.addresses import UNDELIVERABLE
+from orthia.config.exposure import exposure_warnings
+from orthia.config.loader import NO_ACCEPTOR
+from orthia.config.rules import check
+from orthia.config.settings import (
     AcceptorSettings,
     DatabaseStoreSettings,
     HaPolicy,
@@ -33,7 +33,7 @@ from config.settings import (
     Role,
     Settings,
 )
-from config.urls import DatabaseUrl
+from orthia.config.urls import DatabaseUrl
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORTS: Final = {Role.LIVE: 61_613, Role.BACKUP: 61_614}
@@ -222,8 +222,8 @@ def _of_url(url: DatabaseUrl) -> list[str]:
 
 def _run(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
     # Commands that run no node need not load the broker.
-    from broker.lives import this_life
-    from broker.node import BrokerNode
+    from orthia.broker.lives import this_life
+    from orthia.broker.node import BrokerNode
 
     life = this_life()
     settings = life.settings(settings)

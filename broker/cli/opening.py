@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import migrations
-from broker.exit_codes import Unavailable
-from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
-from database import Database, PermanentStoreError, StoreError
+from orthia import migrations
+from orthia.broker.exit_codes import Unavailable
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
+from orthia.database import Database, PermanentStoreError, StoreError
 
 
 def check_stored(settings: Settings) -> None:

@@ -9,16 +9,16 @@ from typing import Final
 
 import click
 
-from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.group import example, styled
-from broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
-from broker.cli.privacy import private_files
-from broker.cli.rendering import program
-from broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password
-from broker.exit_codes import ExitCode
-from config.settings import Role
-from config.urls import DatabaseUrl
-from nodemanager.events import LiveLockObtained, WaitingForLiveLock
+from orthia.broker.cli.children import Child, children, how_it_ended, store_arguments
+from orthia.broker.cli.group import example, styled
+from orthia.broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
+from orthia.broker.cli.privacy import private_files
+from orthia.broker.cli.rendering import program
+from orthia.broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import Role
+from orthia.config.urls import DatabaseUrl
+from orthia.nodemanager.events import LiveLockObtained, WaitingForLiveLock
 
 _LOOK_SECONDS: Final = 0.2
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 from click.core import ParameterSource
 
-from config.errors import ConfigurationError
+from orthia.config.errors import ConfigurationError
 
 _PRIVATE: Final = 0o077
 _LONGEST: Final = 65_536

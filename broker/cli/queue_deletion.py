@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import click
 
-from broker.cli.group import example
-from broker.cli.messages import broker_options, link_to
-from broker.cli.rendering import print_json
-from broker.client import BrokerRefused, Connection, ConnectionLost, FailoverLink
-from broker.exit_codes import ExitCode
+from orthia.broker.cli.group import example
+from orthia.broker.cli.messages import broker_options, link_to
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.client import BrokerRefused, Connection, ConnectionLost, FailoverLink
+from orthia.broker.exit_codes import ExitCode
 
 _MANAGEMENT: Final = "activemq.management"
 _ABSENT: Final = "there is no queue"

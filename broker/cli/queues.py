@@ -2,14 +2,14 @@
 
 import click
 
-from broker.cli.group import CommandGroup, example
-from broker.cli.opening import opened
-from broker.cli.queue_deletion import delete
-from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import StoreOptions, store_options
-from config.settings import RetentionSettings
-from journal.history import history_totals
-from journal.inspect import QueueTotals, list_queues
+from orthia.broker.cli.group import CommandGroup, example
+from orthia.broker.cli.opening import opened
+from orthia.broker.cli.queue_deletion import delete
+from orthia.broker.cli.rendering import print_json, print_table
+from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.config.settings import RetentionSettings
+from orthia.journal.history import history_totals
+from orthia.journal.inspect import QueueTotals, list_queues
 
 
 @click.group(cls=CommandGroup, epilog=example("orthia queue list --config broker.xml"))

@@ -95,7 +95,7 @@ def program() -> str:
         same = found is not None and Path(found).resolve() == Path(typed).resolve()
         return "orthia" if same else shlex.quote(typed)
     if Path(typed).parts[-3:] == ("broker", "cli", "__main__.py"):
-        return f"{shlex.quote(sys.executable)} -m broker.cli"
+        return f"{shlex.quote(sys.executable)} -m orthia.broker.cli"
     return "orthia"
 
 

@@ -2,13 +2,13 @@
 
 import click
 
-import migrations
-from broker.cli.group import CommandGroup, example
-from broker.cli.opening import opened
-from broker.cli.privacy import private_files
-from broker.cli.rendering import print_json
-from broker.cli.settings_options import StoreOptions, store_options
-from broker.exit_codes import ExitCode
+from orthia import migrations
+from orthia.broker.cli.group import CommandGroup, example
+from orthia.broker.cli.opening import opened
+from orthia.broker.cli.privacy import private_files
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.broker.exit_codes import ExitCode
 
 
 @click.group(cls=CommandGroup, epilog=example("orthia db upgrade --config broker.xml"))

@@ -13,12 +13,12 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import click
 
-import config
-from broker.cli.privacy import seen_on_command_line, warn_of_command_line
-from config.errors import ConfigurationError
-from config.lockers import lock_database
-from config.secrets import Secret, codec_key, read_secret
-from config.settings import (
+from orthia import config
+from orthia.broker.cli.privacy import seen_on_command_line, warn_of_command_line
+from orthia.config.errors import ConfigurationError
+from orthia.config.lockers import lock_database
+from orthia.config.secrets import Secret, codec_key, read_secret
+from orthia.config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
     HaPolicy,
@@ -26,7 +26,7 @@ from config.settings import (
     Role,
     Settings,
 )
-from config.urls import DatabaseUrl
+from orthia.config.urls import DatabaseUrl
 
 DATABASE_FILE: Final = "orthia.db"
 """The embedded store in a data directory."""

@@ -7,19 +7,19 @@ from contextlib import closing, contextmanager
 
 import click
 
-from broker.cli.group import example
-from broker.cli.liveness import Look, Watch, describe
-from broker.cli.opening import check_stored, opened
-from broker.cli.rendering import in_words, print_json, print_table
-from broker.cli.settings_options import StoreOptions, store_options
-from broker.exit_codes import ExitCode, Unavailable
-from config.lockers import lock_database, lock_directory, with_locker
-from config.settings import FileStoreSettings
-from database import StoreUnavailable
-from nodemanager.file_lock_manager import read_status
-from nodemanager.lease import LockStatus, NodeManagerStatus
-from nodemanager.server_lock import STATE_FILE, ServerLock
-from nodemanager.tool_locks import ToolLocks
+from orthia.broker.cli.group import example
+from orthia.broker.cli.liveness import Look, Watch, describe
+from orthia.broker.cli.opening import check_stored, opened
+from orthia.broker.cli.rendering import in_words, print_json, print_table
+from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.broker.exit_codes import ExitCode, Unavailable
+from orthia.config.lockers import lock_database, lock_directory, with_locker
+from orthia.config.settings import FileStoreSettings
+from orthia.database import StoreUnavailable
+from orthia.nodemanager.file_lock_manager import read_status
+from orthia.nodemanager.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.server_lock import STATE_FILE, ServerLock
+from orthia.nodemanager.tool_locks import ToolLocks
 
 
 @click.command(epilog=example("orthia status --config broker.xml --watch"))

@@ -9,29 +9,29 @@ from typing import Final
 
 import click
 
-from broker.cli.group import CommandGroup, example
-from broker.cli.opening import check_started, check_stored, opened
-from broker.cli.rendering import print_json, print_table
-from broker.cli.settings_options import settings_options
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.lockers import lock_database, lock_directory
-from config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
-from database import Database
-from journal import inspect as tables
-from journal.api import MessageJournal
-from journal.codec import PreparedTransaction, Xid
-from journal.errors import JournalError, JournalInUse, TransactionError
-from journal.file import inspect as files
-from journal.file import open_file_journal
-from journal.journal import Journal
-from journal.xa import XaTransactions
-from nodemanager import Lock
-from nodemanager.holder_id import new_holder_id
-from nodemanager.lease import Lease
-from nodemanager.server_lock import ServerLock
-from nodemanager.store import NodeManagerStore
-from nodemanager.tool_locks import ToolLocks
+from orthia.broker.cli.group import CommandGroup, example
+from orthia.broker.cli.opening import check_started, check_stored, opened
+from orthia.broker.cli.rendering import print_json, print_table
+from orthia.broker.cli.settings_options import settings_options
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.lockers import lock_database, lock_directory
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
+from orthia.database import Database
+from orthia.journal import inspect as tables
+from orthia.journal.api import MessageJournal
+from orthia.journal.codec import PreparedTransaction, Xid
+from orthia.journal.errors import JournalError, JournalInUse, TransactionError
+from orthia.journal.file import inspect as files
+from orthia.journal.file import open_file_journal
+from orthia.journal.journal import Journal
+from orthia.journal.xa import XaTransactions
+from orthia.nodemanager import Lock
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.lease import Lease
+from orthia.nodemanager.server_lock import ServerLock
+from orthia.nodemanager.store import NodeManagerStore
+from orthia.nodemanager.tool_locks import ToolLocks
 
 _HOLDER: Final = "orthia-data"
 _LEASE_MS: Final = 60_000

@@ -22,17 +22,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from broker.api import DestinationRefused, Principal
-from broker.core.creations import QueueCreations
-from broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
-from broker.core.queue import Queue
-from broker.core.quota import AddressUse, StoreUse
-from broker.core.security import Security
-from broker.core.topic import Topic
-from broker.quoting import quoted
-from config.addresses import AddressResolver, ResolvedAddressSettings
-from config.settings import RoutingType, Settings
-from journal.codec import QueueBinding
+from orthia.broker.api import DestinationRefused, Principal
+from orthia.broker.core.creations import QueueCreations
+from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.quota import AddressUse, StoreUse
+from orthia.broker.core.security import Security
+from orthia.broker.core.topic import Topic
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import AddressResolver, ResolvedAddressSettings
+from orthia.config.settings import RoutingType, Settings
+from orthia.journal.codec import QueueBinding
 
 LOGGER = logging.getLogger("orthia.broker")
 _MULTICAST: Final = RoutingType.MULTICAST

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from broker.core.queue import Queue, Timers
-from config.errors import OrthiaError
-from journal.api import BEGINNING, MessageJournal, QueueCounts, QueuePlace
-from journal.errors import JournalClosed
+from orthia.broker.core.queue import Queue, Timers
+from orthia.config.errors import OrthiaError
+from orthia.journal.api import BEGINNING, MessageJournal, QueueCounts, QueuePlace
+from orthia.journal.errors import JournalClosed
 
 LOGGER = logging.getLogger("orthia.broker")
 COUNT_STEP = 5_000

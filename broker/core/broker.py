@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from broker.api import (
+from orthia.broker.api import (
     AcknowledgementRefused,
     BrokerError,
     Consumer,
@@ -28,30 +28,30 @@ from broker.api import (
     TransactionWork,
     unheard,
 )
-from broker.core.addresses import Address, AddressBook
-from broker.core.backlog import BacklogCount
-from broker.core.consumers import QueueSubscription
-from broker.core.deletion import Deletions
-from broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
-from broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
-from broker.core.queue import Queue, QueueCounters
-from broker.core.quota import Charges, StoreUse
-from broker.core.security import Security
-from broker.core.topic import Topic, TopicSubscription
-from broker.core.topic_memory import Publication, TopicMemory
-from broker.core.undeliverable import Undeliverable
-from broker.quoting import quoted
-from broker.slices import GO_ON, REST, Slices, Steps
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.settings import RoutingType, Settings
-from journal.api import MessageJournal
-from journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
-from journal.errors import JournalClosed, RecordTooLarge, SentBehindRefused, StoreFull
-from journal.large import Upload
-from journal.records import RemovalReason
-from journal.unit import MessageLocation, Sender, Unit
-from journal.xa import XaTransactions
+from orthia.broker.core.addresses import Address, AddressBook
+from orthia.broker.core.backlog import BacklogCount
+from orthia.broker.core.consumers import QueueSubscription
+from orthia.broker.core.deletion import Deletions
+from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
+from orthia.broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
+from orthia.broker.core.queue import Queue, QueueCounters
+from orthia.broker.core.quota import Charges, StoreUse
+from orthia.broker.core.security import Security
+from orthia.broker.core.topic import Topic, TopicSubscription
+from orthia.broker.core.topic_memory import Publication, TopicMemory
+from orthia.broker.core.undeliverable import Undeliverable
+from orthia.broker.quoting import quoted
+from orthia.broker.slices import GO_ON, REST, Slices, Steps
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import RoutingType, Settings
+from orthia.journal.api import MessageJournal
+from orthia.journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
+from orthia.journal.errors import JournalClosed, RecordTooLarge, SentBehindRefused, StoreFull
+from orthia.journal.large import Upload
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import MessageLocation, Sender, Unit
+from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
 _AT_ONCE = 32

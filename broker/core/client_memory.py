@@ -13,7 +13,7 @@ one address: beyond that the same is done, to them alone.
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-from broker.core.memory import Refused
+from orthia.broker.core.memory import Refused
 
 MIN_SHARE = 65_536
 """What a client may always make the broker hold, however many there are."""

@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.api import Consumer, MessageReference
-from broker.core.memory import SMALL_CLAIM, MemoryBudget
+from orthia.broker.api import Consumer, MessageReference
+from orthia.broker.core.memory import SMALL_CLAIM, MemoryBudget
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
+    from orthia.broker.core.queue import Queue
 
 
 class QueueSubscription:

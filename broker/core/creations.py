@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
-from broker.api import LimitExceeded, Principal
-from broker.quoting import quoted
-from config.settings import ResourceLimitSetting, StompLimits
+from orthia.broker.api import LimitExceeded, Principal
+from orthia.broker.quoting import quoted
+from orthia.config.settings import ResourceLimitSetting, StompLimits
 
 
 class QueueCreations:

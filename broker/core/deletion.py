@@ -16,17 +16,17 @@ what was in it, as ``deleted``.
 import logging
 from collections.abc import Callable, Iterator
 
-from broker.api import BrokerError, Principal
-from broker.core.addresses import AddressBook
-from broker.core.memory import size_in_store
-from broker.core.queue import WINDOW_MESSAGES, Queue, Timers
-from broker.quoting import quoted
-from config.errors import OrthiaError
-from journal.api import MessageJournal, Window
-from journal.errors import JournalClosed
-from journal.records import RemovalReason
-from journal.unit import MessageLocation, Unit
-from journal.xa import XaTransactions
+from orthia.broker.api import BrokerError, Principal
+from orthia.broker.core.addresses import AddressBook
+from orthia.broker.core.memory import size_in_store
+from orthia.broker.core.queue import WINDOW_MESSAGES, Queue, Timers
+from orthia.broker.quoting import quoted
+from orthia.config.errors import OrthiaError
+from orthia.journal.api import MessageJournal, Window
+from orthia.journal.errors import JournalClosed
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
 _WINDOW_BYTES = 4 * 1024 * 1024

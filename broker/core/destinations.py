@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from broker.api import DestinationRefused
-from broker.quoting import quoted
-from config.settings import RoutingType
+from orthia.broker.api import DestinationRefused
+from orthia.broker.quoting import quoted
+from orthia.config.settings import RoutingType
 
 MAX_NAME_LENGTH = 255
 REPLAYS = "orthia.replay"

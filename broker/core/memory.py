@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from journal.codec import MessageRecord
+from orthia.journal.codec import MessageRecord
 
 SMALL_CLAIM = 65_536
 """Bytes a consumer may hold however many others do not acknowledge what they have."""

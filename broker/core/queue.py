@@ -10,7 +10,8 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
   ``_read_seq``. Since it never reads beyond ``_tail_seq``, nothing is met twice.
 
 A queue of an earlier epoch starts with everything unread up to the recovery horizon, so that
-taking over costs nothing for its backlog. How much that is, ``broker.core.backlog`` counts later.
+taking over costs nothing for its backlog. How much that is, ``orthia.broker.core.backlog`` counts
+later.
 """
 
 import heapq
@@ -21,24 +22,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from broker.api import Consumer, LimitExceeded, MessageReference
-from broker.core.consumers import QueueSubscription, Turns
-from broker.core.memory import (
+from orthia.broker.api import Consumer, LimitExceeded, MessageReference
+from orthia.broker.core.consumers import QueueSubscription, Turns
+from orthia.broker.core.memory import (
     MESSAGE_OVERHEAD,
     MemoryBudget,
     Refused,
     size_in_memory,
     size_in_store,
 )
-from broker.core.quota import AddressUse
-from broker.quoting import quoted
-from broker.slices import GO_ON, Slices, Steps
-from config.addresses import ResolvedAddressSettings
-from config.errors import OrthiaError
-from config.settings import RoutingType
-from journal.api import MessageJournal, StoredMessage, Window
-from journal.codec import RECORD_OVERHEAD
-from journal.errors import JournalClosed
+from orthia.broker.core.quota import AddressUse
+from orthia.broker.quoting import quoted
+from orthia.broker.slices import GO_ON, Slices, Steps
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import RoutingType
+from orthia.journal.api import MessageJournal, StoredMessage, Window
+from orthia.journal.codec import RECORD_OVERHEAD
+from orthia.journal.errors import JournalClosed
 
 LOGGER = logging.getLogger("orthia.broker")
 WINDOW_MESSAGES = 1_000

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from broker.api import BrokerError
-from broker.quoting import quoted
-from config.addresses import ResolvedAddressSettings
-from config.settings import AddressFullPolicy, PageFullPolicy
+from orthia.broker.api import BrokerError
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import AddressFullPolicy, PageFullPolicy
 
 UNLIMITED = 1 << 62
 """More than any store holds."""

@@ -2,11 +2,11 @@
 
 import hmac
 
-from broker.api import AuthenticationFailed, NotAuthorized, Principal
-from broker.core.destinations import REPLAYS
-from broker.quoting import quoted
-from config.addresses import MatchIndex
-from config.settings import Settings
+from orthia.broker.api import AuthenticationFailed, NotAuthorized, Principal
+from orthia.broker.core.destinations import REPLAYS
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import MatchIndex
+from orthia.config.settings import Settings
 
 
 class Security:

@@ -13,10 +13,10 @@ sender waits for what was published before, its own included, and not for what c
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from broker.api import Consumer, Done, FanOut, MessageReference
-from broker.core.topic_memory import Publication, TopicMemory
-from broker.slices import GO_ON, Slices, Steps
-from config.settings import StompLimits
+from orthia.broker.api import Consumer, Done, FanOut, MessageReference
+from orthia.broker.core.topic_memory import Publication, TopicMemory
+from orthia.broker.slices import GO_ON, Slices, Steps
+from orthia.config.settings import StompLimits
 
 _DELIVERED_COST = 320
 """Bytes a message costs for each subscriber that has it and did not acknowledge it."""

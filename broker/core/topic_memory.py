@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from broker.core.memory import Refused
-from journal.codec import MessageRecord
-from journal.large import LargeMessages
+from orthia.broker.core.memory import Refused
+from orthia.journal.codec import MessageRecord
+from orthia.journal.large import LargeMessages
 
 if TYPE_CHECKING:
-    from broker.core.topic import TopicSubscription
+    from orthia.broker.core.topic import TopicSubscription
 
 
 class Publication:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from broker.api import BrokerError, MessageReference
-from broker.core.queue import Queue
-from config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
-from journal.codec import MessageRecord
-from journal.headers import header_lines
-from journal.records import RemovalReason
+from orthia.broker.api import BrokerError, MessageReference
+from orthia.broker.core.queue import Queue
+from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
+from orthia.journal.codec import MessageRecord
+from orthia.journal.headers import header_lines
+from orthia.journal.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-from broker.quoting import quoted
-from config.errors import OrthiaError
+from orthia.broker.quoting import quoted
+from orthia.config.errors import OrthiaError
 
 
 class ProtocolError(OrthiaError):

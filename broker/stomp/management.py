@@ -14,10 +14,10 @@ Artemis answers at ``reply-to``, and deletes the messages of a queue in any case
 import json
 from typing import NamedTuple
 
-from broker.core.destinations import MANAGEMENT_ADDRESS
-from broker.quoting import quoted
-from broker.stomp.frames import ProtocolError
-from broker.stomp.parser import Frame
+from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
+from orthia.broker.quoting import quoted
+from orthia.broker.stomp.frames import ProtocolError
+from orthia.broker.stomp.parser import Frame
 
 DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
 _RESOURCE = b"_AMQ_ResourceName"

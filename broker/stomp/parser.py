@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple, cast
 
-from broker.quoting import quoted
-from broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
-from config.settings import StompLimits
+from orthia.broker.quoting import quoted
+from orthia.broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
+from orthia.config.settings import StompLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _UNSENDABLE = re.compile(rb"[\0\r]")

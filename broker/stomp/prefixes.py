@@ -4,7 +4,7 @@ The core knows ``/queue/NAME`` and ``/topic/NAME``; a destination that begins wi
 acceptor's own prefixes is made one of these. As in Artemis the prefix is no part of the address.
 """
 
-from config.settings import AcceptorSettings
+from orthia.config.settings import AcceptorSettings
 
 
 class Prefixes:

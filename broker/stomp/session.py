@@ -33,7 +33,7 @@ from importlib import metadata
 from itertools import chain
 from typing import Final, NamedTuple
 
-from broker.api import (
+from orthia.broker.api import (
     BrokerCore,
     BrokerError,
     FanOut,
@@ -43,12 +43,12 @@ from broker.api import (
     Principal,
     TransactionWork,
 )
-from broker.core.destinations import of_type
-from broker.quoting import quoted
-from broker.refusals import Refusal, refusal_of
-from broker.slices import GO_ON, REST, Steps
-from broker.stomp.attempts import attempted
-from broker.stomp.frames import (
+from orthia.broker.core.destinations import of_type
+from orthia.broker.quoting import quoted
+from orthia.broker.refusals import Refusal, refusal_of
+from orthia.broker.slices import GO_ON, REST, Steps
+from orthia.broker.stomp.attempts import attempted
+from orthia.broker.stomp.frames import (
     ProtocolError,
     Version,
     error_frame,
@@ -56,20 +56,20 @@ from broker.stomp.frames import (
     receipt_frame,
     server_frame,
 )
-from broker.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
-from broker.stomp.heartbeats import HeartBeats, negotiate
-from broker.stomp.management import DESTINATIONS, read_request
-from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
-from broker.stomp.prefixes import Prefixes
-from broker.stomp.strangers import ENOUGH, recognise
-from broker.stomp.streaming import BodyStream
-from broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
-from broker.stomp.transactions import OpenTransactions
-from config.errors import OrthiaError
-from config.settings import StompLimits
-from journal.codec import LargeBody
-from journal.errors import JournalClosed
-from journal.large import Upload
+from orthia.broker.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
+from orthia.broker.stomp.heartbeats import HeartBeats, negotiate
+from orthia.broker.stomp.management import DESTINATIONS, read_request
+from orthia.broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from orthia.broker.stomp.prefixes import Prefixes
+from orthia.broker.stomp.strangers import ENOUGH, recognise
+from orthia.broker.stomp.streaming import BodyStream
+from orthia.broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
+from orthia.broker.stomp.transactions import OpenTransactions
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import StompLimits
+from orthia.journal.codec import LargeBody
+from orthia.journal.errors import JournalClosed
+from orthia.journal.large import Upload
 
 LOGGER = logging.getLogger("orthia.broker")
 SERVER = f"orthia/{metadata.version('orthia')}"

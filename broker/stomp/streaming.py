@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from config.errors import OrthiaError
-from journal.codec import LargeBody
-from journal.errors import LargeBodyError
-from journal.large import PIECE_BYTES, LargeMessages
+from orthia.config.errors import OrthiaError
+from orthia.journal.codec import LargeBody
+from orthia.journal.errors import LargeBodyError
+from orthia.journal.large import PIECE_BYTES, LargeMessages
 
 
 class BodyStream:

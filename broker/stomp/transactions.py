@@ -1,10 +1,10 @@
 """The transactions of one connection that are begun and not ended, and what they make it hold."""
 
-from broker.api import MessageReference, OutgoingMessage, Subscription, TransactionWork
-from broker.quoting import quoted
-from broker.stomp.frames import ProtocolError
-from broker.stomp.parser import Frame
-from config.settings import StompLimits
+from orthia.broker.api import MessageReference, OutgoingMessage, Subscription, TransactionWork
+from orthia.broker.quoting import quoted
+from orthia.broker.stomp.frames import ProtocolError
+from orthia.broker.stomp.parser import Frame
+from orthia.config.settings import StompLimits
 
 _MESSAGE_COST = 512
 """What a message of a transaction counts for beside its headers and body."""

@@ -7,10 +7,10 @@ writes them: an int, an int and a long, big-endian.
 import struct
 from typing import Final
 
-from config.settings import FileStoreSettings
-from journal.errors import ForeignJournal
-from journal.file.disk import io_errors
-from journal.file.format import Kind
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.errors import ForeignJournal
+from orthia.journal.file.disk import io_errors
+from orthia.journal.file.format import Kind
 
 _HEAD: Final = struct.Struct(">iiq")
 _VERSIONS: Final = (1, 2)

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from config.settings import FileStoreSettings
-from journal.errors import LargeBodyError
-from journal.file.disk import io_errors, make_directory, sync_directory
-from journal.file.fence import Fence
-from journal.large import PIECE_BYTES, BodyStore, Piece
-from journal.unit import LargeReference
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.errors import LargeBodyError
+from orthia.journal.file.disk import io_errors, make_directory, sync_directory
+from orthia.journal.file.fence import Fence
+from orthia.journal.large import PIECE_BYTES, BodyStore, Piece
+from orthia.journal.unit import LargeReference
 
 EXTENSION: Final = ".msg"
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from journal.errors import JournalIOError
-from journal.file.format import SEAL_AT
+from orthia.journal.errors import JournalIOError
+from orthia.journal.file.format import SEAL_AT
 
 _FILL_BYTES = 1024 * 1024
 

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from journal.codec import large_body_id
-from journal.file.format import NO_QUEUE, Record, encode_seqs
-from journal.file.index import Added
-from journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
-from journal.unit import Row
+from orthia.journal.codec import large_body_id
+from orthia.journal.file.format import NO_QUEUE, Record, encode_seqs
+from orthia.journal.file.index import Added
+from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.unit import Row
 
 
 def row_record(row: Row, token: int) -> Record:

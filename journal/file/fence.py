@@ -28,10 +28,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from database.file_lock import try_lock
-from journal.errors import Fenced, JournalDamaged, JournalInUse
-from journal.file import disk
-from journal.file.disk import io_errors
+from orthia.database.file_lock import try_lock
+from orthia.journal.errors import Fenced, JournalDamaged, JournalInUse
+from orthia.journal.file import disk
+from orthia.journal.file.disk import io_errors
 
 FENCE_FILE: Final = "journal.fence"
 _SLOT_BYTES: Final = 512

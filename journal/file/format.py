@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from journal.records import RecordType, UserRecordType
+from orthia.journal.records import RecordType, UserRecordType
 
 VERSION: Final = 1
 HEADER_BYTES: Final = 1024

@@ -18,9 +18,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from journal.file.format import NO_QUEUE, RECORD_BYTES
-from journal.records import UserRecordType
-from journal.unit import AppendedMessage, LargeReference
+from orthia.journal.file.format import NO_QUEUE, RECORD_BYTES
+from orthia.journal.records import UserRecordType
+from orthia.journal.unit import AppendedMessage, LargeReference
 
 _DEAD = -2
 _MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)

@@ -6,14 +6,19 @@ Exact if no node writes; beside one that does, each file is as it was when it wa
 import contextlib
 from collections.abc import Iterator
 
-from config.settings import FileStoreSettings
-from journal.codec import PreparedTransaction, decode_prepared_transaction
-from journal.errors import JournalDamaged, JournalError, JournalIOError
-from journal.file.fence import Fence, FenceState
-from journal.file.opening import Contents, read_contents, read_payload, refuse_files_without_fence
-from journal.file.recovery import refuse_damage
-from journal.records import UserRecordType
-from journal.unit import LargeReference, large_references
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
+from orthia.journal.errors import JournalDamaged, JournalError, JournalIOError
+from orthia.journal.file.fence import Fence, FenceState
+from orthia.journal.file.opening import (
+    Contents,
+    read_contents,
+    read_payload,
+    refuse_files_without_fence,
+)
+from orthia.journal.file.recovery import refuse_damage
+from orthia.journal.records import UserRecordType
+from orthia.journal.unit import LargeReference, large_references
 
 _ATTEMPTS = 10
 

@@ -19,12 +19,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from config.settings import FileStoreSettings
-from journal.errors import JournalDamaged
-from journal.file import disk
-from journal.file.disk import io_errors
-from journal.file.fence import Fence
-from journal.file.format import (
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.errors import JournalDamaged
+from orthia.journal.file import disk
+from orthia.journal.file.disk import io_errors
+from orthia.journal.file.fence import Fence
+from orthia.journal.file.format import (
     HEADER_BYTES,
     LAST_OF_SYNC,
     MAX_FILE_ID,
@@ -41,8 +41,8 @@ from journal.file.format import (
     encode_seal,
     parse,
 )
-from journal.file.index import BindingIndex, MessageIndex, Position
-from journal.file.recovery import (
+from orthia.journal.file.index import BindingIndex, MessageIndex, Position
+from orthia.journal.file.recovery import (
     COMPACTED,
     UNFINISHED,
     Control,
@@ -54,9 +54,9 @@ from journal.file.recovery import (
     under_way,
     write_control,
 )
-from journal.file.writing import Opener, OpenFile
-from journal.records import RecordType
-from journal.unit import AppendedMessage
+from orthia.journal.file.writing import Opener, OpenFile
+from orthia.journal.records import RecordType
+from orthia.journal.unit import AppendedMessage
 
 LOGGER = logging.getLogger("orthia.journal")
 _COPY_BYTES: Final = 1024 * 1024

@@ -4,17 +4,17 @@ import logging
 import threading
 from collections.abc import Callable
 
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from config.settings import FileStoreSettings
-from journal.errors import Fenced, JournalError
-from journal.file.bodies import FileBodies
-from journal.file.opening import OpenedFiles, open_files
-from journal.file.store import FileStore
-from journal.file.windows import FileWindows
-from journal.journal import Journal
-from journal.limits import JournalLimits
-from journal.recovery import Recovered
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.errors import Fenced, JournalError
+from orthia.journal.file.bodies import FileBodies
+from orthia.journal.file.opening import OpenedFiles, open_files
+from orthia.journal.file.store import FileStore
+from orthia.journal.file.windows import FileWindows
+from orthia.journal.journal import Journal
+from orthia.journal.limits import JournalLimits
+from orthia.journal.recovery import Recovered
 
 LOGGER = logging.getLogger("orthia.journal")
 _KEEP_SECONDS = 1.0

@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from config.errors import OrthiaError
-from config.settings import FileStoreSettings, JournalType
-from journal.codec import PreparedTransaction, decode_binding
-from journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
-from journal.file import disk, recovery
-from journal.file.artemis import refuse_files_of_artemis
-from journal.file.bodies import LargeReferences
-from journal.file.disk import io_errors
-from journal.file.encoding import added_at, counter_record, end_record
-from journal.file.fence import DirectoryLock, Fence
-from journal.file.format import RECORD_BYTES, Kind, Transactions, parse
-from journal.file.index import BindingIndex, MessageIndex, Position
-from journal.file.instance import JournalFiles
-from journal.file.recovery import Listing, Replay
-from journal.file.writing import OpenFile, opener, probe
-from journal.records import ID_COUNTER_SEQ, RecordType
-from journal.unit import Binding, LargeReference, large_references
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.journal.codec import PreparedTransaction, decode_binding
+from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
+from orthia.journal.file import disk, recovery
+from orthia.journal.file.artemis import refuse_files_of_artemis
+from orthia.journal.file.bodies import LargeReferences
+from orthia.journal.file.disk import io_errors
+from orthia.journal.file.encoding import added_at, counter_record, end_record
+from orthia.journal.file.fence import DirectoryLock, Fence
+from orthia.journal.file.format import RECORD_BYTES, Kind, Transactions, parse
+from orthia.journal.file.index import BindingIndex, MessageIndex, Position
+from orthia.journal.file.instance import JournalFiles
+from orthia.journal.file.recovery import Listing, Replay
+from orthia.journal.file.writing import OpenFile, opener, probe
+from orthia.journal.records import ID_COUNTER_SEQ, RecordType
+from orthia.journal.unit import Binding, LargeReference, large_references
 
 LOGGER = logging.getLogger("orthia.journal")
 PROBE_FILE = "journal.probe"

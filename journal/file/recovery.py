@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from journal.errors import JournalDamaged
-from journal.file import disk
-from journal.file.disk import io_errors
-from journal.file.encoding import large_id
-from journal.file.format import (
+from orthia.journal.errors import JournalDamaged
+from orthia.journal.file import disk
+from orthia.journal.file.disk import io_errors
+from orthia.journal.file.encoding import large_id
+from orthia.journal.file.format import (
     HEADER_BYTES,
     BadHeader,
     Damage,
@@ -42,8 +42,8 @@ from journal.file.format import (
     decode_seqs,
     encode_seal,
 )
-from journal.file.index import Added, RecordIndex
-from journal.records import RecordType, UserRecordType
+from orthia.journal.file.index import Added, RecordIndex
+from orthia.journal.records import RecordType, UserRecordType
 
 LOGGER = logging.getLogger("orthia.journal")
 UNFINISHED: Final = ".tmp"

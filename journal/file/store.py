@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
-from database import NoRoom
-from journal.batch import Batch, JournalTable, Marker
-from journal.file.disk import NoRoomOnDisk
-from journal.file.encoding import (
+from orthia.database import NoRoom
+from orthia.journal.batch import Batch, JournalTable, Marker
+from orthia.journal.file.disk import NoRoomOnDisk
+from orthia.journal.file.encoding import (
     added_at,
     counter_record,
     delete_record,
@@ -21,12 +21,12 @@ from journal.file.encoding import (
     row_record,
     transaction,
 )
-from journal.file.format import RECORD_BYTES, Record, decode_seqs
-from journal.file.instance import JournalFiles
-from journal.file.opening import OpenedFiles
-from journal.records import RecordType, UserRecordType
-from journal.store import BatchStore
-from journal.unit import Appended, AppendedMessage, AppendedUnit
+from orthia.journal.file.format import RECORD_BYTES, Record, decode_seqs
+from orthia.journal.file.instance import JournalFiles
+from orthia.journal.file.opening import OpenedFiles
+from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.store import BatchStore
+from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit
 
 MAX_RECORD_BYTES: Final = 512 * 1024 * 1024
 """The largest message; one that does not fit into ``journal-file-size`` has a file of its own."""

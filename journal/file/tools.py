@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from config.settings import FileStoreSettings
-from journal.errors import CorruptRecord, JournalDamaged, JournalInUse
-from journal.file.artemis import refuse_files_of_artemis
-from journal.file.disk import io_errors, sync_directory
-from journal.file.fence import DirectoryLock, Fence, FenceState
-from journal.file.format import Kind
-from journal.file.inspect import inspect
-from journal.file.opening import Contents, directory_of, open_files, read_payload
-from journal.file.recovery import Listing, list_files
+from orthia.config.settings import FileStoreSettings
+from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse
+from orthia.journal.file.artemis import refuse_files_of_artemis
+from orthia.journal.file.disk import io_errors, sync_directory
+from orthia.journal.file.fence import DirectoryLock, Fence, FenceState
+from orthia.journal.file.format import Kind
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.opening import Contents, directory_of, open_files, read_payload
+from orthia.journal.file.recovery import Listing, list_files
 
 ATTIC: Final = "attic"
 """Where files that could not be read whole are kept, beside those that take their place."""

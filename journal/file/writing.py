@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from config.settings import JournalType
-from journal.errors import JournalIOError
-from journal.file import disk
-from journal.file.disk import io_errors
+from orthia.config.settings import JournalType
+from orthia.journal.errors import JournalIOError
+from orthia.journal.file import disk
+from orthia.journal.file.disk import io_errors
 
 LOGGER = logging.getLogger("orthia.journal")
 

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from database import UtcTimestamp, db_now
-from migrations.names import TableNames
-from migrations.rows import put_back
-from migrations.strangers import refuse_a_stranger
+from orthia.database import UtcTimestamp, db_now
+from orthia.migrations.names import TableNames
+from orthia.migrations.rows import put_back
+from orthia.migrations.strangers import refuse_a_stranger
 
 revision = "0001"
 down_revision = None

@@ -4,9 +4,9 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from database import Dialect, UtcTimestamp, db_now
-from migrations.names import TableNames
-from migrations.strangers import refuse_a_stranger
+from orthia.database import Dialect, UtcTimestamp, db_now
+from orthia.migrations.names import TableNames
+from orthia.migrations.strangers import refuse_a_stranger
 
 revision = "0003"
 down_revision = "0002"

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pipeline.history.doubts import Doubt, Overlap, doubts, overlaps
-from pipeline.history.lives import Life, Step
-from pipeline.history.outages import (
+from orthia.pipeline.history.doubts import Doubt, Overlap, doubts, overlaps
+from orthia.pipeline.history.lives import Life, Step
+from orthia.pipeline.history.outages import (
     Outage,
     Present,
     Takeover,
@@ -15,7 +15,7 @@ from pipeline.history.outages import (
     stalls,
     takeovers,
 )
-from pipeline.history.tenures import LIVE, Span, Tenure, by_lock
+from orthia.pipeline.history.tenures import LIVE, Span, Tenure, by_lock
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from nodemanager import events
-from pipeline.history.lives import Life
-from pipeline.history.outages import Present
-from pipeline.history.tenures import LIVE, Tenure
+from orthia.nodemanager import events
+from orthia.pipeline.history.lives import Life
+from orthia.pipeline.history.outages import Present
+from orthia.pipeline.history.tenures import LIVE, Tenure
 
 _NAMES_OTHERS: Final = {
     events.LiveLockObtained.__name__: "former",

@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from nodemanager import events
-from nodemanager.holder_id import HolderId, Timers
+from orthia.nodemanager import events
+from orthia.nodemanager.holder_id import HolderId, Timers
 
 STEP_US: Final = 1_000_000
 """A clock that moved by less against another did not step: readings differ by their round trips."""

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nodemanager.holder_id import HolderId, Timers
-from nodemanager.lease import State
-from pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
+from orthia.nodemanager.holder_id import HolderId, Timers
+from orthia.nodemanager.lease import State
+from orthia.pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
 
 _MS: Final = 1_000
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from nodemanager import events
-from pipeline.history.account import Account
-from pipeline.history.lives import Life
-from pipeline.history.outages import Outage, Takeover
-from pipeline.history.tenures import PHASES, Tenure
+from orthia.nodemanager import events
+from orthia.pipeline.history.account import Account
+from orthia.pipeline.history.lives import Life
+from orthia.pipeline.history.outages import Outage, Takeover
+from orthia.pipeline.history.tenures import PHASES, Tenure
 
 Row = dict[str, Any]
 TABLES: Final = (

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from nodemanager import events
-from nodemanager.holder_id import Timers
-from pipeline.history.lives import Life, Said
+from orthia.nodemanager import events
+from orthia.nodemanager.holder_id import Timers
+from orthia.pipeline.history.lives import Life, Said
 
 LIVE: Final = "live"
 OBTAINED: Final = frozenset(

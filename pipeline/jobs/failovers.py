@@ -1,7 +1,7 @@
 """What happened to pairs: who held which lock when, how takeovers went, how long nobody served.
 
-Spark carries, ``pipeline.history`` decides: the logs are read as chapters, those of a pair brought
-together, and its account made by one task.
+Spark carries, ``orthia.pipeline.history`` decides: the logs are read as chapters, those of a pair
+brought together, and its account made by one task.
 """
 
 import json
@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from pipeline.failover_chapters import chapters, collector_at_rest, said_in
-from pipeline.failover_parts import StoreLog, file_parts
-from pipeline.history.account import account_of
-from pipeline.history.lives import Life, life_of
-from pipeline.history.outages import Present
-from pipeline.history.rows import TABLES, Row, rows_of, unread
+from orthia.pipeline.failover_chapters import chapters, collector_at_rest, said_in
+from orthia.pipeline.failover_parts import StoreLog, file_parts
+from orthia.pipeline.history.account import account_of
+from orthia.pipeline.history.lives import Life, life_of
+from orthia.pipeline.history.outages import Present
+from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
 
 _UNKNOWN: Final = "unknown"
 _RESULT: Final = "name string, row string"

@@ -33,19 +33,24 @@ from sqlalchemy import (
     update,
 )
 
-import migrations
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings
-from database import Database, DuplicateKey, translate_errors, write_transaction
-from journal.tables import bindings_table, history_table, large_messages_table, messages_table
-from nodemanager.lease import LockStatus, NodeManagerStatus
-from nodemanager.tables import failover_log, node_manager_store
-from nodemanager.tool_locks import ToolLocks
-from pipeline.errors import MigrationFailed, MigrationRefused
-from pipeline.portions import portions
-from pipeline.reading import StoreInputs
-from pipeline.schemas import HISTORY_RAW, RAW
-from pipeline.store import StoreReference
+from orthia import migrations
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, DuplicateKey, translate_errors, write_transaction
+from orthia.journal.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
+from orthia.nodemanager.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.tables import failover_log, node_manager_store
+from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.pipeline.errors import MigrationFailed, MigrationRefused
+from orthia.pipeline.portions import portions
+from orthia.pipeline.reading import StoreInputs
+from orthia.pipeline.schemas import HISTORY_RAW, RAW
+from orthia.pipeline.store import StoreReference
 
 _INSERT_ROWS: Final = 1_000
 _INSERT_TIMEOUT_MS: Final = 60_000

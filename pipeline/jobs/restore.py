@@ -20,23 +20,35 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from sqlalchemy import MetaData, func, select, update
 
-import migrations
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from database import Database, translate_errors, write_transaction
-from journal.bulk import BATCH_BYTES, BATCH_ROWS, BulkLoad, HistoryRow, StoredRow, reserve_ids
-from journal.large import Piece
-from journal.records import UserRecordType
-from journal.tables import bindings_table, history_table, large_messages_table, messages_table
-from journal.unit import Row
-from nodemanager.lease import Lease, Lock
-from nodemanager.tables import node_manager_store
-from nodemanager.tool_locks import ToolLocks
-from pipeline.contents import Contents, Counted
-from pipeline.errors import ImportFailed, ImportRefused, WrongInput
-from pipeline.jobs import backup
-from pipeline.reading import ExportInputs, StoreInputs
-from pipeline.store import StoreReference
+from orthia import migrations
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, translate_errors, write_transaction
+from orthia.journal.bulk import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    BulkLoad,
+    HistoryRow,
+    StoredRow,
+    reserve_ids,
+)
+from orthia.journal.large import Piece
+from orthia.journal.records import UserRecordType
+from orthia.journal.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
+from orthia.journal.unit import Row
+from orthia.nodemanager.lease import Lease, Lock
+from orthia.nodemanager.tables import node_manager_store
+from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.pipeline.contents import Contents, Counted
+from orthia.pipeline.errors import ImportFailed, ImportRefused, WrongInput
+from orthia.pipeline.jobs import backup
+from orthia.pipeline.reading import ExportInputs, StoreInputs
+from orthia.pipeline.store import StoreReference
 
 LEASE_MS: Final = 60_000
 """For how long the live lock is taken each time; it is renewed three times as often."""

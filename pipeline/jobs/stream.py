@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.errors import BadOption, MissingRequirement, WrongInput
-from pipeline.outputs import Files
+from orthia.pipeline.errors import BadOption, MissingRequirement, WrongInput
+from orthia.pipeline.outputs import Files
 
 _UNREADABLE: Final = "unreadable"
 _WANTED: Final = "orthia.json"

@@ -1,9 +1,10 @@
 """``orthia.queue``: ``df.write`` and ``df.writeStream`` into queues, each row once.
 
-Each partition is a replay of its own (``broker.replay``): its rows go in STOMP transactions, each
-with a marker that says how far it is, to the queue ``orthia.replay.NAME.PARTITION``. So a task that
-is done again, after its executor, the live node or both died, goes on where the markers say. What
-it sends are the rows' own places, from micro-batch, partition and number: see ``feed``.
+Each partition is a replay of its own (``orthia.broker.replay``): its rows go in STOMP
+transactions, each with a marker that says how far it is, to the queue
+``orthia.replay.NAME.PARTITION``. So a task that is done again, after its executor, the live node
+or both died, goes on where the markers say. What it sends are the rows' own places, from
+micro-batch, partition and number: see ``feed``.
 
 Columns: ``body`` (binary or string), and if wanted ``headers`` (a map of strings) and
 ``destination`` (a string). Options: ``broker`` (``HOST:PORT``, both nodes, by commas), ``name``,
@@ -30,13 +31,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
-from broker.checkpoint import Checkpoint, Proofs, default_checkpoint
-from broker.client import BrokerAddress, FailoverLink, Login
-from broker.replay import Replay
-from broker.stomp.headers import resendable
-from pipeline.errors import BadOption, RowRefused
-from pipeline.journal_source import check_options, positive
-from pipeline.sink.feed import Feed, Outgoing
+from orthia.broker.checkpoint import Checkpoint, Proofs, default_checkpoint
+from orthia.broker.client import BrokerAddress, FailoverLink, Login
+from orthia.broker.replay import Replay
+from orthia.broker.stomp.headers import resendable
+from orthia.pipeline.errors import BadOption, RowRefused
+from orthia.pipeline.journal_source import check_options, positive
+from orthia.pipeline.sink.feed import Feed, Outgoing
 
 LOGGER: Final = logging.getLogger("orthia.pipeline")
 PASSWORD_VARIABLE: Final = "ORTHIA_PASSWORD"  # noqa: S105 - the name of a variable

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from config.settings import DatabaseStoreSettings, Role
-from config.urls import DatabaseUrl
-from database import Database
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
 from tests.chaos.exits import Expectations
 from tests.chaos.history import History
 from tests.chaos.network import Link, Network

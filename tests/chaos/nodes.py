@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from config.settings import DatabaseStoreSettings, Role
-from nodemanager.failover_log import log_file_name
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.nodemanager.failover_log import log_file_name
 from tests.chaos.exits import Expectations
 from tests.chaos.network import Link
 from tests.process.nodes import NodeProcess
@@ -97,7 +97,7 @@ class ChaosNode(NodeProcess):
             "</core></configuration>"
         )
         path.chmod(0o600)
-        return [sys.executable, "-m", "broker.cli", "run", "--config", str(path)]
+        return [sys.executable, "-m", "orthia.broker.cli", "run", "--config", str(path)]
 
     def start(self) -> "ChaosNode":
         """Start a new incarnation."""

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from config.dialects import Dialect
-from config.errors import OrthiaError
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database
+from orthia.config.dialects import Dialect
+from orthia.config.errors import OrthiaError
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
 from tests.chaos.ground import Ground
 from tests.chaos.nodes import url_at
 from tests.support.servers import PASSWORD, USER

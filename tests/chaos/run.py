@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from config.errors import OrthiaError
+from orthia.config.errors import OrthiaError
 from tests.chaos.checker import Checker, Violations
 from tests.chaos.consumers import Consumer
 from tests.chaos.fault import IO_ERROR, Fault, Strike

@@ -6,8 +6,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from config.errors import OrthiaError
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.config.errors import OrthiaError
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.chaos.exits import End
 from tests.chaos.ground import Ground
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import text
 
-from config.settings import DatabaseStoreSettings
-from database import Database
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
 from tests.chaos.writers import Act, Change
 
 _TABLE = (

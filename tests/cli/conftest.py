@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.cli.app import orthia
+from orthia.broker.cli.app import orthia
 
 Run = Callable[..., Result]
 """Runs ``orthia`` with these arguments in this process."""

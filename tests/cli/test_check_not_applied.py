@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import config
-from broker.exit_codes import ExitCode
-from broker.node import BrokerNode
+from orthia import config
+from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node import BrokerNode
 from tests.cli.conftest import Run
 
 _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from broker.cli.children import Child, children, how_it_ended, store_arguments
-from broker.cli.pair import _supervise
-from config.settings import Role
-from config.urls import DatabaseUrl
+from orthia.broker.cli.children import Child, children, how_it_ended, store_arguments
+from orthia.broker.cli.pair import _supervise
+from orthia.config.settings import Role
+from orthia.config.urls import DatabaseUrl
 from tests.support.waiting import wait_until
 
 

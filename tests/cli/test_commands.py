@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from broker.cli.app import orthia
-from broker.cli.group import styled
-from broker.cli.rendering import print_table, program
-from broker.client import BrokerUnreachable
-from broker.exit_codes import MEANINGS
-from config.errors import ConfigurationError, OrthiaError
-from database import StoreUnavailable
-from nodemanager import LockAcquisitionTimeout
+from orthia.broker.cli.app import orthia
+from orthia.broker.cli.group import styled
+from orthia.broker.cli.rendering import print_table, program
+from orthia.broker.client import BrokerUnreachable
+from orthia.broker.exit_codes import MEANINGS
+from orthia.config.errors import ConfigurationError, OrthiaError
+from orthia.database import StoreUnavailable
+from orthia.nodemanager import LockAcquisitionTimeout
 from tests.cli.conftest import Run
 
 
@@ -100,7 +100,7 @@ def test_a_process_exits_with_the_code(tmp_path: Path) -> None:
     """The real program ends with the code a service manager acts on."""
     missing = tmp_path / "none.xml"
     finished = subprocess.run(
-        [sys.executable, "-m", "broker.cli", "run", "--config", str(missing)],
+        [sys.executable, "-m", "orthia.broker.cli", "run", "--config", str(missing)],
         capture_output=True,
         text=True,
         check=False,
@@ -123,12 +123,12 @@ def test_ctrl_c_while_the_commands_load_is_no_traceback() -> None:
         import importlib.abc, os, signal, sys
         class Interrupting(importlib.abc.MetaPathFinder):
             def find_spec(self, name, path, target=None):
-                if name == "broker.cli.app":
+                if name == "orthia.broker.cli.app":
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupting())
         # The tests may run in a shell's background, where Ctrl-C is ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        from broker.cli import main
+        from orthia.broker.cli import main
         main()
     """)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
@@ -140,7 +140,7 @@ def test_ctrl_c_in_a_command_has_its_exit_code(run: Run, monkeypatch: pytest.Mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("broker.cli.configuration.codec_key", interrupted)
+    monkeypatch.setattr("orthia.broker.cli.configuration.codec_key", interrupted)
     result = run("mask", "x")
     assert result.exit_code == 130
     assert "Traceback" not in result.output
@@ -151,7 +151,7 @@ def test_ctrl_c_at_a_prompt_has_the_same_exit_code(
 ) -> None:
     """A password that is not typed in the end makes no node; click calls it Abort."""
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("broker.cli.privacy.sys", terminal)
+    monkeypatch.setattr("orthia.broker.cli.privacy.sys", terminal)
     result = run("create", tmp_path / "node", "--user", "ada")
     assert result.exit_code == 130
     assert not (tmp_path / "node" / "etc" / "broker.xml").exists()
@@ -162,8 +162,8 @@ def test_ctrl_c_at_a_prompt_has_the_same_exit_code(
 )
 def test_a_full_output_is_one_line(command: list[str]) -> None:
     """It says that the output could not be written, not where in the program that was."""
-    program = "import sys; from broker.cli import main; sys.stdout = open('/dev/full', 'w'); main()"
-    done = ended(program, *command)
+    program = "import sys; from orthia.broker.cli import main; sys.stdout = open('/dev/full', 'w')"
+    done = ended(f"{program}; main()", *command)
     assert done.returncode == 74
     *_, last = done.stderr.decode().splitlines()
     assert last == "orthia: cannot write the output: No space left on device"
@@ -210,7 +210,7 @@ def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/opt/orthia/bin/orthia", "/opt/orthia/bin", "orthia"),
         ("/opt/orthia/bin/orthia", "", "/opt/orthia/bin/orthia"),
         (".venv/bin/orthia", "", ".venv/bin/orthia"),
-        ("/x/broker/cli/__main__.py", "", f"{sys.executable} -m broker.cli"),
+        ("/x/orthia/broker/cli/__main__.py", "", f"{sys.executable} -m orthia.broker.cli"),
     ],
 )
 def test_a_printed_command_is_typed_as_this_one_was(

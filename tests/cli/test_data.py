@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.cli.app import orthia
-from config.settings import RoutingType
-from journal import QueueBinding
-from journal.file.format import RECORD_BYTES
+from orthia.broker.cli.app import orthia
+from orthia.config.settings import RoutingType
+from orthia.journal import QueueBinding
+from orthia.journal.file.format import RECORD_BYTES
 from tests.journal.large_support import leave_an_orphan, put, upload
 from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
 

@@ -8,8 +8,8 @@ import pytest
 
 SHORTER = """if True:
     import sys
-    from broker.cli import demo, main
-    demo = sys.modules["broker.cli.demo"]
+    from orthia.broker.cli import demo, main
+    demo = sys.modules["orthia.broker.cli.demo"]
     demo._BEFORE_KILL, demo._CONSUMED_BEFORE_KILL, demo._AFTER_TAKEOVER = 300, 100, 200
     {trouble}
     sys.argv = ["orthia", "demo"]

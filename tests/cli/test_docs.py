@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import docs as module
+from orthia.broker.cli import docs as module
 from tests.cli.conftest import Run
 
 _ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 import pytest
 
-from broker.cli.durations import Since, parse_duration
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database
-from nodemanager.failover_log import Entry, FailoverLogTable
+from orthia.broker.cli.durations import Since, parse_duration
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager.failover_log import Entry, FailoverLogTable
 from tests.cli.conftest import Run
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

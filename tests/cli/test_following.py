@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database
-from nodemanager.lease import Lock
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.cli.test_failover_log import entry, insert
 from tests.support.waiting import wait_until
 
@@ -22,7 +22,7 @@ def following(output: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes
     """Run ``orthia`` with its output in a file; the process ends with the block."""
     with output.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "broker.cli", *arguments],
+            [sys.executable, "-m", "orthia.broker.cli", *arguments],
             stdout=file,
             # Whoever runs the tests in the background ignores Ctrl-C, and children inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

@@ -16,16 +16,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from broker.core.quota import ShownUse
-from broker.exposition import Exposition, RenderingError
-from broker.health import HealthServer, Verdict
-from broker.metrics import MAX_QUEUES_SHOWN, NodeMetrics
-from broker.node import BrokerNode, Phase
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings, HealthSettings, Settings
-from config.urls import DatabaseUrl
-from journal.history import HistoryTotals, Kept
-from nodemanager.in_vm_manager import InVmNodeManager
+from orthia.broker.core.quota import ShownUse
+from orthia.broker.exposition import Exposition, RenderingError
+from orthia.broker.health import HealthServer, Verdict
+from orthia.broker.metrics import MAX_QUEUES_SHOWN, NodeMetrics
+from orthia.broker.node import BrokerNode, Phase
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings, HealthSettings, Settings
+from orthia.config.urls import DatabaseUrl
+from orthia.journal.history import HistoryTotals, Kept
+from orthia.nodemanager.in_vm_manager import InVmNodeManager
 from tests.support.waiting import wait_until
 
 

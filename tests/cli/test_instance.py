@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.exit_codes import ExitCode
-from config import Role, load
-from config.settings import FileStoreSettings, JournalType
+from orthia.broker.exit_codes import ExitCode
+from orthia.config import Role, load
+from orthia.config.settings import FileStoreSettings, JournalType
 from tests.cli.conftest import Run
 
 

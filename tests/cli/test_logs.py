@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.log_queue import QueuedHandler
-from broker.logs import LogFormat, configure, set_role
-from config.clock import monotonic_seconds
+from orthia.broker.log_queue import QueuedHandler
+from orthia.broker.logs import LogFormat, configure, set_role
+from orthia.config.clock import monotonic_seconds
 from tests.support.waiting import wait_until
 
 

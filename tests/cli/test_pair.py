@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import BrokerAddress, Connection
+from orthia.broker.client import BrokerAddress, Connection
 from tests.process.nodes import accepts
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until
@@ -25,7 +25,7 @@ class Pair:
         command = [
             sys.executable,
             "-m",
-            "broker.cli",
+            "orthia.broker.cli",
             "pair",
             "--data-dir",
             str(directory / "data"),

@@ -11,13 +11,13 @@ import click
 import pytest
 from click.exceptions import Exit
 
-from broker.cli.pipeline.failures import explained, in_one_line
-from broker.exit_codes import ExitCode
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from journal.unit import Unit
-from pipeline.errors import BadOption, ClusterUnreachable, MigrationFailed, MigrationRefused
-from pipeline.masters import check_master, check_reachable
+from orthia.broker.cli.pipeline.failures import explained, in_one_line
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.journal.unit import Unit
+from orthia.pipeline.errors import BadOption, ClusterUnreachable, MigrationFailed, MigrationRefused
+from orthia.pipeline.masters import check_master, check_reachable
 from tests.cli.conftest import Run
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.pipeline.conftest import QUICK_JAVA, QUICK_START
@@ -39,13 +39,17 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
         (MigrationFailed("it differs"), "it differs", 1),
         (
             RuntimeError(
-                IN_A_WORKER.format(error="database.errors.StoreUnavailable: connect: refused")
+                IN_A_WORKER.format(
+                    error="orthia.database.errors.StoreUnavailable: connect: refused"
+                )
             ),
             "connect: refused",
             69,
         ),
         (
-            RuntimeError(IN_A_WORKER.format(error="journal.errors.JournalDamaged: a.amq: torn")),
+            RuntimeError(
+                IN_A_WORKER.format(error="orthia.journal.errors.JournalDamaged: a.amq: torn")
+            ),
             "a.amq: torn",
             74,
         ),
@@ -157,7 +161,7 @@ def test_ctrl_c_ends_a_job_in_one_line(tmp_path: Path) -> None:
     with said.open("wb") as log:
         export = subprocess.Popen(
             [
-                *(sys.executable, "-m", "broker.cli", "pipeline", "export", "--url", url),
+                *(sys.executable, "-m", "orthia.broker.cli", "pipeline", "export", "--url", url),
                 *("--to", str(target), "--master", "local[1]", "--partitions", "100"),
                 *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
             ],
@@ -192,7 +196,7 @@ def test_ctrl_c_ends_a_job_in_one_line(tmp_path: Path) -> None:
 def test_a_reader_that_has_seen_enough_is_not_told_of_faults() -> None:
     """``audit | head -1``: the code of output that was not written, and nothing said."""
     script = (
-        "from broker.cli.pipeline.failures import in_one_line\n"
+        "from orthia.broker.cli.pipeline.failures import in_one_line\n"
         "import click\n"
         "with in_one_line(verbose=False):\n"
         "    while True:\n"

@@ -11,16 +11,16 @@ import psycopg2
 import pymysql
 import pytest
 
-from broker.cli.app import orthia
-from broker.cli.privacy import private_files
-from config import load
-from config.document import Document
-from config.exposure import _readable, readable_secrets
-from config.rendering import EffectiveSetting, render
-from config.secrets import KEY_VARIABLE, mask, unmask
-from config.settings import Role
-from config.substitution import Properties
-from database.errors import PermanentStoreError, classify
+from orthia.broker.cli.app import orthia
+from orthia.broker.cli.privacy import private_files
+from orthia.config import load
+from orthia.config.document import Document
+from orthia.config.exposure import _readable, readable_secrets
+from orthia.config.rendering import EffectiveSetting, render
+from orthia.config.secrets import KEY_VARIABLE, mask, unmask
+from orthia.config.settings import Role
+from orthia.config.substitution import Properties
+from orthia.database.errors import PermanentStoreError, classify
 from tests.cli.conftest import Run
 from tests.process.nodes import NodeProcess
 from tests.support.servers import free_port
@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 
 MARKER = "m4rk3r"
 """Stands wherever a secret can be."""
-PROGRAM = [sys.executable, "-m", "broker.cli"]
+PROGRAM = [sys.executable, "-m", "orthia.broker.cli"]
 EVERYWHERE = f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>a</name>
   <cluster-password>{MARKER}</cluster-password>
@@ -412,7 +412,7 @@ def test_an_environment_file_that_all_can_read_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that the systemd unit gives an instance of this name."""
-    monkeypatch.setattr("config.exposure.ENVIRONMENT_DIRECTORY", tmp_path)
+    monkeypatch.setattr("orthia.config.exposure.ENVIRONMENT_DIRECTORY", tmp_path)
     monkeypatch.setenv("ADA", "hunter2")
     file = _plain(tmp_path / "orthia" / "etc" / "broker.xml", "${ADA}")
     environment = tmp_path / "orthia.env"

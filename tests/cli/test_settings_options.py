@@ -7,18 +7,18 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from broker.cli.nodes import backup, live, node_settings
-from broker.cli.settings_options import StoreOptions, policy_options, store_options
-from config.errors import ConfigurationError
-from config.secrets import mask
-from config.settings import (
+from orthia.broker.cli.nodes import backup, live, node_settings
+from orthia.broker.cli.settings_options import StoreOptions, policy_options, store_options
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import mask
+from orthia.config.settings import (
     DatabaseStoreSettings,
     HaPolicy,
     InDatabaseLockerSettings,
     Role,
     Settings,
 )
-from config.urls import DatabaseUrl
+from orthia.config.urls import DatabaseUrl
 from tests.cli.conftest import Run
 
 CONFIGURATION = """
@@ -144,7 +144,9 @@ def test_a_node_takes_its_password_from_the_environment(
     file = tmp_path / "broker.xml"
     file.write_text(f"{ROOT}<store>{store}</store></core></configuration>")
     ran: list[Settings] = []
-    monkeypatch.setattr("broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings))
+    monkeypatch.setattr(
+        "orthia.broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings)
+    )
     result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": environment})
     assert result.exit_code == 0, result.output
     password = ran[0].database_store.jdbc_password
@@ -158,7 +160,9 @@ def test_a_file_journals_password_is_that_of_its_locks(
 ) -> None:
     """A database that has only the locks gets it; without one it is nobody's, and harmless."""
     ran: list[Settings] = []
-    monkeypatch.setattr("broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings))
+    monkeypatch.setattr(
+        "orthia.broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings)
+    )
     locker = (
         '<store><file-store><locker xmlns="urn:orthia">'
         '<lease-database-locker lockKeepAlivePeriod="2000" jdbcConnectionUrl="postgresql://h/d"/>'

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.liveness import Look, Watch, describe
-from broker.cli.rendering import in_words
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database
-from nodemanager.holder_id import Timers, new_holder_id
-from nodemanager.lease import Lock, LockStatus, State
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.broker.cli.liveness import Look, Watch, describe
+from orthia.broker.cli.rendering import in_words
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager.holder_id import Timers, new_holder_id
+from orthia.nodemanager.lease import Lock, LockStatus, State
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 
 

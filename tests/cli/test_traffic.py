@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import BrokerAddress, BrokerRefused, BrokerUnreachable, FailoverLink
-from broker.traffic import Consumer, Producer
+from orthia.broker.client import BrokerAddress, BrokerRefused, BrokerUnreachable, FailoverLink
+from orthia.broker.traffic import Consumer, Producer
 from tests.cli.conftest import Run
 from tests.cli.scripted_broker import Script, scripted_broker
 
@@ -240,7 +240,7 @@ HOSTILE = b"\x1b]0;title\x07\x1b[2J\r\x9b1m\xe2\x80\xae end\ttab \xc3\xbc\xff"
 
 def printed(address: BrokerAddress, output: int) -> None:
     """Have the body of one message printed to an open file."""
-    command = [sys.executable, "-m", "broker.cli", "consume", "--broker", str(address)]
+    command = [sys.executable, "-m", "orthia.broker.cli", "consume", "--broker", str(address)]
     subprocess.run(
         [*command, "--count", "1", "--print"], stdout=output, stderr=subprocess.DEVNULL, check=True
     )

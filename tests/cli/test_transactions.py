@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database
-from journal import Unit
-from journal.codec import Xid
-from journal.xa import XaTransactions
-from migrations import upgrade
-from nodemanager import Lock
-from nodemanager.holder_id import new_holder_id
-from nodemanager.lock_directory import LockDirectory
-from nodemanager.server_lock import ServerLock
-from nodemanager.shared_file import SharedFileLock
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.journal import Unit
+from orthia.journal.codec import Xid
+from orthia.journal.xa import XaTransactions
+from orthia.migrations import upgrade
+from orthia.nodemanager import Lock
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.lock_directory import LockDirectory
+from orthia.nodemanager.server_lock import ServerLock
+from orthia.nodemanager.shared_file import SharedFileLock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 from tests.journal.support import QUEUE, FileJournalStore, JournalStore, SqlJournalStore, payload
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import config
-from config.acceptor_parameters import CHANGES, HARMLESS
-from config.acceptors import ACTING, parse_acceptor
-from config.settings import AcceptorSettings, Settings
+from orthia import config
+from orthia.config.acceptor_parameters import CHANGES, HARMLESS
+from orthia.config.acceptors import ACTING, parse_acceptor
+from orthia.config.settings import AcceptorSettings, Settings
 
 _ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import (
+from orthia.config import (
     AddressResolver,
     AddressSettings,
     DatabaseStoreSettings,
@@ -13,7 +13,7 @@ from config import (
     RoutingType,
     Settings,
 )
-from config.addresses import MatchIndex, matches
+from orthia.config.addresses import MatchIndex, matches
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
 _WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5)

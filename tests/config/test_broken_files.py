@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import config
+from orthia import config
 
 _HEAD = '<configuration xmlns="urn:activemq">\n<core xmlns="urn:activemq:core">\n'
 _TAIL = "\n</core>\n</configuration>\n"

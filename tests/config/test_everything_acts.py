@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from config.reading import PERMISSIONS_ASKED_FOR
-from config.settings import CriticalAnalyzerPolicy, IoErrorPolicy, JournalType, Role, RoutingType
-from config.vocabulary import configuration, find, snake_case
+from orthia.config.reading import PERMISSIONS_ASKED_FOR
+from orthia.config.settings import (
+    CriticalAnalyzerPolicy,
+    IoErrorPolicy,
+    JournalType,
+    Role,
+    RoutingType,
+)
+from orthia.config.vocabulary import configuration, find, snake_case
 
 _ROOT = Path(__file__).parents[2]
 _ROOMS = ("nodemanager", "journal", "database", "broker", "pipeline")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import config
-from config.ignored import CHANGES, HARMLESS
-from config.vocabulary import Element, configuration
+from orthia import config
+from orthia.config.ignored import CHANGES, HARMLESS
+from orthia.config.vocabulary import Element, configuration
 
 _MATTERS = "BUT THIS CHANGES WHAT HAPPENS TO YOUR MESSAGES"
 

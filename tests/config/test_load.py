@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-import config
-from config import (
+from orthia import config
+from orthia.config import (
     AddressSettings,
     DatabaseUrl,
     FileStoreSettings,
@@ -20,8 +20,8 @@ from config import (
     RoutingType,
     Settings,
 )
-from config.addresses import AddressResolver
-from config.settings import AddressFullPolicy
+from orthia.config.addresses import AddressResolver
+from orthia.config.settings import AddressFullPolicy
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "broker.xml.example"

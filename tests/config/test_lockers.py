@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-import config
-from config import ConfigurationError, DatabaseStoreSettings, DatabaseUrl, FileStoreSettings
-from config.lockers import lock_database, with_locker
-from config.rules import lease_query_timeout
-from config.settings import (
+from orthia import config
+from orthia.config import ConfigurationError, DatabaseStoreSettings, DatabaseUrl, FileStoreSettings
+from orthia.config.lockers import lock_database, with_locker
+from orthia.config.rules import lease_query_timeout
+from orthia.config.settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,
     LeaseDatabaseLockerSettings,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from config import (
+from orthia.config import (
     AddressSettings,
     DatabaseStoreSettings,
     HaPolicy,
@@ -14,15 +14,15 @@ from config import (
     ResolvedAddressSettings,
     StompLimits,
 )
-from config.reading import LOCKERS
-from config.reference import reference
-from config.vocabulary import configuration, find, schema, schema_path, snake_case
+from orthia.config.reading import LOCKERS
+from orthia.config.reference import reference
+from orthia.config.vocabulary import configuration, find, schema, schema_path, snake_case
 
 _ROOT = Path(__file__).parents[2]
 
 
 def test_the_committed_reference_is_the_generated_one() -> None:
-    """docs/configuration.md is what python -m config.reference writes."""
+    """docs/configuration.md is what python -m orthia.config.reference writes."""
     assert (_ROOT / "docs" / "configuration.md").read_text() == reference()
 
 

@@ -1,6 +1,6 @@
 """When something that goes on is said again."""
 
-from config.reminders import Reminder
+from orthia.config.reminders import Reminder
 
 
 def test_it_is_said_often_at_first_and_then_once_a_minute() -> None:

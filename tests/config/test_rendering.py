@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-import config
-from config import (
+from orthia import config
+from orthia.config import (
     AcceptorSettings,
     AddressSettings,
     DatabaseStoreSettings,

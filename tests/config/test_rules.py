@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import (
+from orthia.config import (
     AcceptorSettings,
     ConfigurationError,
     DatabaseStoreSettings,
     DatabaseUrl,
     Settings,
 )
-from config.names import validate_table_name
-from config.rules import MINIMUM_QUERY_TIMEOUT, check, lease_query_timeout, violations
+from orthia.config.names import validate_table_name
+from orthia.config.rules import MINIMUM_QUERY_TIMEOUT, check, lease_query_timeout, violations
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
 _SETTINGS = Settings(name="a", source=None, store=_STORE)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import ConfigurationError, Secret, mask
-from config.secrets import KEY_PROPERTY, KEY_VARIABLE, codec_key, read_secret, unmask
+from orthia.config import ConfigurationError, Secret, mask
+from orthia.config.secrets import KEY_PROPERTY, KEY_VARIABLE, codec_key, read_secret, unmask
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-import config
-from config import ConfigurationError
-from config.addresses import AddressResolver
-from config.settings import SERVER_STORE_BYTES, AddressFullPolicy, Settings
+from orthia import config
+from orthia.config import ConfigurationError
+from orthia.config.addresses import AddressResolver
+from orthia.config.settings import SERVER_STORE_BYTES, AddressFullPolicy, Settings
 
 _SQLITE = "jdbc:sqlite:orthia.db"
 _SERVER = "jdbc:postgresql://db:5432/orthia"

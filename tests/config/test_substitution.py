@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import ConfigurationError
-from config.substitution import Properties
+from orthia.config import ConfigurationError
+from orthia.config.substitution import Properties
 
 _NAMES = st.from_regex(re.compile(r"[A-Za-z][\w.]{0,10}", re.ASCII), fullmatch=True)
 _TEXT_WITHOUT_PLACEHOLDER = st.text().filter(lambda text: "${" not in text and text[-1:] != "$")

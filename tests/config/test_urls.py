@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import ConfigurationError, DatabaseUrl, Dialect
-from config.tls import TlsMode, mysql_tls
+from orthia.config import ConfigurationError, DatabaseUrl, Dialect
+from orthia.config.tls import TlsMode, mysql_tls
 
 _PASSWORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=8, max_size=20)
 

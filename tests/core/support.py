@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.api import (
+from orthia.broker.api import (
     Done,
     MessageReference,
     OnRefused,
@@ -17,10 +17,10 @@ from broker.api import (
     TransactionWork,
     unheard,
 )
-from broker.core.broker import Broker
-from config.settings import AddressSettings, DatabaseStoreSettings, Settings
-from config.urls import DatabaseUrl
-from journal.memory import MemoryJournal, MemoryStore
+from orthia.broker.core.broker import Broker
+from orthia.config.settings import AddressSettings, DatabaseStoreSettings, Settings
+from orthia.config.urls import DatabaseUrl
+from orthia.journal.memory import MemoryJournal, MemoryStore
 
 
 def anyone() -> Principal:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from config.settings import AcceptorSettings
+from orthia.config.settings import AcceptorSettings
 from tests.core.support import SETTINGS
 from tests.core.test_server import connected, serving
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.admission import Admission, MakesRoom, Refused
-from broker.api import ConnectionLimitExceeded
-from broker.core.sources import source_of
-from broker.refusals import Refusal
-from config.settings import ResourceLimitSetting, StompLimits
+from orthia.broker.admission import Admission, MakesRoom, Refused
+from orthia.broker.api import ConnectionLimitExceeded
+from orthia.broker.core.sources import source_of
+from orthia.broker.refusals import Refusal
+from orthia.config.settings import ResourceLimitSetting, StompLimits
 
 
 @dataclass(eq=False)

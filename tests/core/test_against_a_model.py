@@ -14,10 +14,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.api import MessageReference
-from broker.core import queue as queue_module
-from config.settings import AddressSettings
-from journal.codec import decode_message
+from orthia.broker.api import MessageReference
+from orthia.broker.core import queue as queue_module
+from orthia.config.settings import AddressSettings
+from orthia.journal.codec import decode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
 
 QUEUE = "/queue/orders"

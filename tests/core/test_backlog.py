@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.core import backlog as backlog_module
-from broker.core import queue as queue_module
-from config.errors import OrthiaError
-from config.settings import AddressConfiguration, QueueSettings, RoutingType
-from journal.api import QueuePlace
-from journal.codec import QueueBinding
-from journal.memory import MemoryJournal, MemoryStore
-from journal.unit import Unit
+from orthia.broker.core import backlog as backlog_module
+from orthia.broker.core import queue as queue_module
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType
+from orthia.journal.api import QueuePlace
+from orthia.journal.codec import QueueBinding
+from orthia.journal.memory import MemoryJournal, MemoryStore
+from orthia.journal.unit import Unit
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 from tests.journal.support import payload
 

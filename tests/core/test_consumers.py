@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.api import MessageReference
-from broker.core.queue import RETRY_MS
-from config.errors import OrthiaError
+from orthia.broker.api import MessageReference
+from orthia.broker.core.queue import RETRY_MS
+from orthia.config.errors import OrthiaError
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker.api import LimitExceeded
-from broker.core import queue as queues
-from config.settings import (
+from orthia.broker.api import LimitExceeded
+from orthia.broker.core import queue as queues
+from orthia.config.settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,

@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker.api import BrokerError, DestinationRefused, NotAuthorized, Principal, TransactionWork
-from broker.core import queue as queue_module
-from broker.core.deletion import QueueInUse
-from config.settings import (
+from orthia.broker.api import (
+    BrokerError,
+    DestinationRefused,
+    NotAuthorized,
+    Principal,
+    TransactionWork,
+)
+from orthia.broker.core import queue as queue_module
+from orthia.broker.core.deletion import QueueInUse
+from orthia.config.settings import (
     AddressConfiguration,
     QueueSettings,
     RoutingType,
@@ -15,12 +21,12 @@ from config.settings import (
     Settings,
     StompLimits,
 )
-from journal.api import BEGINNING, QueueCounts
-from journal.codec import QueueBinding, Xid
-from journal.errors import StoreFull
-from journal.memory import MemoryJournal
-from journal.unit import Unit
-from journal.xa import XaTransactions
+from orthia.journal.api import BEGINNING, QueueCounts
+from orthia.journal.codec import QueueBinding, Xid
+from orthia.journal.errors import StoreFull
+from orthia.journal.memory import MemoryJournal
+from orthia.journal.unit import Unit
+from orthia.journal.xa import XaTransactions
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 from tests.core.test_slices import Work
 
@@ -134,7 +140,7 @@ def test_a_message_that_may_come_back_keeps_its_queue(how: str, *, is_stored: bo
 @pytest.mark.parametrize("backlog", ["in memory", "in the table", "of an earlier node"])
 def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, wherever they are; nothing counts for them any more, and others stay."""
-    monkeypatch.setattr("broker.core.deletion.WINDOW_MESSAGES", 3)
+    monkeypatch.setattr("orthia.broker.core.deletion.WINDOW_MESSAGES", 3)
     monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 4)
     limit = 1_500 if backlog == "in the table" else SETTINGS.global_max_size
     core = CoreUnderTest(replace(SETTINGS, global_max_size=limit))

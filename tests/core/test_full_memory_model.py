@@ -11,15 +11,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from broker.api import MessageReference
-from broker.core import consumers as consumers_module
-from broker.core import queue as queue_module
-from broker.core.broker import Broker
-from broker.core.client_memory import ClientMemory
-from broker.core.memory import MESSAGE_OVERHEAD
-from config.settings import AddressSettings
-from journal.limits import JournalLimits
-from journal.memory import MemoryJournal
+from orthia.broker.api import MessageReference
+from orthia.broker.core import consumers as consumers_module
+from orthia.broker.core import queue as queue_module
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.client_memory import ClientMemory
+from orthia.broker.core.memory import MESSAGE_OVERHEAD
+from orthia.config.settings import AddressSettings
+from orthia.journal.limits import JournalLimits
+from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
 
 SIZE = MESSAGE_OVERHEAD + 3

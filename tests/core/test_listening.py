@@ -6,17 +6,17 @@ import threading
 
 import pytest
 
-from broker import listening
-from broker.exit_codes import ExitCode, code_of
-from broker.listening import (
+from orthia.broker import listening
+from orthia.broker.exit_codes import ExitCode, code_of
+from orthia.broker.listening import (
     AcceptorError,
     AcceptorNotFree,
     acceptor_error,
     await_acceptors,
     try_acceptors,
 )
-from config.settings import AcceptorSettings
-from nodemanager import Interrupted
+from orthia.config.settings import AcceptorSettings
+from orthia.nodemanager import Interrupted
 
 ACCEPTOR = AcceptorSettings("stomp", "127.0.0.1", 61_613)
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from broker.core.memory import MemoryBudget
-from journal.limits import JournalLimits
-from journal.memory import MemoryJournal
+from orthia.broker.core.memory import MemoryBudget
+from orthia.journal.limits import JournalLimits
+from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"

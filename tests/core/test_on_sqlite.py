@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.api import TransactionWork
-from broker.core.broker import Broker
-from config.settings import AddressConfiguration, AddressSettings, QueueSettings, RoutingType
-from journal.api import MessageJournal
+from orthia.broker.api import TransactionWork
+from orthia.broker.core.broker import Broker
+from orthia.config.settings import AddressConfiguration, AddressSettings, QueueSettings, RoutingType
+from orthia.journal.api import MessageJournal
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import SqliteServer

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.api import DestinationRefused, LimitExceeded, NotLive
-from broker.stomp.parser import FrameParser
-from config.settings import (
+from orthia.broker.api import DestinationRefused, LimitExceeded, NotLive
+from orthia.broker.stomp.parser import FrameParser
+from orthia.config.settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
@@ -16,8 +16,8 @@ from config.settings import (
     Settings,
     StompLimits,
 )
-from journal.headers import headers_map
-from journal.memory import MemoryJournal
+from orthia.journal.headers import headers_map
+from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
 QUEUE = "/queue/orders"

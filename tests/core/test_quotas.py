@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from broker.api import BrokerError, OutgoingMessage, TransactionWork
-from broker.core.memory import MESSAGE_OVERHEAD
-from broker.core.quota import AddressUse, Charges, NoRoomInStore, QuotaExceeded, StoreUse
-from config.addresses import ResolvedAddressSettings
-from config.settings import (
+from orthia.broker.api import BrokerError, OutgoingMessage, TransactionWork
+from orthia.broker.core.memory import MESSAGE_OVERHEAD
+from orthia.broker.core.quota import AddressUse, Charges, NoRoomInStore, QuotaExceeded, StoreUse
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import (
     AddressConfiguration,
     AddressFullPolicy,
     QueueSettings,
     RoutingType,
     Settings,
 )
-from journal.errors import UnitRefused
+from orthia.journal.errors import UnitRefused
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
 EACH = MESSAGE_OVERHEAD + 1

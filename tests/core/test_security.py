@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from broker.api import AuthenticationFailed, BrokerError, NotAuthorized, Principal, TransactionWork
-from broker.core.security import Security
-from config.secrets import Secret
-from config.settings import (
+from orthia.broker.api import (
+    AuthenticationFailed,
+    BrokerError,
+    NotAuthorized,
+    Principal,
+    TransactionWork,
+)
+from orthia.broker.core.security import Security
+from orthia.config.secrets import Secret
+from orthia.config.settings import (
     AddressConfiguration,
     QueueSettings,
     RoutingType,

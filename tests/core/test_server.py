@@ -16,13 +16,13 @@ import stomp
 import uvloop
 from stomp.utils import Frame
 
-from broker.core.broker import Broker
-from broker.listening import AcceptorError
-from broker.server import StompServer
-from config.clock import monotonic_seconds
-from config.settings import AcceptorSettings, Settings, StompLimits
-from journal.limits import JournalLimits
-from journal.memory import MemoryJournal, MemoryStore
+from orthia.broker.core.broker import Broker
+from orthia.broker.listening import AcceptorError
+from orthia.broker.server import StompServer
+from orthia.config.clock import monotonic_seconds
+from orthia.config.settings import AcceptorSettings, Settings, StompLimits
+from orthia.journal.limits import JournalLimits
+from orthia.journal.memory import MemoryJournal, MemoryStore
 from tests.core.support import SETTINGS
 from tests.support.waiting import wait_until
 
@@ -202,7 +202,9 @@ def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
 def test_a_node_that_stood_still_blames_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped or suspended for an hour, it has heard nobody: that was not the clients' silence."""
     ahead = 0.0
-    monkeypatch.setattr("broker.server.monotonic_seconds", lambda: monotonic_seconds() + ahead)
+    monkeypatch.setattr(
+        "orthia.broker.server.monotonic_seconds", lambda: monotonic_seconds() + ahead
+    )
     with (
         serving(max_login_delay=0) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
@@ -269,7 +271,7 @@ def test_connections_that_are_reset_empty_no_queue() -> None:
 
 def test_a_client_that_does_not_close_its_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an ERROR it has a while to close; then the broker does."""
-    monkeypatch.setattr("broker.server._LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("orthia.broker.server._LINGER_SECONDS", 0.2)
     with serving() as server, connected(server) as client:
         client.sendall(b"NONSENSE\n\n\0")
         wait_until(lambda: server.connections == 0, what="the connection is cut off")
@@ -295,7 +297,7 @@ def test_what_was_read_before_a_stop_is_answered() -> None:
 
 def test_a_node_that_stops_waits_for_nobody_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that neither reads nor closes holds the hand-over up for a moment only."""
-    monkeypatch.setattr("broker.server._LINGER_SECONDS", 3_600)
+    monkeypatch.setattr("orthia.broker.server._LINGER_SECONDS", 3_600)
     with serving() as server, connected(server):
         server.stop()
         wait_until(lambda: server.connections == 0, what="the connection is cut off")

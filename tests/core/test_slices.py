@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.api import MessageReference, TransactionWork
-from broker.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
+from orthia.broker.api import MessageReference, TransactionWork
+from orthia.broker.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from config.settings import StompLimits
+from orthia.config.settings import StompLimits
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 
 TOPIC = "/topic/news"

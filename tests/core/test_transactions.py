@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.api import DestinationRefused, LimitExceeded, MessageReference, TransactionWork
-from broker.core.broker import Broker
-from journal import Unit
-from journal.codec import Xid
-from journal.memory import MemoryJournal
-from journal.xa import XaTransactions
+from orthia.broker.api import DestinationRefused, LimitExceeded, MessageReference, TransactionWork
+from orthia.broker.core.broker import Broker
+from orthia.journal import Unit
+from orthia.journal.codec import Xid
+from orthia.journal.memory import MemoryJournal
+from orthia.journal.xa import XaTransactions
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, settings
 
 QUEUE = "/queue/orders"

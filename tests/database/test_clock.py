@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from database.clock import DatabaseClock
+from orthia.database.clock import DatabaseClock
 from tests.nodemanager.conftest import ManualClock
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

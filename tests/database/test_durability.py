@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.stores import node_store
-from config.settings import Settings
-from database import Database
-from database.durability import lax_settings
+from orthia.broker.stores import node_store
+from orthia.config.settings import Settings
+from orthia.database import Database
+from orthia.database.durability import lax_settings
 from tests.support.servers import ServerProcess, StoreServer
 
 

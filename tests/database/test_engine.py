@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy import Engine, text
 
-from config.errors import ConfigurationError
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database, Dialect, StoreError, UnknownOutcome, write_transaction
+from orthia.config.errors import ConfigurationError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database, Dialect, StoreError, UnknownOutcome, write_transaction
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES
 from tests.support.waiting import wait_until
 

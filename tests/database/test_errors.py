@@ -9,11 +9,11 @@ import pytest
 from pymysql.err import OperationalError
 from sqlalchemy import Connection, text
 
-from config.dialects import Dialect
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import (
+from orthia.config.dialects import Dialect
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import (
     Database,
     DuplicateKey,
     PermanentStoreError,

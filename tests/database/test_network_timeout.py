@@ -12,8 +12,8 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, text
 
-from config.settings import DatabaseStoreSettings
-from database import (
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
     Database,
     StoreUnavailable,
     UnknownOutcome,

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database, SqliteTurnstile, StoreUnavailable, write_transaction
-from database.sqlite_turnstile import GIVE_WAY_SECONDS
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database, SqliteTurnstile, StoreUnavailable, write_transaction
+from orthia.database.sqlite_turnstile import GIVE_WAY_SECONDS
 from tests.support.processes import is_stopped
 from tests.support.waiting import wait_until
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, bindparam, insert, select, text, update
 from sqlalchemy.exc import StatementError
 
-from database import (
+from orthia.database import (
     Database,
     UtcTimestamp,
     db_now,

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from sqlalchemy import text
 
-from config.errors import ConfigurationError
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database, PermanentStoreError, StoreUnavailable
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database, PermanentStoreError, StoreUnavailable
 from tests.conftest import Servers
 from tests.support.servers import MYSQL_FAMILY, PASSWORD, SERVER_PROCESSES, ServerProcess
 

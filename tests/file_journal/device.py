@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from journal.file import disk
-from journal.file.opening import PROBE_FILE
+from orthia.journal.file import disk
+from orthia.journal.file.opening import PROBE_FILE
 from tests.file_journal import steps
 
 SECTOR: Final = 512

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from journal.file import writing
+from orthia.journal.file import writing
 
 CALLS = ("open", "mkdir", "pwrite", "fsync", "fdatasync", "link", "rename", "unlink")
 """What of ``os`` changes a file, a directory, or what of either is durable."""

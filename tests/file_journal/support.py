@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import FileStoreSettings, JournalType
-from journal import Unit
-from journal.batch import Batch
-from journal.file import disk
-from journal.file.inspect import inspect
-from journal.file.journal import FileKeeper
-from journal.file.opening import OpenedFiles, open_files
-from journal.file.store import FileStore
-from journal.unit import AppendedMessage, AppendedUnit, MessageLocation, expand
+from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.journal import Unit
+from orthia.journal.batch import Batch
+from orthia.journal.file import disk
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.journal import FileKeeper
+from orthia.journal.file.opening import OpenedFiles, open_files
+from orthia.journal.file.store import FileStore
+from orthia.journal.unit import AppendedMessage, AppendedUnit, MessageLocation, expand
 from tests.journal.support import QUEUE, payload
 
 FILE_SIZE = 8 * 1024

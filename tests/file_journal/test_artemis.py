@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from broker.cli.app import orthia
-from broker.exit_codes import ExitCode
-from config.settings import FileStoreSettings
-from database import PermanentStoreError
-from journal.errors import ForeignJournal
-from journal.file.artemis import is_of_artemis
-from journal.file.format import FileHeader, Kind, encode_header
-from journal.file.inspect import inspect, list_transactions
-from journal.file.tools import compact, recover
-from nodemanager.server_lock import STATE_FILE, ServerLock
+from orthia.broker.cli.app import orthia
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import FileStoreSettings
+from orthia.database import PermanentStoreError
+from orthia.journal.errors import ForeignJournal
+from orthia.journal.file.artemis import is_of_artemis
+from orthia.journal.file.format import FileHeader, Kind, encode_header
+from orthia.journal.file.inspect import inspect, list_transactions
+from orthia.journal.file.tools import compact, recover
+from orthia.nodemanager.server_lock import STATE_FILE, ServerLock
 
 _HEADER = struct.Struct(">iiq")
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from config.settings import FileStoreSettings, JournalType, RoutingType
-from journal import MessageLocation, QueueBinding, Unit
-from journal.errors import CorruptRecord
-from journal.file.format import HEADER_BYTES, Kind
-from journal.file.inspect import inspect
-from journal.file.opening import Contents, read_payload
-from journal.file.recovery import scan
-from journal.file.writing import opener
-from journal.records import ID_COUNTER_SEQ, RecordType
+from orthia.config.settings import FileStoreSettings, JournalType, RoutingType
+from orthia.journal import MessageLocation, QueueBinding, Unit
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.file.format import HEADER_BYTES, Kind
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.opening import Contents, read_payload
+from orthia.journal.file.recovery import scan
+from orthia.journal.file.writing import opener
+from orthia.journal.records import ID_COUNTER_SEQ, RecordType
 from tests.file_journal.steps import observed
 from tests.file_journal.support import (
     Client,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import JournalType
-from journal import Fenced
-from journal.errors import JournalDamaged, JournalInUse, JournalIOError
-from journal.file import disk
-from journal.file.fence import Fence, FenceState, decode, encode
-from journal.file.opening import open_files
-from journal.file.writing import NioFile
+from orthia.config.settings import JournalType
+from orthia.journal import Fenced
+from orthia.journal.errors import JournalDamaged, JournalInUse, JournalIOError
+from orthia.journal.file import disk
+from orthia.journal.file.fence import Fence, FenceState, decode, encode
+from orthia.journal.file.opening import open_files
+from orthia.journal.file.writing import NioFile
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.support.processes import is_stopped
 from tests.support.waiting import wait_until
@@ -74,7 +74,9 @@ def test_a_stopped_writer_that_wakes_up_stores_nothing(tmp_path: Path, kind: Jou
             assert told(printed, "stored") <= set(taken_over)
             # Refused by the fence, or by a file that is gone from under it.
             error = (directory / "errors").read_text().splitlines()[-1]
-            assert error.startswith(("journal.errors.Fenced", "journal.errors.JournalIOError"))
+            assert error.startswith(
+                ("orthia.journal.errors.Fenced", "orthia.journal.errors.JournalIOError")
+            )
             mine += successor.add("after the other woke up")
             successor.keeper.keep()
             successor.close()
@@ -199,7 +201,7 @@ def test_who_opens_waits_for_who_is_opening(
     """Two do not open at once; one that is stopped in the middle is named, and not run over."""
     s = file_settings(tmp_path)
     DirectJournal(s).close()
-    monkeypatch.setattr("journal.file.fence._OPENING_SECONDS", 0.1)
+    monkeypatch.setattr("orthia.journal.file.fence._OPENING_SECONDS", 0.1)
     with contextlib.closing(Fence(s.journal_directory, create=False)) as other:
         other.lock()
         with pytest.raises(JournalInUse, match="continue or kill it"):

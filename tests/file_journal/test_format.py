@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.file.format import (
+from orthia.journal.file.format import (
     HEADER_BYTES,
     LAST_OF_SYNC,
     RECORD_BYTES,
@@ -24,7 +24,7 @@ from journal.file.format import (
     encode_seal,
     encode_seqs,
 )
-from journal.records import RecordType
+from orthia.journal.records import RecordType
 
 HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5)
 FILE_SIZE = 4_096

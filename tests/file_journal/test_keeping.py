@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import JournalType, RoutingType
-from journal import QueueBinding, Unit
-from journal.api import BEGINNING
-from journal.errors import JournalDamaged
-from journal.file import disk
-from journal.file.format import Kind, Record
-from journal.file.inspect import inspect
-from journal.file.instance import JournalFiles
-from journal.file.recovery import Control, control_path, scan, write_control
-from journal.records import RecordType
+from orthia.config.settings import JournalType, RoutingType
+from orthia.journal import QueueBinding, Unit
+from orthia.journal.api import BEGINNING
+from orthia.journal.errors import JournalDamaged
+from orthia.journal.file import disk
+from orthia.journal.file.format import Kind, Record
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.instance import JournalFiles
+from orthia.journal.file.recovery import Control, control_path, scan, write_control
+from orthia.journal.records import RecordType
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, FileJournalStore, payload
 from tests.support.waiting import wait_until

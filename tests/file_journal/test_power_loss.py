@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from config.settings import JournalType, RoutingType
-from journal import MessageLocation, QueueBinding, Unit, encode_message
-from journal.codec import LargeBody
-from journal.errors import JournalError
-from journal.file.bodies import FileBodies, list_bodies
-from journal.file.opening import OpenedFiles
-from journal.large import Piece
+from orthia.config.settings import JournalType, RoutingType
+from orthia.journal import MessageLocation, QueueBinding, Unit, encode_message
+from orthia.journal.codec import LargeBody
+from orthia.journal.errors import JournalError
+from orthia.journal.file.bodies import FileBodies, list_bodies
+from orthia.journal.file.opening import OpenedFiles
+from orthia.journal.large import Piece
 from tests.file_journal.device import Device, PowerFailure
 from tests.file_journal.steps import observed
 from tests.file_journal.support import BODY, DirectJournal, file_settings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from journal import Unit
+from orthia.journal import Unit
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload
 

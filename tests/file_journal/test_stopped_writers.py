@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from journal import Fenced
-from journal.errors import JournalIOError
-from journal.file.fence import FENCE_FILE
+from orthia.journal import Fenced
+from orthia.journal.errors import JournalIOError
+from orthia.journal.file.fence import FENCE_FILE
 from tests.file_journal.steps import CALLS, observed
 from tests.file_journal.support import Client, DirectJournal, file_settings, rolling
 

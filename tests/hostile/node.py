@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 from tests.support.waiting import wait_until
 
@@ -64,7 +64,7 @@ class LimitedNode(NodeProcess):
         )
         with self.log_path.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker.cli", "run", "--config", str(path)],
+                [sys.executable, "-m", "orthia.broker.cli", "run", "--config", str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-import config
-from config.document import MAXIMUM_FILE_BYTES
+from orthia import config
+from orthia.config.document import MAXIMUM_FILE_BYTES
 from tests.hostile.fuzzing import damaged, fuzzed
 
 _ROOT = Path(__file__).parents[2]

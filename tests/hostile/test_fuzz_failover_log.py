@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.app import orthia
-from nodemanager.failover_log import Entry
-from nodemanager.merge import MAX_LINE_CHARACTERS
+from orthia.broker.cli.app import orthia
+from orthia.nodemanager.failover_log import Entry
+from orthia.nodemanager.merge import MAX_LINE_CHARACTERS
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
 GOOD = Entry(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.settings import RoutingType
-from journal import AddressBinding, CorruptRecord, MessageRecord, QueueBinding
-from journal.codec import (
+from orthia.config.settings import RoutingType
+from orthia.journal import AddressBinding, CorruptRecord, MessageRecord, QueueBinding
+from orthia.journal.codec import (
     ReferenceRecord,
     decode_address_binding,
     decode_message,
@@ -23,7 +23,7 @@ from journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
-from journal.headers import headers_map
+from orthia.journal.headers import headers_map
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
 VALID = [

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.stomp.frames import ProtocolError, Version
-from broker.stomp.parser import Frame, FrameParser
-from broker.stomp.session import StompSession
-from config.secrets import Secret
-from config.settings import StompLimits, User
+from orthia.broker.stomp.frames import ProtocolError, Version
+from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.broker.stomp.session import StompSession
+from orthia.config.secrets import Secret
+from orthia.config.settings import StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.hostile.fuzzing import damaged, fuzzed
 

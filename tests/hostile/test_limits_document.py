@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from broker import descriptors, health, server
-from broker.core import client_memory, destinations, logins, memory
-from broker.stomp import session
-from config import document, problems
-from config.rendering import SPOKEN_DEFAULTS
-from config.settings import AcceptorSettings, Settings, StompLimits
-from journal.limits import JournalLimits
-from nodemanager import merge
+from orthia.broker import descriptors, health, server
+from orthia.broker.core import client_memory, destinations, logins, memory
+from orthia.broker.stomp import session
+from orthia.config import document, problems
+from orthia.config.rendering import SPOKEN_DEFAULTS
+from orthia.config.settings import AcceptorSettings, Settings, StompLimits
+from orthia.journal.limits import JournalLimits
+from orthia.nodemanager import merge
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 _ROWS = {

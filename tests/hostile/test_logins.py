@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker.api import LimitExceeded
-from broker.core import logins
-from broker.core.logins import (
+from orthia.broker.api import LimitExceeded
+from orthia.broker.core import logins
+from orthia.broker.core.logins import (
     BURST_SECONDS,
     FORGET_SECONDS,
     FREE_FAILURES,
@@ -22,9 +22,9 @@ from broker.core.logins import (
     USER_PLACES,
     LoginGuard,
 )
-from broker.stomp.session import StompSession
-from config.secrets import Secret
-from config.settings import SecuritySetting, StompLimits, User
+from orthia.broker.stomp.session import StompSession
+from orthia.config.secrets import Secret
+from orthia.config.settings import SecuritySetting, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.stomp.support import Client

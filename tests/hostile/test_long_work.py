@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from config.settings import StompLimits
+from orthia.config.settings import StompLimits
 from tests.hostile.node import MIB, LimitedNode, Witness, live_node, pour, rest_of
 
 LIMITS = StompLimits()

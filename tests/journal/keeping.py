@@ -6,14 +6,14 @@ from itertools import repeat
 
 from sqlalchemy import MetaData, select, update
 
-from config.settings import DatabaseStoreSettings, RetentionSettings
-from journal import MessageLocation
-from journal.batch import Batch
-from journal.journal import batch_store
-from journal.retention import Pruner
-from journal.store import fenced_engine
-from journal.tables import history_table
-from journal.unit import AppendedMessage, AppendedUnit
+from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
+from orthia.journal import MessageLocation
+from orthia.journal.batch import Batch
+from orthia.journal.journal import batch_store
+from orthia.journal.retention import Pruner
+from orthia.journal.store import fenced_engine
+from orthia.journal.tables import history_table
+from orthia.journal.unit import AppendedMessage, AppendedUnit
 from tests.journal.support import QUEUE, SqlJournalStore
 
 WEEK = RetentionSettings(7)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import MetaData, Table, insert, select
 
-from config.errors import OrthiaError
-from journal import MessageJournal, MessageLocation, Unit, encode_message
-from journal.codec import LargeBody
-from journal.file.bodies import list_bodies
-from journal.large import PIECE_BYTES, LargeMessages, Upload
-from journal.tables import large_messages_table
+from orthia.config.errors import OrthiaError
+from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
+from orthia.journal.codec import LargeBody
+from orthia.journal.file.bodies import list_bodies
+from orthia.journal.large import PIECE_BYTES, LargeMessages, Upload
+from orthia.journal.tables import large_messages_table
 from tests.journal.support import QUEUE, FileJournalStore, JournalStore, SqlJournalStore, record
 from tests.support.waiting import wait_until
 

@@ -9,11 +9,11 @@ from queue import Empty, SimpleQueue
 
 from sqlalchemy import MetaData, Table, delete, select, update
 
-import migrations
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings, FileStoreSettings, JournalType
-from database import Database
-from journal import (
+from orthia import migrations
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, JournalType
+from orthia.database import Database
+from orthia.journal import (
     JournalLimits,
     MemoryJournal,
     MemoryStore,
@@ -25,19 +25,19 @@ from journal import (
     Window,
     encode_message,
 )
-from journal.batch import Batch
-from journal.errors import JournalIOError
-from journal.file import open_file_journal
-from journal.file.fence import Fence
-from journal.file.format import RECORD_BYTES, Scanned
-from journal.file.index import Position
-from journal.file.inspect import inspect
-from journal.file.recovery import FoundFile, Listing, scan
-from journal.file.store import FileStore
-from journal.journal import Journal, batch_store
-from journal.store import fenced_engine
-from journal.tables import bindings_table, messages_table
-from nodemanager.tables import node_manager_store
+from orthia.journal.batch import Batch
+from orthia.journal.errors import JournalIOError
+from orthia.journal.file import open_file_journal
+from orthia.journal.file.fence import Fence
+from orthia.journal.file.format import RECORD_BYTES, Scanned
+from orthia.journal.file.index import Position
+from orthia.journal.file.inspect import inspect
+from orthia.journal.file.recovery import FoundFile, Listing, scan
+from orthia.journal.file.store import FileStore
+from orthia.journal.journal import Journal, batch_store
+from orthia.journal.store import fenced_engine
+from orthia.journal.tables import bindings_table, messages_table
+from orthia.nodemanager.tables import node_manager_store
 from tests.support.waiting import wait_until
 
 QUEUE = 7

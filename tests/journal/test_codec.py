@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.settings import RoutingType
-from journal import (
+from orthia.config.settings import RoutingType
+from orthia.journal import (
     AddressBinding,
     CorruptRecord,
     MessageRecord,
@@ -13,7 +13,7 @@ from journal import (
     decode_message,
     encode_message,
 )
-from journal.codec import (
+from orthia.journal.codec import (
     LargeBody,
     ReferenceRecord,
     decode_address_binding,
@@ -24,8 +24,8 @@ from journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
-from journal.headers import header_lines, headers_map
-from journal.records import UserRecordType
+from orthia.journal.headers import header_lines, headers_map
+from orthia.journal.records import UserRecordType
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=100)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import select
 
-from config.errors import OrthiaError
-from journal import MessageLocation, Unit
-from journal.codec import LargeBody
-from journal.journal import Journal, batch_store
-from journal.large import PIECE_BYTES
-from journal.records import ID_COUNTER_SEQ
+from orthia.config.errors import OrthiaError
+from orthia.journal import MessageLocation, Unit
+from orthia.journal.codec import LargeBody
+from orthia.journal.journal import Journal, batch_store
+from orthia.journal.large import PIECE_BYTES
+from orthia.journal.records import ID_COUNTER_SEQ
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import PostgresqlServer, ServerProcess

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from config.settings import RoutingType
-from journal import (
+from orthia.config.settings import RoutingType
+from orthia.journal import (
     AddressBinding,
     BatchReport,
     CorruptRecord,
@@ -20,7 +20,7 @@ from journal import (
     QueuePlace,
     Unit,
 )
-from journal.api import BEGINNING
+from orthia.journal.api import BEGINNING
 from tests.journal.support import (
     ALWAYS,
     OTHER_QUEUE,

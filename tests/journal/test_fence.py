@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection, select, text, update
 
-from config.dialects import Dialect
-from database import SQLITE_BEGIN
-from journal import Fenced, MessageLocation, Unit
-from journal.batch import Batch
-from journal.journal import Journal
-from journal.store import fenced_engine
-from journal.unit import AppendedMessage, AppendedUnit
+from orthia.config.dialects import Dialect
+from orthia.database import SQLITE_BEGIN
+from orthia.journal import Fenced, MessageLocation, Unit
+from orthia.journal.batch import Batch
+from orthia.journal.journal import Journal
+from orthia.journal.store import fenced_engine
+from orthia.journal.unit import AppendedMessage, AppendedUnit
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until

@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from config.errors import OrthiaError
-from config.settings import RetentionSettings
-from database import PermanentStoreError
-from journal import Fenced, JournalLimits, Unit, encode_message
-from journal.api import BEGINNING
-from journal.codec import LargeBody, Xid
-from journal.errors import LargeBodyError
-from journal.file import bodies as bodies_on_files
-from journal.file.bodies import FileBodies
-from journal.file.opening import open_files
-from journal.file.tools import compact
-from journal.large import (
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import RetentionSettings
+from orthia.database import PermanentStoreError
+from orthia.journal import Fenced, JournalLimits, Unit, encode_message
+from orthia.journal.api import BEGINNING
+from orthia.journal.codec import LargeBody, Xid
+from orthia.journal.errors import LargeBodyError
+from orthia.journal.file import bodies as bodies_on_files
+from orthia.journal.file.bodies import FileBodies
+from orthia.journal.file.opening import open_files
+from orthia.journal.file.tools import compact
+from orthia.journal.large import (
     PIECE_BYTES,
     UPLOAD_WINDOW_BYTES,
     BodyStore,
     LargeMessages,
     Piece,
 )
-from journal.large_sql import SqlBodies
-from journal.xa import XaTransactions
+from orthia.journal.large_sql import SqlBodies
+from orthia.journal.xa import XaTransactions
 from tests.conftest import EVERY_DBMS
 from tests.journal.large_support import (
     DATA,

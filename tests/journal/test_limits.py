@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal import JournalLimits, MemoryJournal, RecordTooLarge, Unit, encode_message
+from orthia.journal import JournalLimits, MemoryJournal, RecordTooLarge, Unit, encode_message
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload, record
 from tests.support.servers import MYSQL_FAMILY, ServerProcess
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings, RoutingType
-from config.urls import DatabaseUrl
-from database import Database, StoreUnavailable
-from database.sessions import fenced_mark, user_lock_name
-from journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
-from journal.journal import Journal
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database, StoreUnavailable
+from orthia.database.sessions import fenced_mark, user_lock_name
+from orthia.journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
+from orthia.journal.journal import Journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-import journal.writer
-from config.clock import monotonic_seconds
-from config.errors import OrthiaError
-from database import (
+import orthia.journal.writer
+from orthia.config.clock import monotonic_seconds
+from orthia.config.errors import OrthiaError
+from orthia.database import (
     DuplicateKey,
     NoRoom,
     PermanentStoreError,
@@ -19,9 +19,9 @@ from database import (
     TransientStoreError,
     UnknownOutcome,
 )
-from journal import Fenced, JournalError, JournalLimits, LeaseExpired
-from journal.batch import Batch, JournalTable, Marker
-from journal.retry import (
+from orthia.journal import Fenced, JournalError, JournalLimits, LeaseExpired
+from orthia.journal.batch import Batch, JournalTable, Marker
+from orthia.journal.retry import (
     ATTEMPTS,
     LONGEST_PAUSE_SECONDS,
     TRANSIENT_ATTEMPTS,
@@ -32,9 +32,9 @@ from journal.retry import (
     is_suspect,
     pause_seconds,
 )
-from journal.store import BatchStore
-from journal.unit import Appended, AppendedMessage, AppendedUnit
-from journal.writer import Writer
+from orthia.journal.store import BatchStore
+from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit
+from orthia.journal.writer import Writer
 from tests.support.waiting import wait_until
 
 
@@ -58,7 +58,7 @@ from tests.support.waiting import wait_until
 def test_each_failure_has_its_next_step(
     error: OrthiaError, unresolved: bool, step: NextStep
 ) -> None:
-    """The rule is the table in ``journal.retry``; without a lease there is only one answer."""
+    """The rule is the table in ``orthia.journal.retry``; without a lease only one answer is."""
     assert after_failure(error, unresolved=unresolved, lease_valid=True) is step
     assert after_failure(error, unresolved=unresolved, lease_valid=False) is NextStep.GIVE_UP
 
@@ -183,7 +183,7 @@ def test_what_others_have_a_part_in_does_not_make_a_batch_suspect(
     failures: list[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No probe is stored, so that nobody is refused for the deadlocks of others."""
-    monkeypatch.setattr(journal.writer, "pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(orthia.journal.writer, "pause_seconds", lambda _: 0.0)
     store = ScriptedStore(*failures)
     assert run(store) == (1, [])
     assert store.calls.count("store") == len(failures) + 1

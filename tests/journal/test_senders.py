@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.errors import OrthiaError
-from database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
-from journal.api import MessageJournal
-from journal.batch import Batch, Marker
-from journal.errors import SentBehindRefused, StoreFull, UnitRefused
-from journal.journal import Journal
-from journal.limits import JournalLimits
-from journal.memory import MemoryJournal
-from journal.store import BatchStore
-from journal.unit import (
+from orthia.config.errors import OrthiaError
+from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
+from orthia.journal.api import MessageJournal
+from orthia.journal.batch import Batch, Marker
+from orthia.journal.errors import SentBehindRefused, StoreFull, UnitRefused
+from orthia.journal.journal import Journal
+from orthia.journal.limits import JournalLimits
+from orthia.journal.memory import MemoryJournal
+from orthia.journal.store import BatchStore
+from orthia.journal.unit import (
     Appended,
     AppendedMessage,
     AppendedUnit,
@@ -29,7 +29,7 @@ from journal.unit import (
     Unit,
     expand,
 )
-from journal.writer import Writer
+from orthia.journal.writer import Writer
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
 
 POISON = b"poison"

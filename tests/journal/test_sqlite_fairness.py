@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from sqlalchemy import update
 
-from database import Database, write_transaction
+from orthia.database import Database, write_transaction
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from config.dialects import Dialect
-from journal import QueuePlace, Unit
-from journal.api import BEGINNING
-from journal.inspect import list_queues
-from journal.tables import queue_index_name
-from journal.walk import QueueWalk
+from orthia.config.dialects import Dialect
+from orthia.journal import QueuePlace, Unit
+from orthia.journal.api import BEGINNING
+from orthia.journal.inspect import list_queues
+from orthia.journal.tables import queue_index_name
+from orthia.journal.walk import QueueWalk
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 
 _EXPLAIN = {

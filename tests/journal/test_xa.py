@@ -2,10 +2,10 @@
 
 import pytest
 
-from journal import MessageLocation, RecordTooLarge, Unit
-from journal.codec import Xid, decode_message
-from journal.errors import TransactionError
-from journal.xa import XaTransactions
+from orthia.journal import MessageLocation, RecordTooLarge, Unit
+from orthia.journal.codec import Xid, decode_message
+from orthia.journal.errors import TransactionError
+from orthia.journal.xa import XaTransactions
 from tests.journal.support import OTHER_QUEUE, QUEUE, THIRD_QUEUE, JournalStore, payload
 
 XID = Xid(1, b"global", b"branch")

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-import migrations
-from config.settings import DatabaseStoreSettings
-from database import Database, write_transaction
-from migrations import StoreDamaged, TableNames
-from nodemanager.lease import Lock, State
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia import migrations
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, write_transaction
+from orthia.migrations import StoreDamaged, TableNames
+from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.migrations.test_upgrade import ROWS, differences, rows, shape
 
 Damage = Callable[[sa.Connection, TableNames], None]

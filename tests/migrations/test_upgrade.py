@@ -14,18 +14,24 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import event, text
 
-import migrations
-from config.names import MAXIMUM_TABLE_NAME_LENGTH
-from config.settings import DatabaseStoreSettings
-from database import Database, Dialect, PermanentStoreError, fold_table_name, write_transaction
-from journal.tables import (
+from orthia import migrations
+from orthia.config.names import MAXIMUM_TABLE_NAME_LENGTH
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import (
+    Database,
+    Dialect,
+    PermanentStoreError,
+    fold_table_name,
+    write_transaction,
+)
+from orthia.journal.tables import (
     bindings_table,
     history_table,
     large_messages_table,
     messages_table,
 )
-from migrations import TableNames
-from nodemanager.tables import failover_log, node_manager_store
+from orthia.migrations import TableNames
+from orthia.nodemanager.tables import failover_log, node_manager_store
 
 ROWS = [(0, None, None, 0, None, "N"), *((n, None, None, 0, None, None) for n in range(1, 5))]
 

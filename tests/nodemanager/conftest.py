@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Select, select
 
-import migrations
-from database import Database
-from nodemanager.lease import Lock
-from nodemanager.memory_store import MemoryNodeManagerStore
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.store import NodeManagerStore
+from orthia import migrations
+from orthia.database import Database
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.store import NodeManagerStore
 from tests.conftest import EVERY_DBMS, Servers
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import migrations
-from config import ConfigurationError
-from config.settings import CustomLockerSettings, DatabaseStoreSettings, Role
-from database import Database
-from nodemanager import JdbcNodeManager
+from orthia import migrations
+from orthia.config import ConfigurationError
+from orthia.config.settings import CustomLockerSettings, DatabaseStoreSettings, Role
+from orthia.database import Database
+from orthia.nodemanager import JdbcNodeManager
 from tests.support.servers import SqliteServer, free_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "lockers.md"

@@ -5,12 +5,12 @@ from datetime import datetime
 
 import pytest
 
-from nodemanager.exclusive import ExclusiveLock
-from nodemanager.holder_id import new_holder_id
-from nodemanager.lease import Lease, Lock, LockStatus, deadline
-from nodemanager.locker import ExclusiveLocker, LeaseDatabaseLocker, RowLocker
-from nodemanager.memory_store import MemoryNodeManagerStore
-from nodemanager.store import Acquired
+from orthia.nodemanager.exclusive import ExclusiveLock
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, deadline
+from orthia.nodemanager.locker import ExclusiveLocker, LeaseDatabaseLocker, RowLocker
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.store import Acquired
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 20_000

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from nodemanager.errors import LockLost
-from nodemanager.exclusive import ExclusiveLock
-from nodemanager.holder_id import new_holder_id
-from nodemanager.lease import Lock
-from nodemanager.locker import ExclusiveLocker
-from nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.errors import LockLost
+from orthia.nodemanager.exclusive import ExclusiveLock
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locker import ExclusiveLocker
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 10_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodemanager.failback import (
+from orthia.nodemanager.failback import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     SHORT_SECONDS,

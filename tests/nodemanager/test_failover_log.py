@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import migrations
-from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable, TransientStoreError
-from nodemanager import failover_log
-from nodemanager.events import (
+from orthia import migrations
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, StoreUnavailable, TransientStoreError
+from orthia.nodemanager import failover_log
+from orthia.nodemanager.events import (
     REGISTRY,
     Event,
     FenceAdvanced,
@@ -21,9 +21,9 @@ from nodemanager.events import (
     StartFailed,
     StateWritten,
 )
-from nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable, log_file_name
-from nodemanager.lease import State
-from nodemanager.merge import merge, read_files, read_table
+from orthia.nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable, log_file_name
+from orthia.nodemanager.lease import State
+from orthia.nodemanager.merge import merge, read_files, read_table
 from tests.nodemanager.conftest import StuckConsole
 from tests.support.servers import SERVER_NAMES, ServerProcess
 from tests.support.waiting import wait_until

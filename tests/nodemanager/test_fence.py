@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import MetaData, select
 
-from config.settings import DatabaseStoreSettings
-from database import Database, for_share, write_transaction
-from nodemanager.lease import Lock
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.tables import node_manager_store
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, for_share, write_transaction
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
 

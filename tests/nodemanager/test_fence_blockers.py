@@ -20,16 +20,16 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.event import listen
 
-import migrations
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings
-from database import Database, Dialect, StoreUnavailable
-from journal.store import fenced_engine
-from nodemanager import JdbcNodeManager
-from nodemanager.events import Event, FenceBlocked, FenceUnblocked
-from nodemanager.fencing import PATIENCE_SECONDS
-from nodemanager.lease import Lock
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia import migrations
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, Dialect, StoreUnavailable
+from orthia.journal.store import fenced_engine
+from orthia.nodemanager import JdbcNodeManager
+from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
+from orthia.nodemanager.fencing import PATIENCE_SECONDS
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from database import PermanentStoreError
-from nodemanager import (
+from orthia.database import PermanentStoreError
+from orthia.nodemanager import (
     ActivateCallback,
     Interrupted,
     LockAcquisitionTimeout,
@@ -18,10 +18,10 @@ from nodemanager import (
     NotHeld,
     State,
 )
-from nodemanager import file_lock_manager as module
-from nodemanager.events import Event, LeaseLost, StaleFailback
-from nodemanager.file_lock_manager import FileLockNodeManager
-from nodemanager.server_lock import STATE_FILE, ServerLock, SharedState, decode, encode
+from orthia.nodemanager import file_lock_manager as module
+from orthia.nodemanager.events import Event, LeaseLost, StaleFailback
+from orthia.nodemanager.file_lock_manager import FileLockNodeManager
+from orthia.nodemanager.server_lock import STATE_FILE, ServerLock, SharedState, decode, encode
 from tests.support.waiting import wait_until
 
 Make = Callable[..., FileLockNodeManager]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodemanager.holder_id import HolderId, Timers, is_here, new_holder_id
+from orthia.nodemanager.holder_id import HolderId, Timers, is_here, new_holder_id
 
 TIMERS = Timers(2_000, 20_000)
 timers = st.builds(Timers, st.integers(0, 10**9), st.integers(0, 10**9))

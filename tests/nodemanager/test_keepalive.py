@@ -6,18 +6,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from database import StoreUnavailable
-from nodemanager.errors import LockLost
-from nodemanager.events import (
+from orthia.database import StoreUnavailable
+from orthia.nodemanager.errors import LockLost
+from orthia.nodemanager.events import (
     Event,
     RenewalFailed,
     RenewalGap,
     RenewalNotTriggered,
     RenewalOverrun,
 )
-from nodemanager.keepalive import KeepAlive
-from nodemanager.lease import Lease, Lock, LockStatus, deadline
-from nodemanager.locker import Locker
+from orthia.nodemanager.keepalive import KeepAlive
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, deadline
+from orthia.nodemanager.locker import Locker
 from tests.nodemanager.conftest import ManualClock
 from tests.support.waiting import wait_until
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from nodemanager.last_sign import LastSign
-from nodemanager.lease import Lock, LockStatus
+from orthia.nodemanager.last_sign import LastSign
+from orthia.nodemanager.lease import Lock, LockStatus
 
 HOLDER = "a@h:1:x/2000/20000"
 FREE = LockStatus(Lock.LIVE, None, 3, None)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from config.errors import ConfigurationError, OrthiaError
-from config.settings import DatabaseStoreSettings
-from database import Database, StoreUnavailable
-from nodemanager.errors import LockDirectoryMissing
-from nodemanager.lease import Lock
-from nodemanager.lock_directory import ID_FILE, DirectoryRow, LockDirectory
-from nodemanager.shared_file import SharedFileLock
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.config.errors import ConfigurationError, OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, StoreUnavailable
+from orthia.nodemanager.errors import LockDirectoryMissing
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.lock_directory import ID_FILE, DirectoryRow, LockDirectory
+from orthia.nodemanager.shared_file import SharedFileLock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.support.waiting import wait_until
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, update
 
-import migrations
-from config.lockers import with_locker
-from config.settings import (
+from orthia import migrations
+from orthia.config.lockers import with_locker
+from orthia.config.settings import (
     DatabaseLockerSettings,
     DatabaseStoreSettings,
     LeaseDatabaseLockerSettings,
@@ -21,15 +21,15 @@ from config.settings import (
     Role,
     SharedFileLockerSettings,
 )
-from database import Database, db_now_plus_ms, write_transaction
-from nodemanager import Interrupted, JdbcNodeManager, LockAcquisitionTimeout
-from nodemanager.events import Event, LiveLockObtained
-from nodemanager.file_lock_manager import FileLockNodeManager
-from nodemanager.lease import Lock, NodeManagerStatus, State
-from nodemanager.protocol import Activation
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.tables import node_manager_store
-from nodemanager.tool_locks import LockUnknown, ToolLocks
+from orthia.database import Database, db_now_plus_ms, write_transaction
+from orthia.nodemanager import Interrupted, JdbcNodeManager, LockAcquisitionTimeout
+from orthia.nodemanager.events import Event, LiveLockObtained
+from orthia.nodemanager.file_lock_manager import FileLockNodeManager
+from orthia.nodemanager.lease import Lock, NodeManagerStatus, State
+from orthia.nodemanager.protocol import Activation
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
+from orthia.nodemanager.tool_locks import LockUnknown, ToolLocks
 from tests.conftest import EVERY_DBMS, Servers
 from tests.support.servers import (
     LAPSING_LEASE_MS,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, update
 
-import migrations
-from config.settings import DatabaseStoreSettings, Role
-from database import Database, StoreUnavailable, write_transaction
-from nodemanager import (
+from orthia import migrations
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.database import Database, StoreUnavailable, write_transaction
+from orthia.nodemanager import (
     Interrupted,
     JdbcNodeManager,
     LockAcquisitionTimeout,
@@ -20,7 +20,7 @@ from nodemanager import (
     NotHeld,
     State,
 )
-from nodemanager.events import (
+from orthia.nodemanager.events import (
     CrashDetected,
     Event,
     LeaseLost,
@@ -33,9 +33,9 @@ from nodemanager.events import (
     WaitingForBackupLock,
     WaitingForLiveLock,
 )
-from nodemanager.lease import Lock
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.tables import node_manager_store
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import (
     LAPSING_LEASE_MS,
     LEASE_MS,

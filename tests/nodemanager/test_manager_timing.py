@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from database import StoreUnavailable
-from nodemanager import (
+from orthia.database import StoreUnavailable
+from orthia.nodemanager import (
     Interrupted,
     JdbcNodeManager,
     NodeManagerStatus,
     State,
     failover_log,
 )
-from nodemanager.activation import HolderWatch
-from nodemanager.events import (
+from orthia.nodemanager.activation import HolderWatch
+from orthia.nodemanager.events import (
     CrashDetected,
     Event,
     LeaseLost,
@@ -27,12 +27,12 @@ from nodemanager.events import (
     StateNotWritten,
     StoreUnavailableEvent,
 )
-from nodemanager.failover_log import FailoverLog
-from nodemanager.lease import Lock, LockStatus
-from nodemanager.manager import Stores
-from nodemanager.memory_store import MemoryNodeManagerStore
-from nodemanager.protocol import FormerLife
-from nodemanager.store import Acquired
+from orthia.nodemanager.failover_log import FailoverLog
+from orthia.nodemanager.lease import Lock, LockStatus
+from orthia.nodemanager.manager import Stores
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.store import Acquired
 from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until

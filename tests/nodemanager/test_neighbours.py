@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodemanager.events import TimersDiffer
-from nodemanager.lease import Lock, LockStatus
-from nodemanager.neighbours import NeighbourWatch
+from orthia.nodemanager.events import TimersDiffer
+from orthia.nodemanager.lease import Lock, LockStatus
+from orthia.nodemanager.neighbours import NeighbourWatch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = "node-a@here:1:x/2000/20000"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.settings import DatabaseStoreSettings
-from database import Database, PresenceLock, StoreUnavailable, presence_lock
-from nodemanager.activation import (
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, PresenceLock, StoreUnavailable, presence_lock
+from orthia.nodemanager.activation import (
     GRACE_PERIODS,
     BackupWatch,
     Decision,
@@ -20,9 +20,9 @@ from nodemanager.activation import (
     decide,
     judge_holder,
 )
-from nodemanager.holder_id import HolderId, Timers
-from nodemanager.lease import Lock, LockStatus, State
-from nodemanager.presence import PresenceKeeper
+from orthia.nodemanager.holder_id import HolderId, Timers
+from orthia.nodemanager.lease import Lock, LockStatus, State
+from orthia.nodemanager.presence import PresenceKeeper
 from tests.nodemanager.conftest import ManualClock
 from tests.nodemanager.test_rules import NOW, status
 from tests.support.servers import SERVER_NAMES, ServerProcess

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from nodemanager.events import REGISTRY
-from nodemanager.reference import reference
+from orthia.nodemanager.events import REGISTRY
+from orthia.nodemanager.reference import reference
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "failover-log.md"
 
 
 def test_the_committed_reference_is_the_generated_one() -> None:
-    """docs/failover-log.md is what python -m nodemanager.reference writes."""
+    """docs/failover-log.md is what python -m orthia.nodemanager.reference writes."""
     assert _DOCUMENT.read_text() == reference()
 
 

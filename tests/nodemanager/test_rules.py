@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodemanager.activation import BackupWatch, Decision, decide, still_wanted
-from nodemanager.events import RenewalBeyondExpiration, RenewalGap, RenewalSlow
-from nodemanager.judgement import (
+from orthia.nodemanager.activation import BackupWatch, Decision, decide, still_wanted
+from orthia.nodemanager.events import RenewalBeyondExpiration, RenewalGap, RenewalSlow
+from orthia.nodemanager.judgement import (
     DRIFT_REPORT_SECONDS,
     DriftJudge,
     RenewalTimes,
     judge_renewal,
     not_triggered_after_seconds,
 )
-from nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State, deadline
-from nodemanager.locker import LeaseDatabaseLocker
-from nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State, deadline
+from orthia.nodemanager.locker import LeaseDatabaseLocker
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 20_000
@@ -100,7 +100,7 @@ def test_a_lease_is_valid_before_its_deadline_and_not_at_it() -> None:
     ],
 )
 def test_a_waiting_backup_decides(state: State, left: float | None, decision: Decision) -> None:
-    """The table of nodemanager.activation, at the first look."""
+    """The table of orthia.nodemanager.activation, at the first look."""
     assert decide(status(state, left), BackupWatch(), 0.0, EXPIRATION_MS)[0] is decision
 
 

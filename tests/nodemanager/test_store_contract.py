@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import MetaData, update
 
-from nodemanager.errors import RowMissing
-from nodemanager.lease import Lock, State
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.store import Acquired, NodeManagerStore
-from nodemanager.tables import node_manager_store
+from orthia.nodemanager.errors import RowMissing
+from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS
 from tests.nodemanager.conftest import StoreUnderTest
 from tests.support.servers import SERVER_NAMES

@@ -21,12 +21,12 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import MetaData, update
 
-import migrations
-from database import Database
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.memory_store import MemoryNodeManagerStore
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.tables import node_manager_store
+from orthia import migrations
+from orthia.database import Database
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
 from tests.nodemanager.conftest import ManualClock
 from tests.support.servers import SqliteServer

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from database import Blocker, StoreUnavailable
-from nodemanager import fencing
-from nodemanager.events import Event, FenceBlocked, FenceUnblocked
-from nodemanager.fencing import Unblocker
-from nodemanager.threads import REAL_THREADS
+from orthia.database import Blocker, StoreUnavailable
+from orthia.nodemanager import fencing
+from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
+from orthia.nodemanager.fencing import Unblocker
+from orthia.nodemanager.threads import REAL_THREADS
 from tests.support.waiting import wait_until
 
 TOKEN = 7

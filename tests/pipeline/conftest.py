@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from config.settings import DatabaseStoreSettings
-from pipeline.session import build_session
-from pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
-from pipeline.store import StoreReference
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.pipeline.session import build_session
+from orthia.pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
+from orthia.pipeline.store import StoreReference
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import PASSWORD
 

@@ -17,18 +17,18 @@ from typing import Any
 
 from sqlalchemy import Table, delete, func, insert, select, text, update
 
-from config.dialects import Dialect
-from config.settings import DatabaseStoreSettings, RoutingType
-from journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
-from journal.codec import (
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
+from orthia.journal.codec import (
     LargeBody,
     ReferenceRecord,
     Xid,
     encode_queue_binding,
     encode_reference,
 )
-from journal.large import PIECE_BYTES
-from journal.xa import XaTransactions
+from orthia.journal.large import PIECE_BYTES
+from orthia.journal.xa import XaTransactions
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import DATA, bodies_of, table_of, upload
 from tests.journal.support import record

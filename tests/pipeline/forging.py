@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nodemanager import events
-from nodemanager.events import Event
-from nodemanager.lease import Lock, State
-from pipeline.history.lives import Life, Said, life_of
-from pipeline.history.outages import Present
+from orthia.nodemanager import events
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.lease import Lock, State
+from orthia.pipeline.history.lives import Life, Said, life_of
+from orthia.pipeline.history.outages import Present
 
 PERIOD_MS = 2_000
 EXPIRATION_MS = 20_000

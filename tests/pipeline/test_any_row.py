@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from config.settings import RoutingType
-from journal import MessageRecord, QueueBinding, encode_message
-from journal.codec import LargeBody
-from journal.unit import Unit
-from pipeline.journal_source import BindingsReader, JournalReader
-from pipeline.portions import BYTES, ROWS, portions
-from pipeline.schemas import JOURNAL
-from pipeline.store import StoreReference
+from orthia.config.settings import RoutingType
+from orthia.journal import MessageRecord, QueueBinding, encode_message
+from orthia.journal.codec import LargeBody
+from orthia.journal.unit import Unit
+from orthia.pipeline.journal_source import BindingsReader, JournalReader
+from orthia.pipeline.portions import BYTES, ROWS, portions
+from orthia.pipeline.schemas import JOURNAL
+from orthia.pipeline.store import StoreReference
 from tests.journal.support import QUEUE, SqlJournalStore, payload
 from tests.pipeline.test_readers import read
 

@@ -13,13 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from journal.large import PIECE_BYTES
-from journal.large_check import StoredPiece, judge_body
-from pipeline.audit_rows import MESSAGES
-from pipeline.epoch_order import Run, merged, misplaced
-from pipeline.jobs import audit, audit_messages, audit_summary
-from pipeline.jobs.audit_limits import Bound, Limits, Lock, binding_faults, epoch_limit, id_limit
-from pipeline.schemas import BINDINGS
+from orthia.journal.large import PIECE_BYTES
+from orthia.journal.large_check import StoredPiece, judge_body
+from orthia.pipeline.audit_rows import MESSAGES
+from orthia.pipeline.epoch_order import Run, merged, misplaced
+from orthia.pipeline.jobs import audit, audit_messages, audit_summary
+from orthia.pipeline.jobs.audit_limits import (
+    Bound,
+    Limits,
+    Lock,
+    binding_faults,
+    epoch_limit,
+    id_limit,
+)
+from orthia.pipeline.schemas import BINDINGS
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SECOND_EPOCH = 1_000_001

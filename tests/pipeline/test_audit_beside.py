@@ -5,11 +5,11 @@ import threading
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from config.settings import DatabaseStoreSettings, RoutingType
-from journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
-from pipeline.jobs import audit
-from pipeline.reading import StoreInputs
-from pipeline.store import StoreReference
+from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
+from orthia.pipeline.jobs import audit
+from orthia.pipeline.reading import StoreInputs
+from orthia.pipeline.store import StoreReference
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import bodies_of, upload
 from tests.journal.support import SqlJournalStore, record

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import delete, update
 
-from pipeline.jobs import audit
-from pipeline.jobs.audit_limits import Fault
-from pipeline.reading import StoreInputs
-from pipeline.store import StoreReference
+from orthia.pipeline.jobs import audit
+from orthia.pipeline.jobs.audit_limits import Fault
+from orthia.pipeline.reading import StoreInputs
+from orthia.pipeline.store import StoreReference
 from tests.conftest import EVERY_DBMS, Servers
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.faults import FAULTS, Expected, Injected, Scene, sound

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from config.settings import RoutingType
-from journal import MessageJournal, QueueBinding, Unit, encode_message
-from journal.codec import LargeBody
-from journal.large import PIECE_BYTES
-from pipeline.file_journal import FileReference
-from pipeline.jobs import audit
-from pipeline.reading import FileInputs
+from orthia.config.settings import RoutingType
+from orthia.journal import MessageJournal, QueueBinding, Unit, encode_message
+from orthia.journal.codec import LargeBody
+from orthia.journal.large import PIECE_BYTES
+from orthia.pipeline.file_journal import FileReference
+from orthia.pipeline.jobs import audit
+from orthia.pipeline.reading import FileInputs
 from tests.journal.large_support import DATA, bodies_of, upload
 from tests.journal.support import FileJournalStore, record
 from tests.pipeline.faults import Expected, flipped
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_files_is_found(spark: SparkSession, tmp_path: Path) 
 
 def _spoil(store: FileJournalStore, seq: int) -> None:
     """Change a byte of what a record holds; what was stored after it is whole."""
-    from journal.file.inspect import inspect
+    from orthia.journal.file.inspect import inspect
 
     contents = inspect(store.settings)
     store._spoil(contents.message_files, contents.messages.find(seq), b"spoiled")

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader
 from sqlalchemy import delete
 
-from journal.codec import LargeBody
-from journal.large import PIECE_BYTES
-from pipeline.bodies import (
+from orthia.journal.codec import LargeBody
+from orthia.journal.large import PIECE_BYTES
+from orthia.pipeline.bodies import (
     FileBodiesReader,
     FileBodyReader,
     SqlBodiesReader,
@@ -19,11 +19,11 @@ from pipeline.bodies import (
     Stretch,
     dealt_out,
 )
-from pipeline.errors import BadOption, BodyUnreadable
-from pipeline.file_journal import FileJournalReader, FileReference
-from pipeline.journal_source import JournalReader, JournalSource
-from pipeline.schemas import BODIES, arrow_schema
-from pipeline.store import StoreReference
+from orthia.pipeline.errors import BadOption, BodyUnreadable
+from orthia.pipeline.file_journal import FileJournalReader, FileReference
+from orthia.pipeline.journal_source import JournalReader, JournalSource
+from orthia.pipeline.schemas import BODIES, arrow_schema
+from orthia.pipeline.store import StoreReference
 from tests.journal.large_support import DATA, put, table_of, upload
 from tests.journal.support import (
     OTHER_QUEUE,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from pipeline.chart import Chart, Kind, Outage, PairHistory, Segment, short, ticks
-from pipeline.failover_report import chart_of, seconds, share, shown
-from pipeline.history.account import account_of
-from pipeline.history.rows import TABLES, Row, rows_of, unread
-from pipeline.page import Drawing, html, text_width
-from pipeline.picture import png
+from orthia.pipeline.chart import Chart, Kind, Outage, PairHistory, Segment, short, ticks
+from orthia.pipeline.failover_report import chart_of, seconds, share, shown
+from orthia.pipeline.history.account import account_of
+from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
+from orthia.pipeline.page import Drawing, html, text_width
+from orthia.pipeline.picture import png
 from tests.pipeline.forging import Node, holder, lives, present, us
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

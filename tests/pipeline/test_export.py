@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipeline.jobs import export
-from pipeline.reading import ExportInputs
-from pipeline.schemas import JOURNAL
+from orthia.pipeline.jobs import export
+from orthia.pipeline.reading import ExportInputs
+from orthia.pipeline.schemas import JOURNAL
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 LONG = ["q" * 300, "ü" * 130, "a:b" * 80]

@@ -11,19 +11,19 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, delete
 
-from broker.cli.opening import opened
-from nodemanager import events
-from nodemanager.events import Event
-from nodemanager.failover_log import Entry, FailoverLogTable
-from nodemanager.lease import Lock
-from nodemanager.tables import failover_log
-from pipeline.failover_chapters import Part, read_part, said_in
-from pipeline.failover_parts import NamedStore, StoreLog, ask_all
-from pipeline.history.account import account_of
-from pipeline.history.lives import Life, Said, life_of
-from pipeline.history.rows import TABLES, rows_of
-from pipeline.jobs.failovers import Period, analyse
-from pipeline.store import StoreReference
+from orthia.broker.cli.opening import opened
+from orthia.nodemanager import events
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.failover_log import Entry, FailoverLogTable
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.tables import failover_log
+from orthia.pipeline.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all
+from orthia.pipeline.history.account import account_of
+from orthia.pipeline.history.lives import Life, Said, life_of
+from orthia.pipeline.history.rows import TABLES, rows_of
+from orthia.pipeline.jobs.failovers import Period, analyse
+from orthia.pipeline.store import StoreReference
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.forging import SECOND
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from config.settings import FileStoreSettings, RoutingType
-from journal import QueueBinding, Unit
-from journal.file.tools import compact
-from pipeline.errors import BadOption
-from pipeline.file_journal import FileBindingsReader, FileJournalReader, FileReference
-from pipeline.journal_source import conditions_of
-from pipeline.schemas import JOURNAL
+from orthia.config.settings import FileStoreSettings, RoutingType
+from orthia.journal import QueueBinding, Unit
+from orthia.journal.file.tools import compact
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.file_journal import FileBindingsReader, FileJournalReader, FileReference
+from orthia.pipeline.journal_source import conditions_of
+from orthia.pipeline.schemas import JOURNAL
 from tests.cli.conftest import Run, run
 from tests.file_journal.support import BODY, DirectJournal, file_settings
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload

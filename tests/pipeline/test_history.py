@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from broker.client import BrokerAddress, FailoverLink
-from broker.traffic import Producer
-from config.settings import DatabaseStoreSettings, Role, RoutingType
-from journal import MessageLocation, QueueBinding
-from journal.records import RemovalReason
-from journal.unit import AppendedMessage, AppendedUnit, Unit, expand
-from pipeline.jobs import replay, traffic
-from pipeline.journal_source import JournalReader
-from pipeline.schemas import HISTORY, arrow_schema, subset
-from pipeline.store import StoreReference
+from orthia.broker.client import BrokerAddress, FailoverLink
+from orthia.broker.traffic import Producer
+from orthia.config.settings import DatabaseStoreSettings, Role, RoutingType
+from orthia.journal import MessageLocation, QueueBinding
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import AppendedMessage, AppendedUnit, Unit, expand
+from orthia.pipeline.jobs import replay, traffic
+from orthia.pipeline.journal_source import JournalReader
+from orthia.pipeline.schemas import HISTORY, arrow_schema, subset
+from orthia.pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, payload

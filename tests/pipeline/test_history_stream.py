@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from sqlalchemy import MetaData, select, update
 
-from config.settings import DatabaseStoreSettings
-from database import Database
-from journal import MessageLocation
-from journal.tables import history_table
-from pipeline.errors import BadOption, HistoryPruned
-from pipeline.history_stream import HistoryStreamReader, Offset
-from pipeline.journal_source import JournalSource, conditions_of
-from pipeline.schemas import HISTORY, arrow_schema
-from pipeline.store import StoreReference
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.journal import MessageLocation
+from orthia.journal.tables import history_table
+from orthia.pipeline.errors import BadOption, HistoryPruned
+from orthia.pipeline.history_stream import HistoryStreamReader, Offset
+from orthia.pipeline.journal_source import JournalSource, conditions_of
+from orthia.pipeline.schemas import HISTORY, arrow_schema
+from orthia.pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.keeping import KeepingStore
 from tests.pipeline.conftest import PASSWORD_VARIABLE

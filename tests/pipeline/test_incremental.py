@@ -9,16 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text, update
 
-from broker.exit_codes import ExitCode
-from config.settings import RoutingType
-from journal import QueueBinding
-from journal.journal import Journal
-from journal.unit import Unit
-from pipeline.errors import BadOption, OutputExists, WrongInput
-from pipeline.manifest import NAME, Manifest
-from pipeline.outputs import Files, left_behind, whole
-from pipeline.reading import ExportInputs
-from pipeline.watermark import Run, Selection, next_run
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import RoutingType
+from orthia.journal import QueueBinding
+from orthia.journal.journal import Journal
+from orthia.journal.unit import Unit
+from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
+from orthia.pipeline.manifest import NAME, Manifest
+from orthia.pipeline.outputs import Files, left_behind, whole
+from orthia.pipeline.reading import ExportInputs
+from orthia.pipeline.watermark import Run, Selection, next_run
 from tests.cli.conftest import Run as RunCommand
 from tests.cli.conftest import run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload

@@ -8,29 +8,29 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, update
 
-import migrations
-from config.settings import (
+from orthia import migrations
+from orthia.config.settings import (
     DatabaseStoreSettings,
     RetentionSettings,
     RoutingType,
     SharedFileLockerSettings,
 )
-from database import Database
-from journal import MessageLocation, QueueBinding
-from journal.journal import Journal
-from journal.tables import bindings_table
-from journal.unit import Unit
-from nodemanager import State
-from nodemanager.failover_log import FailoverLogTable
-from nodemanager.holder_id import new_holder_id
-from nodemanager.lease import Lock
-from nodemanager.lock_directory import LockDirectory
-from nodemanager.shared_file import SharedFileLock
-from nodemanager.sql_store import SqlNodeManagerStore
-from nodemanager.tables import node_manager_store
-from pipeline.errors import MigrationFailed, MigrationRefused
-from pipeline.jobs.migrate import End, migrate
-from pipeline.store import StoreReference
+from orthia.database import Database
+from orthia.journal import MessageLocation, QueueBinding
+from orthia.journal.journal import Journal
+from orthia.journal.tables import bindings_table
+from orthia.journal.unit import Unit
+from orthia.nodemanager import State
+from orthia.nodemanager.failover_log import FailoverLogTable
+from orthia.nodemanager.holder_id import new_holder_id
+from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.lock_directory import LockDirectory
+from orthia.nodemanager.shared_file import SharedFileLock
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.tables import node_manager_store
+from orthia.pipeline.errors import MigrationFailed, MigrationRefused
+from orthia.pipeline.jobs.migrate import End, migrate
+from orthia.pipeline.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.conftest import Servers
 from tests.journal.large_support import DATA, put, read, upload

@@ -7,11 +7,11 @@ from importlib import import_module
 import pytest
 from click.testing import CliRunner
 
-from broker.cli.pipeline.migrate import migrate
-from config.secrets import mask
-from config.settings import DatabaseStoreSettings
-from pipeline.jobs.migrate import End
-from pipeline.store import StoreReference
+from orthia.broker.cli.pipeline.migrate import migrate
+from orthia.config.secrets import mask
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.pipeline.jobs.migrate import End
+from orthia.pipeline.store import StoreReference
 
 
 @pytest.mark.parametrize("given", ["hunter2", mask("hunter2")])
@@ -36,10 +36,10 @@ def test_the_new_database_has_a_password_of_its_own(
         return reference, {reference.password_variable: str(secret)}
 
     # By their modules: in their packages the names are those of the command and of the job.
-    command = import_module("broker.cli.pipeline.migrate")
+    command = import_module("orthia.broker.cli.pipeline.migrate")
     monkeypatch.setattr(command, "session", session)
     monkeypatch.setattr(command, "reachable", reachable)
-    monkeypatch.setattr(import_module("pipeline.jobs.migrate"), "migrate", copy)
+    monkeypatch.setattr(import_module("orthia.pipeline.jobs.migrate"), "migrate", copy)
     result = CliRunner().invoke(
         migrate,
         ["--url", "postgresql://old@there/a", "--to-url", "postgresql://new@here/b"],

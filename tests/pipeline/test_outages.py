@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodemanager import events
-from nodemanager.lease import Lock, State
-from pipeline.history.account import Account, account_of
-from pipeline.history.outages import Outage, Present
+from orthia.nodemanager import events
+from orthia.nodemanager.lease import Lock, State
+from orthia.pipeline.history.account import Account, account_of
+from orthia.pipeline.history.outages import Outage, Present
 from tests.pipeline.forging import OPENING_SECONDS, Node, holder, lives, present, us
 
 NODE_STOPPED = events.NodeStopped(0, "stopped")

@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodemanager import events
-from nodemanager.lease import Lock, State
-from pipeline.history.account import Account, account_of
-from pipeline.history.lives import Life, life_of
-from pipeline.history.outages import Present
+from orthia.nodemanager import events
+from orthia.nodemanager.lease import Lock, State
+from orthia.pipeline.history.account import Account, account_of
+from orthia.pipeline.history.lives import Life, life_of
+from orthia.pipeline.history.outages import Present
 from tests.pipeline.forging import (
     EXPIRATION_MS,
     OPENING_SECONDS,

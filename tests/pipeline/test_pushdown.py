@@ -9,10 +9,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from config.settings import RoutingType
-from journal import QueueBinding
-from pipeline.pushdown import journal, options_of
-from pipeline.schemas import JOURNAL
+from orthia.config.settings import RoutingType
+from orthia.journal import QueueBinding
+from orthia.pipeline.pushdown import journal, options_of
+from orthia.pipeline.schemas import JOURNAL
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore
 
 

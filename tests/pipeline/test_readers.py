@@ -9,17 +9,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader
 
-from config.settings import RoutingType
-from journal import JournalLimits, QueueBinding
-from journal.codec import Xid
-from journal.unit import Unit
-from journal.xa import XaTransactions
-from pipeline.errors import BadOption
-from pipeline.failover_source import FailoverLogReader, FailoverLogSource
-from pipeline.journal_source import BindingsReader, JournalReader, JournalSource, conditions_of
-from pipeline.node_manager_source import NodeManagerReader
-from pipeline.schemas import JOURNAL, RAW, arrow_schema, subset
-from pipeline.store import StoreReference
+from orthia.config.settings import RoutingType
+from orthia.journal import JournalLimits, QueueBinding
+from orthia.journal.codec import Xid
+from orthia.journal.unit import Unit
+from orthia.journal.xa import XaTransactions
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.failover_source import FailoverLogReader, FailoverLogSource
+from orthia.pipeline.journal_source import (
+    BindingsReader,
+    JournalReader,
+    JournalSource,
+    conditions_of,
+)
+from orthia.pipeline.node_manager_source import NodeManagerReader
+from orthia.pipeline.schemas import JOURNAL, RAW, arrow_schema, subset
+from orthia.pipeline.store import StoreReference
 from tests.cli.test_failover_log import entry
 from tests.journal.large_support import DATA, put, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -233,7 +238,7 @@ def test_failover_logs_of_table_and_files(
     store: SqlJournalStore, reference: StoreReference, tmp_path: Path
 ) -> None:
     """Entries come from the table in partitions, and from the files of a directory."""
-    from nodemanager.failover_log import FailoverLogTable
+    from orthia.nodemanager.failover_log import FailoverLogTable
 
     table = FailoverLogTable(store.database, store.settings)
     for number in range(1, 6):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import MissingRequirement
-from pipeline.requirements import java_home, require_extra
+from orthia.pipeline.errors import MissingRequirement
+from orthia.pipeline.requirements import java_home, require_extra
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]
@@ -40,7 +40,7 @@ def test_without_java_the_command_that_installs_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names what was found, what is needed, and how to get it."""
-    monkeypatch.setattr("pipeline.requirements._JVM_DIRECTORY", tmp_path / "none")
+    monkeypatch.setattr("orthia.pipeline.requirements._JVM_DIRECTORY", tmp_path / "none")
     old = java(tmp_path / "old", "11.0.1")
     with pytest.raises(MissingRequirement, match=r"Java 11.*apt-get install default-jre") as caught:
         java_home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
@@ -53,7 +53,7 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
     """``orthia pipeline`` is there without Spark, and says what it needs."""
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "pipeline.requirements.importlib.util.find_spec",
+        "orthia.pipeline.requirements.importlib.util.find_spec",
         lambda name: None if name == "pyspark" else find(name),
     )
     with pytest.raises(MissingRequirement, match=r"-m pip install '\.\[pipeline\]'"):
@@ -67,6 +67,6 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
 def test_the_command_line_starts_without_spark() -> None:
     """A broker's host has none of it, and a node does not pay for it."""
     heavy = ("pyspark", "pyarrow", "pandas", "numpy", "matplotlib")
-    code = f"import broker.cli, sys; print([n for n in {heavy} if n in sys.modules])"
+    code = f"import orthia.broker.cli, sys; print([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"

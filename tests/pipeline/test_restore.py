@@ -10,20 +10,25 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, Table, delete, select
 
-import migrations
-from broker.client import BrokerAddress, FailoverLink
-from broker.traffic import Producer
-from config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
-from database import Database
-from journal import MessageLocation, QueueBinding
-from journal.codec import LargeBody
-from journal.tables import bindings_table, history_table, large_messages_table, messages_table
-from journal.unit import Unit
-from pipeline.errors import ImportFailed
-from pipeline.jobs.restore import Target, restore
-from pipeline.manifest import NAME as MANIFEST
-from pipeline.reading import ExportInputs
-from pipeline.store import StoreReference
+from orthia import migrations
+from orthia.broker.client import BrokerAddress, FailoverLink
+from orthia.broker.traffic import Producer
+from orthia.config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
+from orthia.database import Database
+from orthia.journal import MessageLocation, QueueBinding
+from orthia.journal.codec import LargeBody
+from orthia.journal.tables import (
+    bindings_table,
+    history_table,
+    large_messages_table,
+    messages_table,
+)
+from orthia.journal.unit import Unit
+from orthia.pipeline.errors import ImportFailed
+from orthia.pipeline.jobs.restore import Target, restore
+from orthia.pipeline.manifest import NAME as MANIFEST
+from orthia.pipeline.reading import ExportInputs
+from orthia.pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, read, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -232,7 +237,7 @@ def test_what_was_left_half_done_is_not_served(
         raise ImportFailed("power cut")
 
     with monkeypatch.context() as broken:
-        broken.setattr("pipeline.jobs.restore._compare", fails)
+        broken.setattr("orthia.pipeline.jobs.restore._compare", fails)
         with pytest.raises(ImportFailed, match="power cut"):
             restore(spark, export, target)
     with cluster(store_settings.jdbc_connection_url.display, tmp_path) as nodes:

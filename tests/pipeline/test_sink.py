@@ -18,11 +18,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from broker.checkpoint import Checkpoint
-from broker.replay import Replay
-from pipeline.errors import BadOption, RowsDiffer
-from pipeline.sink.feed import ROWS_OF_A_BATCH, Feed, Outgoing
-from pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
+from orthia.broker.checkpoint import Checkpoint
+from orthia.broker.replay import Replay
+from orthia.pipeline.errors import BadOption, RowsDiffer
+from orthia.pipeline.sink.feed import ROWS_OF_A_BATCH, Feed, Outgoing
+from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
 from tests.core.support import CoreUnderTest
 from tests.core.test_replay import CoreLink, KilledError
 from tests.pipeline.test_streams import forget, whatever_python_takes_to_start

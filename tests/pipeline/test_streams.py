@@ -19,17 +19,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.streaming.query import StreamingQuery
 from sqlalchemy import MetaData, insert, select, update
 
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import Database
-from journal.tables import messages_table
-from nodemanager.failover_log import FailoverLogTable
-from nodemanager.tables import failover_log
-from pipeline.errors import BadOption
-from pipeline.jobs.stream import remember, to_directory
-from pipeline.journal_source import conditions_of
-from pipeline.store import StoreReference
-from pipeline.streams import FailoverLogStreamReader, JournalStreamReader
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.journal.tables import messages_table
+from orthia.nodemanager.failover_log import FailoverLogTable
+from orthia.nodemanager.tables import failover_log
+from orthia.pipeline.errors import BadOption
+from orthia.pipeline.jobs.stream import remember, to_directory
+from orthia.pipeline.journal_source import conditions_of
+from orthia.pipeline.store import StoreReference
+from orthia.pipeline.streams import FailoverLogStreamReader, JournalStreamReader
 from tests.cli.test_failover_log import NOON, entry
 from tests.journal.support import SqlJournalStore
 from tests.pipeline.conftest import QUICK_JAVA, QUICK_START
@@ -289,7 +289,8 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
         with (tmp_path / "stream.log").open("wb") as log:
             stream = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "broker.cli", "pipeline", "stream", "--url", url),
+                    *(sys.executable, "-m", "orthia.broker.cli", "pipeline", "stream"),
+                    *("--url", url),
                     *("--to", str(output), "--checkpoint", str(checkpoint)),
                     *("--every", "0.2", "--master", "local[1]"),
                     *(f"--conf={name}={value}" for name, value in QUICK_START.items()),

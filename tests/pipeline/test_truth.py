@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from broker.cli.opening import opened
-from config.settings import DatabaseStoreSettings
-from pipeline.failover_chapters import Part, read_part, said_in
-from pipeline.failover_parts import NamedStore, ask_all
-from pipeline.history.account import Account, account_of
-from pipeline.history.lives import Said, life_of
-from pipeline.history.outages import Outage
-from pipeline.store import StoreReference
+from orthia.broker.cli.opening import opened
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.pipeline.failover_chapters import Part, read_part, said_in
+from orthia.pipeline.failover_parts import NamedStore, ask_all
+from orthia.pipeline.history.account import Account, account_of
+from orthia.pipeline.history.lives import Said, life_of
+from orthia.pipeline.history.outages import Outage
+from orthia.pipeline.store import StoreReference
 from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.forging import SECOND
 from tests.pipeline.witness import Truth, Witness, seen

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from broker.exit_codes import ExitCode
-from config.settings import RoutingType
-from journal import MessageRecord, QueueBinding, encode_message
-from journal.unit import Unit
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import RoutingType
+from orthia.journal import MessageRecord, QueueBinding, encode_message
+from orthia.journal.unit import Unit
 from tests.cli.conftest import Run, run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 

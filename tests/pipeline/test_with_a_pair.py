@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, delete
 
-from config.settings import DatabaseStoreSettings
-from database import Database
-from pipeline.store import StoreReference
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
 from tests.journal.large_support import DATA, put, table_of, upload
 from tests.journal.support import SqlJournalStore
@@ -154,7 +154,7 @@ def test_an_audit_finds_what_is_missing_from_a_store(
     run: Run, spark: SparkSession, story: Story
 ) -> None:
     """Exit code 1, and the table names the fault, when bindings are gone."""
-    from journal.tables import bindings_table
+    from orthia.journal.tables import bindings_table
 
     database = Database.from_settings(story.settings)
     bindings = bindings_table(MetaData(), "BINDINGS", database.dialect)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 
 
@@ -46,7 +46,7 @@ class FileNodeProcess(NodeProcess):
             *self.prefix,
             sys.executable,
             "-m",
-            "broker.cli",
+            "orthia.broker.cli",
             "run",
             "--config",
             str(self.config_path),

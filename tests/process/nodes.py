@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, free_port
 from tests.support.waiting import wait_until
 
@@ -40,6 +40,11 @@ def accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def program_of(checkout: Path) -> str:
+    """Return the module that is the command line in a checkout: once it was ``broker.cli``."""
+    return NodeProcess.program if (checkout / "orthia").is_dir() else "broker.cli"
+
+
 @dataclass
 class NodeProcess:
     """One node: ``orthia live`` or ``orthia backup`` with its own data directory and port."""
@@ -54,6 +59,8 @@ class NodeProcess:
     """Added to that of this process."""
     prefix: Sequence[str] = ()
     """A command that runs the node's: ``ip netns exec`` and the like."""
+    program: str = "orthia.broker.cli"
+    """Which module is run: ``broker.cli`` in a checkout from before there was ``orthia``."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -68,7 +75,7 @@ class NodeProcess:
 
     def command(self) -> list[str]:
         """Return how it is started."""
-        command = [*self.prefix, sys.executable, "-m", "broker.cli", self.role.value]
+        command = [*self.prefix, sys.executable, "-m", self.program, self.role.value]
         command += ["--url", self.url, "--port", str(self.port), "--name", self.name]
         command += ["--data-dir", str(self.directory / self.name)]
         timers = {
@@ -201,7 +208,15 @@ class Cluster:
     def events(self) -> list[dict[str, object]]:
         """Return the merged failover log of all nodes, as the CLI prints it from the database."""
         result = subprocess.run(
-            [sys.executable, "-m", "broker.cli", "failover-log", "--url", self.url, "--json"],
+            [
+                sys.executable,
+                "-m",
+                "orthia.broker.cli",
+                "failover-log",
+                "--url",
+                self.url,
+                "--json",
+            ],
             capture_output=True,
             check=True,
             timeout=60,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import config
-from broker.exit_codes import ExitCode
-from broker.node import BrokerNode, Phase
-from config.errors import OrthiaError
-from database import PermanentStoreError
+from orthia import config
+from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node import BrokerNode, Phase
+from orthia.config.errors import OrthiaError
+from orthia.database import PermanentStoreError
 
 
 def _node(directory: Path) -> BrokerNode:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.critical_analyzer import LoopJudge, Step
-from config.settings import Role
+from orthia.broker.critical_analyzer import LoopJudge, Step
+from orthia.config.settings import Role
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER

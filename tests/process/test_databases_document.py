@@ -8,13 +8,13 @@ import psycopg2
 import pymysql
 import pytest
 
-import migrations
-from broker.client import BrokerAddress, FailoverLink
-from broker.traffic import Producer
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings, Role
-from config.urls import DatabaseUrl
-from database import Database
+from orthia import migrations
+from orthia.broker.client import BrokerAddress, FailoverLink
+from orthia.broker.traffic import Producer
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
 from tests.process.nodes import NodeProcess
 from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProcess
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings, Role
-from config.urls import DatabaseUrl
-from database import Database
-from nodemanager import State
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager import State
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.nodes import (
     LAPSING,
@@ -294,7 +294,7 @@ def test_a_node_whose_thread_cannot_begin_ends(tmp_path: Path) -> None:
                 raise MemoryError
             begin(thread)
         threading.Thread._bootstrap = cannot_begin
-        from broker.cli import main
+        from orthia.broker.cli import main
         sys.argv = ["orthia", "live", "--port", "0", "--data-dir", sys.argv[1]]
         main()
     """

@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.client import BrokerAddress, BrokerRefused, Connection
-from config.settings import DatabaseStoreSettings, Role
-from config.urls import DatabaseUrl
-from database import Database
-from nodemanager.failover_log import log_file_name
-from nodemanager.sql_store import SqlNodeManagerStore
+from orthia.broker.client import BrokerAddress, BrokerRefused, Connection
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.urls import DatabaseUrl
+from orthia.database import Database
+from orthia.nodemanager.failover_log import log_file_name
+from orthia.nodemanager.sql_store import SqlNodeManagerStore
 from tests.chaos.network import Link, Network
 from tests.chaos.nodes import FULL_DEVICE, build_stepped_clock
 from tests.conftest import Servers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.nodes import accepts

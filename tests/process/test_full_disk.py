@@ -14,8 +14,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from broker.client import BrokerAddress, BrokerRefused, Connection
-from config.settings import DatabaseStoreSettings, Role
+from orthia.broker.client import BrokerAddress, BrokerRefused, Connection
+from orthia.config.settings import DatabaseStoreSettings, Role
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster
 from tests.process.nodes import cluster

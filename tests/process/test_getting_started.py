@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import BrokerAddress, FailoverLink
-from broker.traffic import Consumer
-from config.settings import Role
+from orthia.broker.client import BrokerAddress, FailoverLink
+from orthia.broker.traffic import Consumer
+from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 from tests.support.servers import free_port
 

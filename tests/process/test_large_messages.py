@@ -9,10 +9,10 @@ import pytest
 import stomp
 from sqlalchemy import MetaData, func, select
 
-from config.settings import DatabaseStoreSettings, Role
-from database import Database
-from journal.file.bodies import list_bodies
-from journal.tables import large_messages_table
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.database import Database
+from orthia.journal.file.bodies import list_bodies
+from orthia.journal.tables import large_messages_table
 from tests.conftest import Servers
 from tests.process.file_nodes import file_cluster
 from tests.process.large_clients import MIB, LargeClient, body, digest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.conftest import Servers
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster
@@ -146,7 +146,14 @@ def test_status_finds_the_locks_wherever_they_are(pair_on: Pairs, locker: str, p
     node = pair_on(locker, place).node(Role.LIVE, "live", policy=HANDS_OVER).start()
     assert isinstance(node, FileNodeProcess)
     node.wait_serving()
-    command = [sys.executable, "-m", "broker.cli", "status", "--config", str(node.config_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "orthia.broker.cli",
+        "status",
+        "--config",
+        str(node.config_path),
+    ]
     shown = subprocess.run(
         [*command, "--json"], capture_output=True, text=True, check=True, timeout=60
     )

@@ -10,10 +10,10 @@ from urllib.parse import quote
 import pytest
 import sqlalchemy as sa
 
-from broker.client import BrokerAddress, FailoverLink
-from broker.traffic import Consumer, Producer
-from config.settings import Role
-from database import Database
+from orthia.broker.client import BrokerAddress, FailoverLink
+from orthia.broker.traffic import Consumer, Producer
+from orthia.config.settings import Role
+from orthia.database import Database
 from tests.process.nodes import NodeProcess
 from tests.support.servers import LEASE_MS, PASSWORD, USER, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
@@ -48,7 +48,7 @@ def receive(node: NodeProcess, count: int) -> int:
 
 def orthia(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the CLI."""
-    command = [sys.executable, "-m", "broker.cli", *arguments]
+    command = [sys.executable, "-m", "orthia.broker.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from sqlalchemy import MetaData, Table, insert
 
-import migrations
-from config.settings import DatabaseStoreSettings, RoutingType
-from database import Database
-from journal import MessageRecord, QueueBinding, encode_message
-from journal.records import RecordType, UserRecordType
-from journal.tables import bindings_table, messages_table
-from journal.unit import binding_row
+from orthia import migrations
+from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.database import Database
+from orthia.journal import MessageRecord, QueueBinding, encode_message
+from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.tables import bindings_table, messages_table
+from orthia.journal.unit import binding_row
 from tests.process.clients import Producer, receive_all
 from tests.process.nodes import cluster
 from tests.support.servers import url_with_password

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client import BrokerAddress, Connection, ServerFrame
-from config.settings import Role
+from orthia.broker.client import BrokerAddress, Connection, ServerFrame
+from orthia.config.settings import Role
 from tests.chaos.nodes import build_stepped_clock
 from tests.conftest import Servers
 from tests.process.nodes import cluster

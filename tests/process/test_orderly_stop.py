@@ -11,8 +11,8 @@ import pytest
 import stomp
 from stomp.utils import Frame
 
-from broker.exit_codes import ExitCode
-from config.settings import Role
+from orthia.broker.exit_codes import ExitCode
+from orthia.config.settings import Role
 from tests.process.clients import Consumer, connect
 from tests.process.nodes import Cluster, NodeProcess, cluster
 from tests.support.waiting import wait_until

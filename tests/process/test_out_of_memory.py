@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.hostile.node import MIB, LimitedNode, Witness
 
 SEND = b"SEND\ndestination:/queue/a\ntransaction:t\n\n" + b"x" * 90_000 + b"\0"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.cli.app import orthia
-from config.settings import JournalType
+from orthia.broker.cli.app import orthia
+from orthia.config.settings import JournalType
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.clients import Consumer, Producer, receive_all
 from tests.process.file_nodes import file_cluster
@@ -82,7 +82,7 @@ def test_a_deletion_that_a_takeover_interrupts_is_done_by_the_next_node(pair: Pa
     with Producer([live.port], "/queue/doomed") as producer:
         producer.wait_receipts(3_000)
         producer.finish()
-    command = [sys.executable, "-m", "broker.cli", *arguments(pair, "--force", "doomed")]
+    command = [sys.executable, "-m", "orthia.broker.cli", *arguments(pair, "--force", "doomed")]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as deleting:
         assert deleting.stderr is not None

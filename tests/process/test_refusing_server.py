@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config.urls import DatabaseUrl
+from orthia.config.urls import DatabaseUrl
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.nodes import Cluster, cluster
 from tests.support.servers import MYSQL_FAMILY, ServerProcess, url_with_password

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.checkpoint import Checkpoint
-from broker.client import (
+from orthia.broker.checkpoint import Checkpoint
+from orthia.broker.client import (
     BrokerAddress,
     BrokerUnreachable,
     Connection,
@@ -16,7 +16,7 @@ from broker.client import (
     FailoverLink,
     ServerFrame,
 )
-from broker.replay import Replay, ReplayMessage
+from orthia.broker.replay import Replay, ReplayMessage
 from tests.process.clients import take_all
 from tests.process.nodes import Cluster, NodeProcess, cluster
 

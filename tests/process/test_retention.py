@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import MetaData, select
 
-from broker.client import BrokerAddress, Connection, ServerFrame
-from config.settings import DatabaseStoreSettings, Role
-from database import Database
-from journal.codec import decode_message
-from journal.history import ROW_BYTES
-from journal.tables import history_table, messages_table
+from orthia.broker.client import BrokerAddress, Connection, ServerFrame
+from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.database import Database
+from orthia.journal.codec import decode_message
+from orthia.journal.history import ROW_BYTES
+from orthia.journal.tables import history_table, messages_table
 from tests.process.clients import QUEUE, Consumer, Producer
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
@@ -158,7 +158,7 @@ def history(store_settings: DatabaseStoreSettings, database: Database) -> Histor
 def told(*command: object) -> dict[str, Any]:
     """Return what a command of the CLI prints as JSON."""
     ran = subprocess.run(
-        [sys.executable, "-m", "broker.cli", *map(str, command), "--json"],
+        [sys.executable, "-m", "orthia.broker.cli", *map(str, command), "--json"],
         capture_output=True,
         check=True,
         timeout=60,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Role
+from orthia.config.settings import Role
 from tests.process.clients import QUEUE, Producer
 from tests.process.nodes import LAPSING, Cluster, cluster
 from tests.support.servers import LAPSING_LEASE_MS, ServerProcess, url_with_password

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from broker.log_queue import QueuedHandler
-from nodemanager.events import Event
-from nodemanager.failover_log import FailoverLog
+from orthia.broker.log_queue import QueuedHandler
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.failover_log import FailoverLog
 from tests.simulation.engine import Engine, SimulatedEvent
 
 _LINE = b"an event\n"

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from database import Blocker, StoreUnavailable
-from nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from nodemanager.memory_store import MemoryNodeManagerStore
-from nodemanager.store import Acquired, NodeManagerStore
+from orthia.database import Blocker, StoreUnavailable
+from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.store import Acquired, NodeManagerStore
 from tests.simulation.engine import SHORTEST_WAIT_SECONDS, Engine
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
 from tests.simulation.tables import Client, Tables, Violation

@@ -12,7 +12,7 @@ from typing import Any
 
 import greenlet
 
-from nodemanager.threads import Condition, Event, Repeated, Thread
+from orthia.nodemanager.threads import Condition, Event, Repeated, Thread
 
 SHORTEST_WAIT_SECONDS = 1e-6
 """Of a wait that has to end by its time-out: less than that may be lost in the sum, and time stand

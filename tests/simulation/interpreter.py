@@ -11,10 +11,10 @@ from queue import Empty
 from types import ModuleType
 from typing import Any
 
-import broker.critical_analyzer
-import broker.log_queue
-import journal.journal
-import journal.writer
+import orthia.broker.critical_analyzer
+import orthia.broker.log_queue
+import orthia.journal.journal
+import orthia.journal.writer
 from tests.simulation.engine import (
     Engine,
     Life,
@@ -24,10 +24,10 @@ from tests.simulation.engine import (
 )
 
 _MODULES: tuple[ModuleType, ...] = (
-    broker.critical_analyzer,
-    broker.log_queue,
-    journal.journal,
-    journal.writer,
+    orthia.broker.critical_analyzer,
+    orthia.broker.log_queue,
+    orthia.journal.journal,
+    orthia.journal.writer,
 )
 
 

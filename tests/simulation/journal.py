@@ -4,15 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import journal.journal
-from config.errors import OrthiaError
-from database import StoreUnavailable, UnknownOutcome
-from journal.batch import Batch, Marker
-from journal.journal import Journal
-from journal.limits import JournalLimits
-from journal.recovery import Recovered
-from journal.store import BatchStore
-from journal.writer import Writer
+import orthia.journal.journal
+from orthia.config.errors import OrthiaError
+from orthia.database import StoreUnavailable, UnknownOutcome
+from orthia.journal.batch import Batch, Marker
+from orthia.journal.journal import Journal
+from orthia.journal.limits import JournalLimits
+from orthia.journal.recovery import Recovered
+from orthia.journal.store import BatchStore
+from orthia.journal.writer import Writer
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
 from tests.simulation.interpreter import simulated
@@ -164,10 +164,10 @@ def open_journal(
             limits=LIMITS,
         )
 
-    replaced = {name: vars(journal.journal)[name] for name in ("LargeMessages", "Reader")}
+    replaced = {name: vars(orthia.journal.journal)[name] for name in ("LargeMessages", "Reader")}
     try:
         for name in replaced:
-            setattr(journal.journal, name, _Nothing)
+            setattr(orthia.journal.journal, name, _Nothing)
         with simulated(engine, life):
             made = make(store)
             if not mechanisms.one_batch_after_the_other:
@@ -177,6 +177,6 @@ def open_journal(
                 second.start()
     finally:
         for name, real in replaced.items():
-            setattr(journal.journal, name, real)
+            setattr(orthia.journal.journal, name, real)
     made.start()
     return made

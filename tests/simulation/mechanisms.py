@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from nodemanager.activation import Holder, HolderWatch
-from nodemanager.holder_id import HolderId, Timers
-from nodemanager.lease import Lease, LockStatus, deadline
-from nodemanager.locker import LeaseDatabaseLocker
-from nodemanager.manager import JdbcNodeManager, timers_of
-from nodemanager.store import Acquired
+from orthia.nodemanager.activation import Holder, HolderWatch
+from orthia.nodemanager.holder_id import HolderId, Timers
+from orthia.nodemanager.lease import Lease, LockStatus, deadline
+from orthia.nodemanager.locker import LeaseDatabaseLocker
+from orthia.nodemanager.manager import JdbcNodeManager, timers_of
+from orthia.nodemanager.store import Acquired
 
 EXPIRATION_MS = 20_000
 PERIOD_MS = 2_000

@@ -1,7 +1,7 @@
 """A simulated node: its processes, one after the other, and what each does from start to end.
 
 What is real of it is the node manager, the journal, the critical analyzer and the log handler.
-What is simulated does as ``broker.node`` does, in its order.
+What is simulated does as ``orthia.broker.node`` does, in its order.
 """
 
 import math
@@ -12,20 +12,20 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.critical_analyzer import CriticalAnalyzer, LoopJudge
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from database import DuplicateKey, StoreUnavailable
-from journal import JournalClosed
-from journal.journal import Journal
-from journal.retry import pause_seconds
-from journal.unit import MessageLocation
-from nodemanager import Interrupted
-from nodemanager.events import CriticalIOError
-from nodemanager.holder_id import HolderId
-from nodemanager.lease import State
-from nodemanager.manager import JdbcNodeManager, Stores
+from orthia.broker.critical_analyzer import CriticalAnalyzer, LoopJudge
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.database import DuplicateKey, StoreUnavailable
+from orthia.journal import JournalClosed
+from orthia.journal.journal import Journal
+from orthia.journal.retry import pause_seconds
+from orthia.journal.unit import MessageLocation
+from orthia.nodemanager import Interrupted
+from orthia.nodemanager.events import CriticalIOError
+from orthia.nodemanager.holder_id import HolderId
+from orthia.nodemanager.lease import State
+from orthia.nodemanager.manager import JdbcNodeManager, Stores
 from tests.simulation.console import Console, ConsoleLog, Handler, WaitingHandler
 from tests.simulation.database import PresenceSession, RemoteStore
 from tests.simulation.engine import Life, SimulatedThreads
@@ -217,7 +217,7 @@ class Node:
             self.world.engine.after(self.world.engine.random.uniform(1, 5), self.start)
 
     def _live_on(self) -> None:
-        """Do what ``broker.node`` does with its node manager, in its order."""
+        """Do what ``orthia.broker.node`` does with its node manager, in its order."""
         try:
             while True:
                 if self.is_live_by_role:

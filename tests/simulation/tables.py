@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from database import DuplicateKey, StoreUnavailable, UnknownOutcome
-from journal.batch import Batch
-from journal.errors import Fenced
+from orthia.database import DuplicateKey, StoreUnavailable, UnknownOutcome
+from orthia.journal.batch import Batch
+from orthia.journal.errors import Fenced
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
 

@@ -18,8 +18,8 @@ import logging
 import math
 from collections.abc import Callable
 
-from nodemanager.holder_id import Timers
-from nodemanager.lease import CLOCK_RATE_MARGIN, Lock
+from orthia.nodemanager.holder_id import Timers
+from orthia.nodemanager.lease import CLOCK_RATE_MARGIN, Lock
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import OTHER_TIMERS, TIMERS, Mechanisms

@@ -1,10 +1,10 @@
 """A STOMP client without a socket, on a real core."""
 
-from broker.stomp.frames import Version
-from broker.stomp.parser import Frame, FrameParser
-from broker.stomp.prefixes import Prefixes
-from broker.stomp.session import StompSession
-from config.settings import StompLimits
+from orthia.broker.stomp.frames import Version
+from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.broker.stomp.prefixes import Prefixes
+from orthia.broker.stomp.session import StompSession
+from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 
 QUEUE = "/queue/orders"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from journal.memory import MemoryJournal
+from orthia.journal.memory import MemoryJournal
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import Client, acknowledge, bodies, fill
 

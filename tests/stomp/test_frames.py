@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.stomp.frames import (
+from orthia.broker.stomp.frames import (
     Version,
     block_for,
     canonical,
@@ -13,8 +13,8 @@ from broker.stomp.frames import (
     server_frame,
     unescape,
 )
-from broker.stomp.parser import Frame, FrameParser
-from config.settings import StompLimits
+from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.config.settings import StompLimits
 from tests.stomp.support import is_trimmed
 
 VERSIONS = st.sampled_from(list(Version))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.stomp import headers as table
-from broker.stomp.frames import Version
-from broker.stomp.headers import HEADERS, LOOKED_AT, NOT_PASSED_ON, Header, Rule, resendable
-from broker.stomp.parser import Frame
-from broker.stomp.reference import reference
-from config.secrets import Secret
-from config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.broker.stomp import headers as table
+from orthia.broker.stomp.frames import Version
+from orthia.broker.stomp.headers import HEADERS, LOOKED_AT, NOT_PASSED_ON, Header, Rule, resendable
+from orthia.broker.stomp.parser import Frame
+from orthia.broker.stomp.reference import reference
+from orthia.config.secrets import Secret
+from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import QUEUE, Client, bodies, fill
 
@@ -87,7 +87,7 @@ def subscribed(core: CoreUnderTest, version: str = "1.2") -> Client:
 
 
 def test_the_committed_page_is_the_generated_one() -> None:
-    """docs/stomp-headers.md is what python -m broker.stomp.reference writes."""
+    """docs/stomp-headers.md is what python -m orthia.broker.stomp.reference writes."""
     assert (_ROOT / "docs" / "stomp-headers.md").read_text() == reference()
 
 
@@ -109,7 +109,7 @@ def test_every_header_that_acts_is_read() -> None:
     """Its name is in the code that takes frames apart, and not in the table only."""
     read: set[str] = set()
     for path in (_ROOT / "broker" / "stomp").glob("*.py"):
-        if path != Path(table.__file__):
+        if path != Path(table.__file__).resolve():
             constants = (one for one in ast.walk(ast.parse(path.read_text())))
             read |= {
                 one.value.decode()

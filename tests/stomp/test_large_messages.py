@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.broker import Broker
-from broker.core.client_memory import ClientMemory
-from broker.stomp.parser import Frame, FrameParser
-from broker.stomp.session import StompSession
-from config.secrets import Secret
-from config.settings import SecuritySetting, Settings, StompLimits, User
-from journal.file.bodies import list_bodies
-from journal.large import PIECE_BYTES
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.client_memory import ClientMemory
+from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.broker.stomp.session import StompSession
+from orthia.config.secrets import Secret
+from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.journal.file.bodies import list_bodies
+from orthia.journal.large import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.journal.support import FileJournalStore
 from tests.support.waiting import wait_until

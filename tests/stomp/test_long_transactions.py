@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.api import MessageReference
-from broker.core.consumers import QueueSubscription
-from broker.stomp.parser import Frame
-from broker.stomp.subscriptions import ClientSubscription
-from config.settings import StompLimits
+from orthia.broker.api import MessageReference
+from orthia.broker.core.consumers import QueueSubscription
+from orthia.broker.stomp.parser import Frame
+from orthia.broker.stomp.subscriptions import ClientSubscription
+from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from config.settings import StompLimits
-from journal.memory import MemoryJournal
+from orthia.config.settings import StompLimits
+from orthia.journal.memory import MemoryJournal
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 

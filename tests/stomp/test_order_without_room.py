@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.broker import Broker
-from broker.stomp.frames import Version
-from broker.stomp.parser import Frame, FrameParser
-from broker.stomp.session import StompSession
-from config.settings import StompLimits
-from database import NoRoom
-from journal.batch import Batch
-from journal.journal import Journal
+from orthia.broker.core.broker import Broker
+from orthia.broker.stomp.frames import Version
+from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.broker.stomp.session import StompSession
+from orthia.config.settings import StompLimits
+from orthia.database import NoRoom
+from orthia.journal.batch import Batch
+from orthia.journal.journal import Journal
 from tests.core.support import SETTINGS
 from tests.journal.support import FileJournalStore, JournalStore, SqlJournalStore
 from tests.support.servers import SqliteServer

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.stomp.frames import ProtocolError, Version, escape
-from broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
-from config.settings import StompLimits
+from orthia.broker.stomp.frames import ProtocolError, Version, escape
+from orthia.broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from orthia.config.settings import StompLimits
 from tests.stomp.support import is_trimmed
 
 LIMITS = StompLimits(max_header_bytes=200, max_headers=4, max_body_bytes=300)

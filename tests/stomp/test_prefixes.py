@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.stomp.prefixes import Prefixes
-from config.settings import AcceptorSettings
+from orthia.broker.stomp.prefixes import Prefixes
+from orthia.config.settings import AcceptorSettings
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import Client
 

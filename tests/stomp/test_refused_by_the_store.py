@@ -1,6 +1,6 @@
 """What the store refuses alone is refused to the client it is of, with nothing left of it."""
 
-from journal.errors import UnitRefused
+from orthia.journal.errors import UnitRefused
 from tests.core.support import CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 

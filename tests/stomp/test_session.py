@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker.core.memory import MESSAGE_OVERHEAD
-from config.secrets import Secret
-from config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.broker.core.memory import MESSAGE_OVERHEAD
+from orthia.config.secrets import Secret
+from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.refusals import Refusal
-from broker.stomp.session import StompSession
-from broker.stomp.strangers import ENOUGH, recognise
-from config.settings import StompLimits
+from orthia.broker.refusals import Refusal
+from orthia.broker.stomp.session import StompSession
+from orthia.broker.stomp.strangers import ENOUGH, recognise
+from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.stomp.parser import Frame
-from config.settings import StompLimits
-from journal.large import PIECE_BYTES
+from orthia.broker.stomp.parser import Frame
+from orthia.config.settings import StompLimits
+from orthia.journal.large import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.stomp.test_large_messages import LONG, QUEUE, Client, Node
 

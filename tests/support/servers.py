@@ -29,9 +29,9 @@ from typing import Any, Self
 import psycopg2
 import pymysql
 
-from config.secrets import Secret
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
+from orthia.config.secrets import Secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
 from tests.support.processes import family, is_running, send, stop_family
 from tests.support.waiting import wait_until
 

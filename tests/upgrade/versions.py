@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from tests.process.nodes import NodeProcess
+from tests.process.nodes import NodeProcess, program_of
 
 HERE = Path(__file__).parents[2]
 IS_OF_TWO_VERSIONS = bool(os.environ.get("AGAINST"))
@@ -33,12 +33,13 @@ class Version(Enum):
     def of(self, node: NodeProcess) -> NodeProcess:
         """Have ``node`` be of this version from its next start on."""
         node.environment = self.environment
+        node.program = program_of(Path(self.value))
         return node
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of this version's ``orthia`` to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "broker.cli", *arguments],
+            [sys.executable, "-m", program_of(Path(self.value)), *arguments],
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,

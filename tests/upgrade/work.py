@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from config.settings import DatabaseStoreSettings
-from database import Database
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
 from tests.chaos import witness
 from tests.chaos.checker import Checker
 from tests.chaos.clients import LARGE, Client

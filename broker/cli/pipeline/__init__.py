@@ -2,15 +2,15 @@
 
 import click
 
-from broker.cli.group import CommandGroup, example
-from broker.cli.pipeline.audit import audit
-from broker.cli.pipeline.export import export
-from broker.cli.pipeline.failovers import failovers
-from broker.cli.pipeline.import_ import import_
-from broker.cli.pipeline.migrate import migrate
-from broker.cli.pipeline.replay import replay
-from broker.cli.pipeline.stream import stream
-from broker.cli.pipeline.traffic import traffic
+from orthia.broker.cli.group import CommandGroup, example
+from orthia.broker.cli.pipeline.audit import audit
+from orthia.broker.cli.pipeline.export import export
+from orthia.broker.cli.pipeline.failovers import failovers
+from orthia.broker.cli.pipeline.import_ import import_
+from orthia.broker.cli.pipeline.migrate import migrate
+from orthia.broker.cli.pipeline.replay import replay
+from orthia.broker.cli.pipeline.stream import stream
+from orthia.broker.cli.pipeline.traffic import traffic
 
 
 @click.group(

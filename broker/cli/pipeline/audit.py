@@ -4,11 +4,11 @@ from typing import Final
 
 import click
 
-from broker.cli.group import example
-from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from broker.cli.pipeline.output import Rows, collected, show
-from broker.cli.rendering import print_json
-from broker.exit_codes import ExitCode
+from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from orthia.broker.cli.pipeline.output import Rows, collected, show
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.exit_codes import ExitCode
 
 _SHOWN: Final = 20
 _LISTED: Final = 1_000
@@ -52,8 +52,8 @@ def audit(
     something went on meanwhile is looked at once more.
     """
     with source.opened(spark_on) as inputs:
-        from pipeline.jobs import audit as job
-        from pipeline.jobs import audit_summary
+        from orthia.pipeline.jobs import audit as job
+        from orthia.pipeline.jobs import audit_summary
 
         spark_on.say("reading the journal")
         with job.examined(

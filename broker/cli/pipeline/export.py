@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.durations import Since
-from broker.cli.group import example
-from broker.cli.pipeline.options import SparkOptions, inputs_of, spark_options, store_of
-from broker.cli.pipeline.output import Rows, collected, show, show_unreadable
-from broker.cli.rendering import print_json
-from broker.cli.settings_options import StoreOptions, store_options
-from config.settings import DatabaseStoreSettings, FileStoreSettings
-from pipeline.errors import OutputExists
-from pipeline.manifest import NAME, Manifest
+from orthia.broker.cli.durations import Since
+from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.options import SparkOptions, inputs_of, spark_options, store_of
+from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.pipeline.errors import OutputExists
+from orthia.pipeline.manifest import NAME, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipeline.contents import Contents
-    from pipeline.reading import Inputs
-    from pipeline.watermark import Run, Selection
+    from orthia.pipeline.contents import Contents
+    from orthia.pipeline.reading import Inputs
+    from orthia.pipeline.watermark import Run, Selection
 
 _FORMATS = ("parquet", "json", "csv")
 
@@ -124,8 +124,8 @@ def export(
         raise OutputExists(f"{target} exists already: nothing was written")
     settings = store_of(store)
     with inputs_of(settings, spark_on) as inputs:
-        from pipeline.outputs import left_behind, without_slash
-        from pipeline.watermark import Selection
+        from orthia.pipeline.outputs import left_behind, without_slash
+        from orthia.pipeline.watermark import Selection
 
         selection = Selection(queues, since, until)
         wanted = _Wanted(
@@ -144,8 +144,8 @@ def _export_what_is_new(
     inputs: "Inputs", settings: DatabaseStoreSettings | FileStoreSettings, wanted: _Wanted
 ) -> _Written:
     """Write what came since the last run, and then how far this one came."""
-    from pipeline import watermark
-    from pipeline.outputs import Files
+    from orthia.pipeline import watermark
+    from orthia.pipeline.outputs import Files
 
     files = Files(inputs.spark, wanted.target)
     last = watermark.previous(files, wanted.target)
@@ -166,10 +166,10 @@ def _export(
     run: "Run | None",
 ) -> _Written:
     """Write ``target`` whole; raises OutputExists."""
-    from pipeline.jobs import backup, unreadable
-    from pipeline.jobs import export as job
-    from pipeline.outputs import Files, whole
-    from pipeline.reading import ExportInputs
+    from orthia.pipeline.jobs import backup, unreadable
+    from orthia.pipeline.jobs import export as job
+    from orthia.pipeline.outputs import Files, whole
+    from orthia.pipeline.reading import ExportInputs
 
     locks_before = inputs.node_manager().localCheckpoint()
     spark_on, format_ = wanted.spark_on, wanted.format
@@ -219,7 +219,7 @@ def _export(
 
 
 def _save(rows: "DataFrame", format_: str, directory: str) -> None:
-    from pipeline.jobs import export as job
+    from orthia.pipeline.jobs import export as job
 
     job.writer(rows, format_).partitionBy(*job.PARTITIONED_BY).save(directory)
 
@@ -228,8 +228,8 @@ def _needing_bodies(
     inputs: "Inputs", wanted: _Wanted, conditions: dict[str, str], directory: str
 ) -> "list[DataFrame]":
     """Return what was written, as far as it says which bodies it needs."""
-    from pipeline.jobs import backup
-    from pipeline.reading import ExportInputs
+    from orthia.pipeline.jobs import backup
+    from orthia.pipeline.reading import ExportInputs
 
     columns = backup.LARGE
     if wanted.format == "parquet":

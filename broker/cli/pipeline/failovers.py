@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.durations import Since
-from broker.cli.group import example
-from broker.cli.opening import opened
-from broker.cli.pipeline.options import (
+from orthia.broker.cli.durations import Since
+from orthia.broker.cli.group import example
+from orthia.broker.cli.opening import opened
+from orthia.broker.cli.pipeline.options import (
     SparkOptions,
     require_spark,
     session,
     spark_options,
 )
-from broker.cli.pipeline.output import Rows, show
-from broker.cli.rendering import print_json
-from broker.cli.settings_options import PAIR, StoreOptions, store_options
-from broker.exit_codes import ExitCode, Unavailable
-from config import load
-from config.errors import OrthiaError
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.broker.cli.pipeline.output import Rows, show
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
+from orthia.broker.exit_codes import ExitCode, Unavailable
+from orthia.config import load
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
-    from pipeline.failover_parts import StoreLog
+    from orthia.pipeline.failover_parts import StoreLog
 
 
 @click.command(
@@ -85,7 +85,7 @@ def failovers(
     if stores and not files and all(one.error is not None for one in stores):
         raise Unavailable("; ".join(str(one.error) for one in stores))
     with session(spark_on, passwords) as spark:
-        from pipeline.jobs.failovers import Period, analyse
+        from orthia.pipeline.jobs.failovers import Period, analyse
 
         spark_on.say("reading the failover logs")
         period = Period(_microseconds(since), _microseconds(until))
@@ -96,7 +96,7 @@ def failovers(
     if as_json:
         print_json(tables)
     else:
-        from pipeline.failover_report import shown
+        from orthia.pipeline.failover_report import shown
 
         for heading, rows, columns in shown(tables):
             show(heading, rows, columns)
@@ -113,8 +113,8 @@ def _end_if_unread(rows: Rows) -> None:
 
 
 def _files(paths: tuple[str, ...]) -> list[str]:
-    from pipeline.errors import BadOption
-    from pipeline.failover_source import find_files
+    from orthia.pipeline.errors import BadOption
+    from orthia.pipeline.failover_source import find_files
 
     try:
         return [str(path.absolute()) for path in find_files(",".join(paths))] if paths else []
@@ -130,7 +130,7 @@ def _stores(
     store: StoreOptions, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list["StoreLog"], dict[str, str]]:
     """Return what every store says, and the passwords for the workers by variable."""
-    from pipeline.failover_parts import NamedStore, StoreLog, ask_all
+    from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all
 
     asked: list[NamedStore] = []
     failed: list[StoreLog] = []
@@ -161,17 +161,17 @@ def _settings(text: str) -> DatabaseStoreSettings:
 
 
 def _draw(tables: Mapping[str, Rows], html_file: Path | None, png_file: Path | None) -> None:
-    from pipeline.failover_report import chart_of, shown
+    from orthia.pipeline.failover_report import chart_of, shown
 
     chart = chart_of(tables)
     try:
         if html_file is not None:
-            from pipeline.page import html
+            from orthia.pipeline.page import html
 
             page = html(chart, [(heading, rows) for heading, rows, _ in shown(tables)])
             html_file.write_text(page, encoding="utf-8")
         if png_file is not None:
-            from pipeline.picture import png
+            from orthia.pipeline.picture import png
 
             png(chart, png_file)
     except OSError as error:

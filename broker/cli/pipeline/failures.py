@@ -17,9 +17,9 @@ from typing import Final, NoReturn
 import click
 from click.exceptions import Exit
 
-from broker.exit_codes import ExitCode, code_of_kind
-from config.errors import OrthiaError
-from pipeline.errors import (
+from orthia.broker.exit_codes import ExitCode, code_of_kind
+from orthia.config.errors import OrthiaError
+from orthia.pipeline.errors import (
     BadOption,
     BodyUnreadable,
     ClusterUnreachable,

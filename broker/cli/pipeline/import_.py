@@ -4,15 +4,15 @@ from pathlib import Path
 
 import click
 
-from broker.cli.group import example
-from broker.cli.opening import opened
-from broker.cli.pipeline.options import SparkOptions, require_spark, session, spark_options
-from broker.cli.pipeline.output import show
-from broker.cli.rendering import print_json
-from broker.cli.settings_options import StoreOptions, store_options
-from broker.exit_codes import ExitCode
-from pipeline.errors import WrongInput
-from pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.broker.cli.group import example
+from orthia.broker.cli.opening import opened
+from orthia.broker.cli.pipeline.options import SparkOptions, require_spark, session, spark_options
+from orthia.broker.cli.pipeline.output import show
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.cli.settings_options import StoreOptions, store_options
+from orthia.broker.exit_codes import ExitCode
+from orthia.pipeline.errors import WrongInput
+from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 
 _NO_FILES = (
     "import fills a database: to bring an export into files, send it to a pair that runs on them"
@@ -51,8 +51,8 @@ def import_(store: StoreOptions, directory: str, spark_on: SparkOptions, *, as_j
     with opened(settings, needs_schema=False):
         reference, password = StoreReference.of(settings)
     with session(spark_on, {} if password is None else {PASSWORD_VARIABLE: password}) as spark:
-        from pipeline.jobs.restore import Target, restore
-        from pipeline.reading import ExportInputs
+        from orthia.pipeline.jobs.restore import Target, restore
+        from orthia.pipeline.reading import ExportInputs
 
         export = ExportInputs(spark, directory)
         contents = export.contents()

@@ -7,21 +7,21 @@ from typing import Final
 
 import click
 
-from broker.cli.group import example
-from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
-from broker.cli.pipeline.output import show
-from broker.cli.rendering import print_json
-from broker.cli.settings_options import (
+from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
+from orthia.broker.cli.pipeline.output import show
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.cli.settings_options import (
     TARGET_PASSWORD_VARIABLE,
     URL,
     StoreOptions,
     store_options,
 )
-from config import load
-from config.secrets import codec_key, read_secret
-from config.settings import DatabaseStoreSettings
-from config.urls import DatabaseUrl
-from pipeline.store import StoreReference
+from orthia.config import load
+from orthia.config.secrets import codec_key, read_secret
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.urls import DatabaseUrl
+from orthia.pipeline.store import StoreReference
 
 _NO_FILES: Final = (
     "migrate copies from one database to another: to leave a file journal, let its consumers empty"
@@ -77,8 +77,8 @@ def migrate(
     if secret is not None:
         passwords[new.password_variable] = secret
     with session(spark_on, passwords) as spark:
-        from pipeline.jobs.migrate import End
-        from pipeline.jobs.migrate import migrate as copy
+        from orthia.pipeline.jobs.migrate import End
+        from orthia.pipeline.jobs.migrate import migrate as copy
 
         checked = copy(
             spark,

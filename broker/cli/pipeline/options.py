@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from broker.cli.opening import check_started, check_stored, opened
-from broker.cli.pipeline.failures import in_one_line
-from broker.cli.settings_options import PAIR, StoreOptions, store_options
-from config.settings import DatabaseStoreSettings, FileStoreSettings
-from pipeline.errors import WrongInput
-from pipeline.masters import check_master
-from pipeline.requirements import require_extra
-from pipeline.store import PASSWORD_VARIABLE, StoreReference
+from orthia.broker.cli.opening import check_started, check_stored, opened
+from orthia.broker.cli.pipeline.failures import in_one_line
+from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
+from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.pipeline.errors import WrongInput
+from orthia.pipeline.masters import check_master
+from orthia.pipeline.requirements import require_extra
+from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.bodies import BodyReader
-    from pipeline.reading import Inputs
+    from orthia.pipeline.bodies import BodyReader
+    from orthia.pipeline.reading import Inputs
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LOCAL: Final = "local[*]"
@@ -129,14 +129,14 @@ def inputs_of(
     if isinstance(settings, FileStoreSettings):
         check_started(settings)
         with session(spark_on) as spark:
-            from pipeline.file_journal import FileReference
-            from pipeline.reading import FileInputs
+            from orthia.pipeline.file_journal import FileReference
+            from orthia.pipeline.reading import FileInputs
 
             yield FileInputs(spark, FileReference.of(settings), spark_on.partitions)
         return
     reference, passwords = reachable(settings)
     with session(spark_on, passwords) as spark:
-        from pipeline.reading import StoreInputs
+        from orthia.pipeline.reading import StoreInputs
 
         yield StoreInputs(spark, reference, spark_on.partitions)
 
@@ -160,7 +160,7 @@ class Source:
             if "://" not in directory and not _is_export(Path(directory)):
                 raise WrongInput(f"{directory} has no messages: it is no Parquet export")
             with session(spark_on) as spark:
-                from pipeline.reading import ExportInputs
+                from orthia.pipeline.reading import ExportInputs
 
                 yield ExportInputs(spark, directory)
             return
@@ -172,7 +172,7 @@ class Source:
 
         Raises WrongInput if an export has none.
         """
-        from pipeline.bodies import ExportBodyReader, FileBodyReader, SqlBodyReader
+        from orthia.pipeline.bodies import ExportBodyReader, FileBodyReader, SqlBodyReader
 
         if isinstance(self.settings, FileStoreSettings):
             return FileBodyReader(self.settings.large_messages_directory)
@@ -216,7 +216,7 @@ def session(
     require_spark()
     from pyspark.sql import SparkSession
 
-    from pipeline.session import build_session
+    from orthia.pipeline.session import build_session
 
     with ExitStack() as stack:
         ours = SparkSession.getActiveSession() is None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.rendering import print_table
+from orthia.broker.cli.rendering import print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

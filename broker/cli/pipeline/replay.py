@@ -13,24 +13,24 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from broker.checkpoint import Checkpoint, default_checkpoint
-from broker.cli.durations import Since
-from broker.cli.group import example
-from broker.cli.messages import broker_options, link_to
-from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from broker.cli.pipeline.output import Rows, collected, show, show_unreadable
-from broker.cli.rendering import print_json
-from broker.core.destinations import REPLAYS
-from broker.replay import LargePieces, Replay, ReplayMessage, ReplayReport
-from journal.codec import LargeBody
-from journal.records import RemovalReason
-from pipeline.errors import WrongInput
+from orthia.broker.checkpoint import Checkpoint, default_checkpoint
+from orthia.broker.cli.durations import Since
+from orthia.broker.cli.group import example
+from orthia.broker.cli.messages import broker_options, link_to
+from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.core.destinations import REPLAYS
+from orthia.broker.replay import LargePieces, Replay, ReplayMessage, ReplayReport
+from orthia.journal.codec import LargeBody
+from orthia.journal.records import RemovalReason
+from orthia.pipeline.errors import WrongInput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-    from pipeline.bodies import BodyReader
-    from pipeline.reading import Inputs
+    from orthia.pipeline.bodies import BodyReader
+    from orthia.pipeline.reading import Inputs
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -131,8 +131,8 @@ def replay(
     with source.opened(spark_on) as inputs:
         from pyspark import StorageLevel
 
-        from pipeline.jobs import replay as job
-        from pipeline.jobs import unreadable
+        from orthia.pipeline.jobs import replay as job
+        from orthia.pipeline.jobs import unreadable
 
         listed = {"queue": queues, "address": addresses, "id": ids, "reason": reasons}
         narrowed = _candidates(inputs, listed, since, until, where, from_history=from_history)
@@ -209,7 +209,7 @@ def _candidates(
 ) -> "DataFrame":
     from pyspark.errors import PySparkException
 
-    from pipeline.jobs import replay as job
+    from orthia.pipeline.jobs import replay as job
 
     try:
         conditions = list(_conditions(listed, since, until, where))

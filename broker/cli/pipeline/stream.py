@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.durations import Since
-from broker.cli.group import example
-from broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
-from broker.cli.rendering import print_json
-from broker.cli.settings_options import StoreOptions, store_options
+from orthia.broker.cli.durations import Since
+from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
+from orthia.broker.cli.rendering import print_json
+from orthia.broker.cli.settings_options import StoreOptions, store_options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -120,8 +120,8 @@ def stream(
         raise click.UsageError("--on-pruned is for --table history.")
     reference, passwords = reachable(store.resolve())
     with session(spark_on, passwords) as spark:
-        from pipeline.jobs.stream import remember, to_directory
-        from pipeline.watermark import Selection
+        from orthia.pipeline.jobs.stream import remember, to_directory
+        from orthia.pipeline.watermark import Selection
 
         remember(spark, checkpoint, queues)
         options = reference.to_options() | Selection(queues, since, until).options()
@@ -153,7 +153,7 @@ def _follow(query: "StreamingQuery", *, as_json: bool) -> None:
 
 
 def _print(progress: Any, *, as_json: bool) -> None:
-    from pipeline.jobs.stream import unreadable_in
+    from orthia.pipeline.jobs.stream import unreadable_in
 
     rows, at = progress["numInputRows"], progress["timestamp"]
     corrupt = unreadable_in(progress)

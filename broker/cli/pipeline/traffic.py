@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import click
 
-from broker.cli.group import example
-from broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
-from broker.cli.pipeline.output import collected, show, show_unreadable
-from broker.cli.rendering import print_json
+from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
+from orthia.broker.cli.pipeline.output import collected, show, show_unreadable
+from orthia.broker.cli.rendering import print_json
 
 
 @click.command(
@@ -35,8 +35,8 @@ def traffic(source: Source, spark_on: SparkOptions, *, with_history: bool, as_js
         from pyspark import StorageLevel
         from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-        from pipeline.jobs import traffic as job
-        from pipeline.jobs import unreadable
+        from orthia.pipeline.jobs import traffic as job
+        from orthia.pipeline.jobs import unreadable
 
         rows = job.deliverable(inputs.messages(job.COLUMNS)).persist(StorageLevel.DISK_ONLY)
         spark_on.say("reading the journal")
