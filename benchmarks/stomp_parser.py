@@ -2,7 +2,7 @@
 
     python -m benchmarks.stomp_parser [--frames 20000] [--rounds 9]
 
-- ``parser``: ``orthia.broker.stomp.parser``, with its limits, its checks and its refusals;
+- ``parser``: ``orthia.broker.protocols.stomp.parser``, with its limits, checks and refusals;
 - ``streams``: an ``asyncio.StreamReader`` with ``readuntil`` and ``readexactly``, doing the same:
   frames, limits and checks, except that no line may end in CR LF. It is fed as fast as it reads:
   the wake-ups of a task that waits for a socket, which a Protocol has not, are not in its figure;
@@ -22,8 +22,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from orthia.broker.stomp.frames import ProtocolError, Version, unescape
-from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.frames import ProtocolError, Version, unescape
+from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.config.settings import StompLimits
 
 PIECE_BYTES = 65_536

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[1]
+_BELOW = {"config", "database", "nodemanager", "journal"}
 _KNOWS = {
     "config": set[str](),
     "database": {"config"},
@@ -17,17 +18,52 @@ _KNOWS = {
     "journal": {"config", "database"},
     "pipeline": {"config", "database", "migrations", "nodemanager", "journal"},
     # The sink sends as the broker's own client does.
-    "pipeline/sink": {"config", "pipeline", "broker"},
-    "broker": {"config", "database", "migrations", "nodemanager", "journal"},
-    "broker/cli/pipeline": {"config", "database", "nodemanager", "journal", "pipeline", "broker"},
+    "pipeline.sink": {"config", "pipeline", "broker.client", "broker.protocols"},
+    "broker": set(),
+    "broker.quoting": set(),
+    # What the rooms of the broker tell each other in.
+    "broker.core.slices": {"config"},
+    "broker.core.api": {"config", "journal", "broker.core.slices"},
+    "broker.core.destinations": {"config", "broker.core.api", "broker.quoting"},
+    "broker.security": {
+        *("config", "broker.quoting"),
+        *("broker.core.api", "broker.core.destinations"),
+    },
+    "broker.core": {"config", "database", "journal", "broker.quoting", "broker.security"},
+    "broker.protocols": {"config", "journal", "broker.quoting", "broker.core"},
+    "broker.connections": {
+        *("config", "nodemanager", "journal"),
+        *("broker.quoting", "broker.core", "broker.security", "broker.protocols"),
+    },
+    "broker.management": {*_BELOW, "broker.quoting", "broker.core"},
+    "broker.client": {"config", "broker.quoting", "broker.core.destinations", "broker.protocols"},
+    "broker.node": {
+        *(*_BELOW, "migrations", "broker.quoting", "broker.core", "broker.security"),
+        *("broker.protocols", "broker.connections", "broker.management", "broker.client"),
+    },
+    "broker.cli": {*_BELOW, "migrations", "broker.core", "broker.client", "broker.node"},
+    "broker.cli.pipeline": {
+        *(*_BELOW, "pipeline", "broker.core.destinations"),
+        *("broker.cli", "broker.node", "broker.client"),
+    },
 }
-_TOPS = [room for room in _KNOWS if "/" not in room]
+_TOPS = [room for room in _KNOWS if "." not in room]
+_NEVER = {"asyncio", "selectors", "socket", "ssl", "sqlalchemy"}
+"""What decides without a world: neither sockets nor a loop nor SQL."""
 
 
-def _room(path: Path) -> str:
-    """Return the room a module is in."""
-    place = path.relative_to(_ROOT).as_posix()
-    return max((room for room in _KNOWS if place.startswith(f"{room}/")), key=len)
+def _within(name: str, room: str) -> bool:
+    return name == room or name.startswith(f"{room}.")
+
+
+def _room(name: str) -> str:
+    """Return the room a module is in, or something of a module."""
+    return max((room for room in _KNOWS if _within(name, room)), key=len)
+
+
+def _name(path: Path) -> str:
+    place = path.relative_to(_ROOT).with_suffix("").as_posix().replace("/", ".")
+    return place.removesuffix(".__init__")
 
 
 def _imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -36,10 +72,7 @@ def _imported(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            if node.module == "orthia":
-                yield from ((node.lineno, f"orthia.{alias.name}") for alias in node.names)
-            else:
-                yield node.lineno, node.module or ""
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 @pytest.mark.parametrize("top", _TOPS)
@@ -47,12 +80,25 @@ def test_imports_point_one_way(top: str) -> None:
     """No room imports what ARCHITECTURE.md says it does not know."""
     strange = []
     for path in (_ROOT / top).rglob("*.py"):
-        room = _room(path)
+        room = _room(_name(path))
         for line, name in _imported(path):
-            package, _, rest = name.partition(".")
-            known = rest.partition(".")[0]
-            if package == "orthia" and known != top and known not in _KNOWS[room]:
+            package, _, inner = name.partition(".")
+            if package == "orthia" and not any(
+                _within(_room(inner), known) for known in {room, *_KNOWS[room]}
+            ):
                 strange.append(f"{path.relative_to(_ROOT)}:{line}: {room} imports {name}")
+    assert not strange, "\n".join(strange)
+
+
+@pytest.mark.parametrize("room", ["broker/core", "broker/security", "broker/protocols"])
+def test_what_decides_touches_no_world(room: str) -> None:
+    """Bytes and calls come in and go out; whose socket it is, others know."""
+    strange = [
+        f"{path.relative_to(_ROOT)}:{line}: {name}"
+        for path in (_ROOT / room).rglob("*.py")
+        for line, name in _imported(path)
+        if name.partition(".")[0] in _NEVER
+    ]
     assert not strange, "\n".join(strange)
 
 

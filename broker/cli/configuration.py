@@ -11,7 +11,7 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.privacy import ask_password, seen_on_command_line
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import properties_option
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
 from orthia.config.secrets import KEY_VARIABLE, codec_key

@@ -10,7 +10,7 @@ from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import settings_options
 from orthia.broker.cli.transactions import transactions
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import FileStoreSettings, Settings
 from orthia.journal.file.bodies import compare_bodies
 from orthia.journal.file.format import NO_QUEUE

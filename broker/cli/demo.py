@@ -22,9 +22,9 @@ from orthia.broker.cli.group import example, styled
 from orthia.broker.cli.nodes import DEFAULT_HOST
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.settings_options import DATABASE_FILE, URL
-from orthia.broker.client import BrokerAddress, FailoverLink, ServerFrame
-from orthia.broker.exit_codes import ExitCode
-from orthia.broker.traffic import Consumer, Producer
+from orthia.broker.client.connection import BrokerAddress, FailoverLink, ServerFrame
+from orthia.broker.client.traffic import Consumer, Producer
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl

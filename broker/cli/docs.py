@@ -9,7 +9,7 @@ import click
 
 from orthia.broker.cli.group import example
 from orthia.broker.cli.rendering import print_table
-from orthia.broker.exit_codes import Unavailable
+from orthia.broker.node.exit_codes import Unavailable
 
 _PATTERNS: Final = (
     "*.md",

@@ -13,7 +13,7 @@ from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.settings_options import StoreOptions, store_options
-from orthia.broker.exit_codes import Unavailable
+from orthia.broker.node.exit_codes import Unavailable
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable
 from orthia.nodemanager.failover_log import Entry

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from click.exceptions import Exit
 
-from orthia.broker.exit_codes import MEANINGS, ExitCode, code_of
+from orthia.broker.node.exit_codes import MEANINGS, ExitCode, code_of
 from orthia.config.errors import OrthiaError
 
 _WHOLE: Final = 1_000

@@ -13,9 +13,15 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS, HostPort
 from orthia.broker.cli.privacy import ask_password, seen_on_command_line
 from orthia.broker.cli.rendering import print_json, visible
-from orthia.broker.client import BrokerAddress, ClientError, FailoverLink, Login, ServerFrame
-from orthia.broker.exit_codes import ExitCode
-from orthia.broker.traffic import Consumer, Producer, TrafficReport
+from orthia.broker.client.connection import (
+    BrokerAddress,
+    ClientError,
+    FailoverLink,
+    Login,
+    ServerFrame,
+)
+from orthia.broker.client.traffic import Consumer, Producer, TrafficReport
+from orthia.broker.node.exit_codes import ExitCode
 
 _DEFAULT_BROKERS: Final = tuple(
     BrokerAddress(DEFAULT_HOST, port) for port in DEFAULT_PORTS.values()

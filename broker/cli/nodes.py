@@ -19,8 +19,8 @@ from orthia.broker.cli.settings_options import (
     properties_option,
     store_options,
 )
-from orthia.broker.client import BrokerAddress
-from orthia.broker.logs import LogFormat, configure
+from orthia.broker.client.connection import BrokerAddress
+from orthia.broker.node.logs import LogFormat, configure
 from orthia.config.addresses import UNDELIVERABLE
 from orthia.config.exposure import exposure_warnings
 from orthia.config.loader import NO_ACCEPTOR
@@ -222,8 +222,8 @@ def _of_url(url: DatabaseUrl) -> list[str]:
 
 def _run(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
     # Commands that run no node need not load the broker.
-    from orthia.broker.lives import this_life
-    from orthia.broker.node import BrokerNode
+    from orthia.broker.node.lives import this_life
+    from orthia.broker.node.node import BrokerNode
 
     life = this_life()
     settings = life.settings(settings)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from orthia import migrations
-from orthia.broker.exit_codes import Unavailable
+from orthia.broker.node.exit_codes import Unavailable
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
 from orthia.database import Database, PermanentStoreError, StoreError
 

@@ -15,7 +15,7 @@ from orthia.broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAUL
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import program
 from orthia.broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import Role
 from orthia.config.urls import DatabaseUrl
 from orthia.nodemanager.events import LiveLockObtained, WaitingForLiveLock

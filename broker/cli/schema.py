@@ -8,7 +8,7 @@ from orthia.broker.cli.opening import opened
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 
 
 @click.group(cls=CommandGroup, epilog=example("orthia db upgrade --config broker.xml"))

@@ -12,7 +12,7 @@ from orthia.broker.cli.liveness import Look, Watch, describe
 from orthia.broker.cli.opening import check_stored, opened
 from orthia.broker.cli.rendering import in_words, print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
-from orthia.broker.exit_codes import ExitCode, Unavailable
+from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.config.lockers import lock_database, lock_directory, with_locker
 from orthia.config.settings import FileStoreSettings
 from orthia.database import StoreUnavailable

@@ -22,14 +22,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from orthia.broker.api import DestinationRefused, Principal
+from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
-from orthia.broker.core.security import Security
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
+from orthia.broker.security.permissions import Security
 from orthia.config.addresses import AddressResolver, ResolvedAddressSettings
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.codec import QueueBinding

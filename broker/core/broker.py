@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from orthia.broker.api import (
+from orthia.broker.core.addresses import Address, AddressBook
+from orthia.broker.core.api import (
     AcknowledgementRefused,
     BrokerError,
     Consumer,
@@ -28,7 +29,6 @@ from orthia.broker.api import (
     TransactionWork,
     unheard,
 )
-from orthia.broker.core.addresses import Address, AddressBook
 from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.consumers import QueueSubscription
 from orthia.broker.core.deletion import Deletions
@@ -36,12 +36,12 @@ from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
 from orthia.broker.core.queue import Queue, QueueCounters
 from orthia.broker.core.quota import Charges, StoreUse
-from orthia.broker.core.security import Security
+from orthia.broker.core.slices import GO_ON, REST, Slices, Steps
 from orthia.broker.core.topic import Topic, TopicSubscription
 from orthia.broker.core.topic_memory import Publication, TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.quoting import quoted
-from orthia.broker.slices import GO_ON, REST, Slices, Steps
+from orthia.broker.security.permissions import Security
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType, Settings

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orthia.broker.api import Consumer, MessageReference
+from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.memory import SMALL_CLAIM, MemoryBudget
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
-from orthia.broker.api import LimitExceeded, Principal
+from orthia.broker.core.api import LimitExceeded, Principal
 from orthia.broker.quoting import quoted
 from orthia.config.settings import ResourceLimitSetting, StompLimits
 

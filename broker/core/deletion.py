@@ -16,8 +16,8 @@ what was in it, as ``deleted``.
 import logging
 from collections.abc import Callable, Iterator
 
-from orthia.broker.api import BrokerError, Principal
 from orthia.broker.core.addresses import AddressBook
+from orthia.broker.core.api import BrokerError, Principal
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import WINDOW_MESSAGES, Queue, Timers
 from orthia.broker.quoting import quoted

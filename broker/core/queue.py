@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from orthia.broker.api import Consumer, LimitExceeded, MessageReference
+from orthia.broker.core.api import Consumer, LimitExceeded, MessageReference
 from orthia.broker.core.consumers import QueueSubscription, Turns
 from orthia.broker.core.memory import (
     MESSAGE_OVERHEAD,
@@ -32,8 +32,8 @@ from orthia.broker.core.memory import (
     size_in_store,
 )
 from orthia.broker.core.quota import AddressUse
+from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.quoting import quoted
-from orthia.broker.slices import GO_ON, Slices, Steps
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType

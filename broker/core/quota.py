@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from orthia.broker.api import BrokerError
+from orthia.broker.core.api import BrokerError
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import AddressFullPolicy, PageFullPolicy

@@ -13,9 +13,9 @@ sender waits for what was published before, its own included, and not for what c
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from orthia.broker.api import Consumer, Done, FanOut, MessageReference
+from orthia.broker.core.api import Consumer, Done, FanOut, MessageReference
+from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.topic_memory import Publication, TopicMemory
-from orthia.broker.slices import GO_ON, Slices, Steps
 from orthia.config.settings import StompLimits
 
 _DELIVERED_COST = 320

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from orthia.broker.api import BrokerError, MessageReference
+from orthia.broker.core.api import BrokerError, MessageReference
 from orthia.broker.core.queue import Queue
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
 from orthia.journal.codec import MessageRecord

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from orthia.broker.replay import ReplayMessage
+from orthia.broker.client.replay import ReplayMessage
 from orthia.pipeline.errors import RowsDiffer
 
 ROWS_OF_A_BATCH: Final = 2**32
@@ -27,7 +27,7 @@ class Outgoing(NamedTuple):
 
 
 class Feed:
-    """What ``Replay`` sends of one task; implements ``orthia.broker.replay.Notes``."""
+    """What ``Replay`` sends of one task; implements ``orthia.broker.client.replay.Notes``."""
 
     def __init__(self, rows: Iterator[Outgoing], identity: str, batch: int = 0) -> None:
         """Number ``rows`` from the micro-batch ``batch`` on.

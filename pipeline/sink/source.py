@@ -1,6 +1,6 @@
 """``orthia.queue``: ``df.write`` and ``df.writeStream`` into queues, each row once.
 
-Each partition is a replay of its own (``orthia.broker.replay``): its rows go in STOMP
+Each partition is a replay of its own (``orthia.broker.client.replay``): its rows go in STOMP
 transactions, each with a marker that says how far it is, to the queue
 ``orthia.replay.NAME.PARTITION``. So a task that is done again, after its executor, the live node
 or both died, goes on where the markers say. What it sends are the rows' own places, from
@@ -31,10 +31,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
-from orthia.broker.checkpoint import Checkpoint, Proofs, default_checkpoint
-from orthia.broker.client import BrokerAddress, FailoverLink, Login
-from orthia.broker.replay import Replay
-from orthia.broker.stomp.headers import resendable
+from orthia.broker.client.checkpoint import Checkpoint, Proofs, default_checkpoint
+from orthia.broker.client.connection import BrokerAddress, FailoverLink, Login
+from orthia.broker.client.replay import Replay
+from orthia.broker.protocols.stomp.headers import resendable
 from orthia.pipeline.errors import BadOption, RowRefused
 from orthia.pipeline.journal_source import check_options, positive
 from orthia.pipeline.sink.feed import Feed, Outgoing

@@ -3,7 +3,7 @@
 import time
 from contextlib import suppress
 
-from orthia.broker.client import BrokerAddress, ClientError, Connection
+from orthia.broker.client.connection import BrokerAddress, ClientError, Connection
 from tests.chaos.clients import BULK, body_of
 from tests.chaos.ground import Ground
 from tests.chaos.history import Kind, Operation

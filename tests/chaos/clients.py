@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from orthia.broker.client import (
+from orthia.broker.client.connection import (
     BrokerAddress,
     BrokerRefused,
     Connection,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orthia.broker.client import Connection, ServerFrame
+from orthia.broker.client.connection import Connection, ServerFrame
 from tests.chaos.checker import RESULT_OF
 from tests.chaos.clients import Client, body_of, name_of
 from tests.chaos.history import History, Kind

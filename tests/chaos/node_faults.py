@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
-from orthia.broker.client import BrokerAddress, ClientError, Connection
+from orthia.broker.client.connection import BrokerAddress, ClientError, Connection
 from tests.chaos.bulk import send_bulk
 from tests.chaos.fault import IO_ERROR, Strike, fault, long, short
 from tests.chaos.ground import Ground, wait_gone

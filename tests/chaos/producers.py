@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orthia.broker.client import Connection, ConnectionLost, ServerFrame
+from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
 from tests.chaos.clients import Client, body_of
 from tests.chaos.history import History, Kind
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from orthia.broker.client import BrokerAddress
+from orthia.broker.client.connection import BrokerAddress
 
 
 @dataclass

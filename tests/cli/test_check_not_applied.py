@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from orthia import config
-from orthia.broker.exit_codes import ExitCode
-from orthia.broker.node import BrokerNode
+from orthia.broker.node.exit_codes import ExitCode
+from orthia.broker.node.node import BrokerNode
 from tests.cli.conftest import Run
 
 _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">

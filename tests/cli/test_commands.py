@@ -15,8 +15,8 @@ import pytest
 from orthia.broker.cli.app import orthia
 from orthia.broker.cli.group import styled
 from orthia.broker.cli.rendering import print_table, program
-from orthia.broker.client import BrokerUnreachable
-from orthia.broker.exit_codes import MEANINGS
+from orthia.broker.client.connection import BrokerUnreachable
+from orthia.broker.node.exit_codes import MEANINGS
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import StoreUnavailable
 from orthia.nodemanager import LockAcquisitionTimeout

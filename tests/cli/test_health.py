@@ -17,10 +17,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from orthia.broker.core.quota import ShownUse
-from orthia.broker.exposition import Exposition, RenderingError
-from orthia.broker.health import HealthServer, Verdict
-from orthia.broker.metrics import MAX_QUEUES_SHOWN, NodeMetrics
-from orthia.broker.node import BrokerNode, Phase
+from orthia.broker.management.exposition import Exposition, RenderingError
+from orthia.broker.management.health import HealthServer, Verdict
+from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
+from orthia.broker.node.node import BrokerNode, Phase
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings, HealthSettings, Settings
 from orthia.config.urls import DatabaseUrl

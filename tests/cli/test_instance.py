@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config import Role, load
 from orthia.config.settings import FileStoreSettings, JournalType
 from tests.cli.conftest import Run

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from orthia.broker.log_queue import QueuedHandler
-from orthia.broker.logs import LogFormat, configure, set_role
+from orthia.broker.node.log_queue import QueuedHandler
+from orthia.broker.node.logs import LogFormat, configure, set_role
 from orthia.config.clock import monotonic_seconds
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.client import BrokerAddress, Connection
+from orthia.broker.client.connection import BrokerAddress, Connection
 from tests.process.nodes import accepts
 from tests.support.servers import free_port
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ import pytest
 from click.exceptions import Exit
 
 from orthia.broker.cli.pipeline.failures import explained, in_one_line
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.journal.unit import Unit

@@ -28,13 +28,13 @@ _LOCKER = "core/store/*/locker/*"
 _QUEUE = "core/addresses/address/*/queue"
 
 READ_AS: dict[str, tuple[str, ...]] = {
-    "core/name": ("broker/stores.py settings.name",),
-    "core/password-codec": ("config/loader.py codec_key", "broker/core/security.py reveal"),
+    "core/name": ("broker/node/stores.py settings.name",),
+    "core/password-codec": ("config/loader.py codec_key", "broker/security/permissions.py reveal"),
     "core/acceptors/acceptor": (
-        "broker/listening.py acceptor.host",
-        "broker/listening.py acceptor.port",
+        "broker/connections/listening.py acceptor.host",
+        "broker/connections/listening.py acceptor.port",
     ),
-    "core/acceptors/acceptor/@name": ("broker/listening.py acceptor.name",),
+    "core/acceptors/acceptor/@name": ("broker/connections/listening.py acceptor.name",),
     "core/addresses/address/@name": ("broker/core/addresses.py configured.name",),
     f"{_QUEUE}/@name": ("broker/core/addresses.py queue.name",),
     f"{_QUEUE}/@max-consumers": (
@@ -43,26 +43,26 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     "core/address-settings/address-setting/@match": ("broker/core/addresses.py resolve",),
     "core/security-settings/security-setting/@match": (
-        "broker/core/security.py most_specific_first",
+        "broker/security/permissions.py most_specific_first",
     ),
     "core/security-settings/security-setting/permission/@type": (
-        "broker/core/security.py setting.permissions",
+        "broker/security/permissions.py setting.permissions",
     ),
     "core/security-settings/security-setting/permission/@roles": (
-        "broker/core/security.py setting.permissions",
+        "broker/security/permissions.py setting.permissions",
     ),
-    "core/users/user/@name": ("broker/core/security.py user.name",),
-    "core/users/user/@password": ("broker/core/security.py user.password",),
-    "core/users/user/@roles": ("broker/core/security.py user.roles",),
-    "core/health/host": ("broker/health.py self._settings.host",),
-    "core/health/port": ("broker/health.py self._settings.port",),
+    "core/users/user/@name": ("broker/security/permissions.py user.name",),
+    "core/users/user/@password": ("broker/security/permissions.py user.password",),
+    "core/users/user/@roles": ("broker/security/permissions.py user.roles",),
+    "core/health/host": ("broker/management/health.py self._settings.host",),
+    "core/health/port": ("broker/management/health.py self._settings.port",),
     "core/max-store-bytes": (
         "config/settings.py self.max_store_bytes",
         "broker/core/broker.py settings.store_limit",
     ),
-    "core/max-disk-usage": ("broker/node.py s.max_disk_usage",),
-    "core/min-disk-free": ("broker/node.py s.min_disk_free",),
-    "core/bindings-directory": ("broker/stores.py s.bindings_directory",),
+    "core/max-disk-usage": ("broker/node/node.py s.max_disk_usage",),
+    "core/min-disk-free": ("broker/node/node.py s.min_disk_free",),
+    "core/bindings-directory": ("broker/node/stores.py s.bindings_directory",),
     "core/large-messages-directory": ("journal/file/bodies.py s.large_messages_directory",),
     "core/journal-type": ("journal/file/opening.py s.journal_type",),
     "core/store/database-store/data-source-properties/data-source-property/@key": (

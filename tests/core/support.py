@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orthia.broker.api import (
+from orthia.broker.core.api import (
     Done,
     MessageReference,
     OnRefused,

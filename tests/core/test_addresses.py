@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from orthia.broker.api import (
+from orthia.broker.core import addresses as addresses_module
+from orthia.broker.core.api import (
     BrokerError,
     DestinationRefused,
     LimitExceeded,
     NotAuthorized,
     Principal,
 )
-from orthia.broker.core import addresses as addresses_module
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, parse
 from orthia.config.settings import (

@@ -14,8 +14,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orthia.broker.api import MessageReference
 from orthia.broker.core import queue as queue_module
+from orthia.broker.core.api import MessageReference
 from orthia.config.settings import AddressSettings
 from orthia.journal.codec import decode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer

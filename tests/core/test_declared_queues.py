@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.api import LimitExceeded
 from orthia.broker.core import queue as queues
+from orthia.broker.core.api import LimitExceeded
 from orthia.config.settings import (
     AddressConfiguration,
     AddressSettings,

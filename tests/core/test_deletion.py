@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.api import (
+from orthia.broker.core import queue as queue_module
+from orthia.broker.core.api import (
     BrokerError,
     DestinationRefused,
     NotAuthorized,
     Principal,
     TransactionWork,
 )
-from orthia.broker.core import queue as queue_module
 from orthia.broker.core.deletion import QueueInUse
 from orthia.config.settings import (
     AddressConfiguration,

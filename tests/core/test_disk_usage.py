@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orthia.broker.disk_usage import Disk, DiskLimits, DiskWatch
+from orthia.broker.node.disk_usage import Disk, DiskLimits, DiskWatch
 from tests.support.waiting import wait_until
 
 HERE = Path("/store")
@@ -118,7 +118,7 @@ def test_a_look_that_ends_after_the_stop_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would close the store of the node's next life, whose own watch sees no change."""
-    monkeypatch.setattr("orthia.broker.disk_usage._JOIN_SECONDS", 0.01)
+    monkeypatch.setattr("orthia.broker.node.disk_usage._JOIN_SECONDS", 0.01)
     watched = Watched(tmp_path)
     begun, hangs = threading.Event(), threading.Event()
 
@@ -160,7 +160,7 @@ def test_a_real_disk_is_looked_at(tmp_path: Path) -> None:
 def test_the_reserve_of_root_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is free some is kept for root: a node that is not root cannot write there."""
     fake = SimpleNamespace(f_frsize=4_096, f_blocks=1_000, f_bfree=150, f_bavail=50)
-    monkeypatch.setattr("orthia.broker.disk_usage.os.statvfs", lambda _: fake)
+    monkeypatch.setattr("orthia.broker.node.disk_usage.os.statvfs", lambda _: fake)
     limits = DiskLimits(90, -1)
     watch = DiskWatch([tmp_path], limits, period_ms=1_000, reusable=lambda: 0, told=lambda _: None)
     (seen,) = watch._disks()

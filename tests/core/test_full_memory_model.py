@@ -11,11 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from orthia.broker.api import MessageReference
+from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.core import consumers as consumers_module
 from orthia.broker.core import queue as queue_module
+from orthia.broker.core.api import MessageReference
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.client_memory import ClientMemory
 from orthia.broker.core.memory import MESSAGE_OVERHEAD
 from orthia.config.settings import AddressSettings
 from orthia.journal.limits import JournalLimits

@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from orthia.broker import listening
-from orthia.broker.exit_codes import ExitCode, code_of
-from orthia.broker.listening import (
+from orthia.broker.connections import listening
+from orthia.broker.connections.listening import (
     AcceptorError,
     AcceptorNotFree,
     acceptor_error,
     await_acceptors,
     try_acceptors,
 )
+from orthia.broker.node.exit_codes import ExitCode, code_of
 from orthia.config.settings import AcceptorSettings
 from orthia.nodemanager import Interrupted
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.api import TransactionWork
+from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.broker import Broker
 from orthia.config.settings import AddressConfiguration, AddressSettings, QueueSettings, RoutingType
 from orthia.journal.api import MessageJournal

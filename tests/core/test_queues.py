@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.api import DestinationRefused, LimitExceeded, NotLive
-from orthia.broker.stomp.parser import FrameParser
+from orthia.broker.core.api import DestinationRefused, LimitExceeded, NotLive
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import (
     AddressConfiguration,
     AddressSettings,

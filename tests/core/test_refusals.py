@@ -2,9 +2,14 @@
 
 import pytest
 
-from orthia.broker.api import AuthenticationFailed, DestinationRefused, LimitExceeded, NotAuthorized
-from orthia.broker.refusals import QUIET_SECONDS, Refusal, Refusals, refusal_of
-from orthia.broker.stomp.frames import ProtocolError
+from orthia.broker.core.api import (
+    AuthenticationFailed,
+    DestinationRefused,
+    LimitExceeded,
+    NotAuthorized,
+)
+from orthia.broker.core.refusals import QUIET_SECONDS, Refusal, Refusals, refusal_of
+from orthia.broker.protocols.stomp.frames import ProtocolError
 
 
 def test_the_first_of_a_kind_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:

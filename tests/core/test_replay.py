@@ -9,9 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from orthia.broker.checkpoint import Checkpoint, default_checkpoint
-from orthia.broker.client import BrokerAddress, BrokerRefused, Connection, FailoverLink, ServerFrame
-from orthia.broker.replay import Replay, ReplayMessage, ReplayReport, UnprovenMarkers
+from orthia.broker.client.checkpoint import Checkpoint, default_checkpoint
+from orthia.broker.client.connection import (
+    BrokerAddress,
+    BrokerRefused,
+    Connection,
+    FailoverLink,
+    ServerFrame,
+)
+from orthia.broker.client.replay import Replay, ReplayMessage, ReplayReport, UnprovenMarkers
 from orthia.config import ConfigurationError
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, User
@@ -188,7 +194,7 @@ def test_a_replay_of_many_chunks_goes_on_and_keeps_one_marker(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also from an Orthia that left a marker for each chunk, more than a subscription may hold."""
-    monkeypatch.setattr("orthia.broker.replay._MOST_MARKERS", 2)
+    monkeypatch.setattr("orthia.broker.client.replay._MOST_MARKERS", 2)
     with pytest.raises(KilledError):
         story.replay(dies_after=20)
     checkpoint = Checkpoint(story.directory / "a" / "one.secret", "one")
@@ -206,7 +212,7 @@ def test_markers_are_made_one_while_a_replay_runs(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A resume after many chunks has few to take."""
-    monkeypatch.setattr("orthia.broker.replay._MOST_MARKERS", 2)
+    monkeypatch.setattr("orthia.broker.client.replay._MOST_MARKERS", 2)
     with pytest.raises(KilledError):
         # Of three chunks the third is the last that makes a marker.
         story.replay(dies_after=TOTAL - 1)

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.api import (
+from orthia.broker.core.api import (
     AuthenticationFailed,
     BrokerError,
     NotAuthorized,
     Principal,
     TransactionWork,
 )
-from orthia.broker.core.security import Security
+from orthia.broker.security.permissions import Security
 from orthia.config.secrets import Secret
 from orthia.config.settings import (
     AddressConfiguration,

@@ -16,9 +16,9 @@ import stomp
 import uvloop
 from stomp.utils import Frame
 
+from orthia.broker.connections.acceptor import StompServer
+from orthia.broker.connections.listening import AcceptorError
 from orthia.broker.core.broker import Broker
-from orthia.broker.listening import AcceptorError
-from orthia.broker.server import StompServer
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, Settings, StompLimits
 from orthia.journal.limits import JournalLimits
@@ -203,7 +203,7 @@ def test_a_node_that_stood_still_blames_no_client(monkeypatch: pytest.MonkeyPatc
     """Stopped or suspended for an hour, it has heard nobody: that was not the clients' silence."""
     ahead = 0.0
     monkeypatch.setattr(
-        "orthia.broker.server.monotonic_seconds", lambda: monotonic_seconds() + ahead
+        "orthia.broker.connections.acceptor.monotonic_seconds", lambda: monotonic_seconds() + ahead
     )
     with (
         serving(max_login_delay=0) as server,
@@ -271,7 +271,7 @@ def test_connections_that_are_reset_empty_no_queue() -> None:
 
 def test_a_client_that_does_not_close_its_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an ERROR it has a while to close; then the broker does."""
-    monkeypatch.setattr("orthia.broker.server._LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("orthia.broker.connections.acceptor._LINGER_SECONDS", 0.2)
     with serving() as server, connected(server) as client:
         client.sendall(b"NONSENSE\n\n\0")
         wait_until(lambda: server.connections == 0, what="the connection is cut off")
@@ -297,7 +297,7 @@ def test_what_was_read_before_a_stop_is_answered() -> None:
 
 def test_a_node_that_stops_waits_for_nobody_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that neither reads nor closes holds the hand-over up for a moment only."""
-    monkeypatch.setattr("orthia.broker.server._LINGER_SECONDS", 3_600)
+    monkeypatch.setattr("orthia.broker.connections.acceptor._LINGER_SECONDS", 3_600)
     with serving() as server, connected(server):
         server.stop()
         wait_until(lambda: server.connections == 0, what="the connection is cut off")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orthia.broker.api import MessageReference, TransactionWork
-from orthia.broker.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
+from orthia.broker.core.api import MessageReference, TransactionWork
+from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
 

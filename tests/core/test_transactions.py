@@ -2,7 +2,12 @@
 
 import pytest
 
-from orthia.broker.api import DestinationRefused, LimitExceeded, MessageReference, TransactionWork
+from orthia.broker.core.api import (
+    DestinationRefused,
+    LimitExceeded,
+    MessageReference,
+    TransactionWork,
+)
 from orthia.broker.core.broker import Broker
 from orthia.journal import Unit
 from orthia.journal.codec import Xid

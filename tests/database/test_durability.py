@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orthia.broker.stores import node_store
+from orthia.broker.node.stores import node_store
 from orthia.config.settings import Settings
 from orthia.database import Database
 from orthia.database.durability import lax_settings

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from orthia.broker.cli.app import orthia
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import FileStoreSettings
 from orthia.database import PermanentStoreError
 from orthia.journal.errors import ForeignJournal

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.stomp.frames import ProtocolError, Version
-from orthia.broker.stomp.parser import Frame, FrameParser
-from orthia.broker.stomp.session import StompSession
+from orthia.broker.protocols.stomp.frames import ProtocolError, Version
+from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.secrets import Secret
 from orthia.config.settings import StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest

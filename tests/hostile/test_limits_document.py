@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker import descriptors, health, server
-from orthia.broker.core import client_memory, destinations, logins, memory
-from orthia.broker.stomp import session
+from orthia.broker.connections import client_memory, descriptors
+from orthia.broker.connections.acceptor import WRITE_HIGH_BYTES
+from orthia.broker.core import destinations, memory
+from orthia.broker.management import health
+from orthia.broker.protocols.stomp import session
+from orthia.broker.security import logins
 from orthia.config import document, problems
 from orthia.config.rendering import SPOKEN_DEFAULTS
 from orthia.config.settings import AcceptorSettings, Settings, StompLimits
@@ -52,7 +55,7 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f"{destinations.MAX_NAME_LENGTH} characters",
         f"{AcceptorSettings('a', 'h', 1).heart_beat_to_connection_ttl_modifier:g} x what the client"
         " promised",
-        f"{server.WRITE_HIGH_BYTES} bytes and one message",
+        f"{WRITE_HIGH_BYTES} bytes and one message",
         f"{JournalLimits().max_waiting_rows} records, {JournalLimits().max_waiting_bytes} bytes",
         f"at least {client_memory.MIN_SHARE // 1024} KiB",
         f"next to nothing for {client_memory.IDLE_SECONDS:g} seconds",

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.api import LimitExceeded
-from orthia.broker.core import logins
-from orthia.broker.core.logins import (
+from orthia.broker.core.api import LimitExceeded
+from orthia.broker.protocols.stomp.session import StompSession
+from orthia.broker.security import logins
+from orthia.broker.security.logins import (
     BURST_SECONDS,
     FORGET_SECONDS,
     FREE_FAILURES,
@@ -22,7 +23,6 @@ from orthia.broker.core.logins import (
     USER_PLACES,
     LoginGuard,
 )
-from orthia.broker.stomp.session import StompSession
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest

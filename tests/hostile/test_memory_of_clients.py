@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from orthia.broker import descriptors
-from orthia.broker.core import client_memory
-from orthia.broker.core.client_memory import IDLE_SECONDS, Account, Activity, ClientMemory
+from orthia.broker.connections import client_memory, descriptors
+from orthia.broker.connections.client_memory import IDLE_SECONDS, Account, Activity, ClientMemory
 from orthia.broker.core.memory import SMALL_CLAIM
-from orthia.broker.stomp.parser import FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import AddressSettings, StompLimits
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 from tests.core.test_server import connected, read_to_the_end, read_until, serving

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from orthia.broker.client import BrokerAddress, FailoverLink
-from orthia.broker.traffic import Producer
+from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.traffic import Producer
 from orthia.config.settings import DatabaseStoreSettings, Role, RoutingType
 from orthia.journal import MessageLocation, QueueBinding
 from orthia.journal.records import RemovalReason

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text, update
 
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.journal import Journal

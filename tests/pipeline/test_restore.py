@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, Table, delete, select
 
 from orthia import migrations
-from orthia.broker.client import BrokerAddress, FailoverLink
-from orthia.broker.traffic import Producer
+from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.traffic import Producer
 from orthia.config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding

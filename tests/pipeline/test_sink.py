@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from orthia.broker.checkpoint import Checkpoint
-from orthia.broker.replay import Replay
+from orthia.broker.client.checkpoint import Checkpoint
+from orthia.broker.client.replay import Replay
 from orthia.pipeline.errors import BadOption, RowsDiffer
 from orthia.pipeline.sink.feed import ROWS_OF_A_BATCH, Feed, Outgoing
 from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import RoutingType
 from orthia.journal import MessageRecord, QueueBinding, encode_message
 from orthia.journal.unit import Unit

@@ -9,7 +9,7 @@ import stomp
 from stomp.exception import StompException
 from stomp.utils import Frame
 
-from orthia.broker.client import BrokerAddress, Connection, ServerFrame
+from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
 from tests.support.waiting import wait_until
 
 OUTSTANDING = 50

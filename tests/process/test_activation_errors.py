@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from orthia import config
-from orthia.broker.exit_codes import ExitCode
-from orthia.broker.node import BrokerNode, Phase
+from orthia.broker.node.exit_codes import ExitCode
+from orthia.broker.node.node import BrokerNode, Phase
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.critical_analyzer import LoopJudge, Step
+from orthia.broker.node.critical_analyzer import LoopJudge, Step
 from orthia.config.settings import Role
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import FileCluster, FileNodeProcess, file_cluster

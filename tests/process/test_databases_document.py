@@ -9,8 +9,8 @@ import pymysql
 import pytest
 
 from orthia import migrations
-from orthia.broker.client import BrokerAddress, FailoverLink
-from orthia.broker.traffic import Producer
+from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.traffic import Producer
 from orthia.config.secrets import Secret
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl

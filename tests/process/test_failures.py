@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from orthia.broker.client import BrokerAddress, BrokerRefused, Connection
+from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database

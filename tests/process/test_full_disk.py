@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from orthia.broker.client import BrokerAddress, BrokerRefused, Connection
+from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection
 from orthia.config.settings import DatabaseStoreSettings, Role
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster

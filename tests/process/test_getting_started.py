@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.client import BrokerAddress, FailoverLink
-from orthia.broker.traffic import Consumer
+from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.traffic import Consumer
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
 from tests.support.servers import free_port

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orthia.broker.lives import LONGEST_PAUSE_SECONDS, VARIABLE, Life, this_life, written
+from orthia.broker.node.lives import LONGEST_PAUSE_SECONDS, VARIABLE, Life, this_life, written
 from orthia.config import DatabaseStoreSettings, DatabaseUrl, HaPolicy, Role, Settings
 from orthia.config.settings import IoErrorPolicy, LeaseDatabaseLockerSettings
 from orthia.nodemanager.protocol import FormerLife

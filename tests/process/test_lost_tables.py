@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 import sqlalchemy as sa
 
-from orthia.broker.client import BrokerAddress, FailoverLink
-from orthia.broker.traffic import Consumer, Producer
+from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.traffic import Consumer, Producer
 from orthia.config.settings import Role
 from orthia.database import Database
 from tests.process.nodes import NodeProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.client import BrokerAddress, Connection, ServerFrame
+from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
 from orthia.config.settings import Role
 from tests.chaos.nodes import build_stepped_clock
 from tests.conftest import Servers

@@ -11,7 +11,7 @@ import pytest
 import stomp
 from stomp.utils import Frame
 
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import Role
 from tests.process.clients import Consumer, connect
 from tests.process.nodes import Cluster, NodeProcess, cluster

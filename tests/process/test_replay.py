@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.checkpoint import Checkpoint
-from orthia.broker.client import (
+from orthia.broker.client.checkpoint import Checkpoint
+from orthia.broker.client.connection import (
     BrokerAddress,
     BrokerUnreachable,
     Connection,
@@ -16,7 +16,7 @@ from orthia.broker.client import (
     FailoverLink,
     ServerFrame,
 )
-from orthia.broker.replay import Replay, ReplayMessage
+from orthia.broker.client.replay import Replay, ReplayMessage
 from tests.process.clients import take_all
 from tests.process.nodes import Cluster, NodeProcess, cluster
 

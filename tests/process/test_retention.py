@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import MetaData, select
 
-from orthia.broker.client import BrokerAddress, Connection, ServerFrame
+from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database
 from orthia.journal.codec import decode_message

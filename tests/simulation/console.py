@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from orthia.broker.log_queue import QueuedHandler
+from orthia.broker.node.log_queue import QueuedHandler
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import FailoverLog
 from tests.simulation.engine import Engine, SimulatedEvent

@@ -11,8 +11,8 @@ from queue import Empty
 from types import ModuleType
 from typing import Any
 
-import orthia.broker.critical_analyzer
-import orthia.broker.log_queue
+import orthia.broker.node.critical_analyzer
+import orthia.broker.node.log_queue
 import orthia.journal.journal
 import orthia.journal.writer
 from tests.simulation.engine import (
@@ -24,8 +24,8 @@ from tests.simulation.engine import (
 )
 
 _MODULES: tuple[ModuleType, ...] = (
-    orthia.broker.critical_analyzer,
-    orthia.broker.log_queue,
+    orthia.broker.node.critical_analyzer,
+    orthia.broker.node.log_queue,
     orthia.journal.journal,
     orthia.journal.writer,
 )

@@ -1,7 +1,7 @@
 """A simulated node: its processes, one after the other, and what each does from start to end.
 
 What is real of it is the node manager, the journal, the critical analyzer and the log handler.
-What is simulated does as ``orthia.broker.node`` does, in its order.
+What is simulated does as ``orthia.broker.node.node`` does, in its order.
 """
 
 import math
@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orthia.broker.critical_analyzer import CriticalAnalyzer, LoopJudge
+from orthia.broker.node.critical_analyzer import CriticalAnalyzer, LoopJudge
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
@@ -217,7 +217,7 @@ class Node:
             self.world.engine.after(self.world.engine.random.uniform(1, 5), self.start)
 
     def _live_on(self) -> None:
-        """Do what ``orthia.broker.node`` does with its node manager, in its order."""
+        """Do what ``orthia.broker.node.node`` does with its node manager, in its order."""
         try:
             while True:
                 if self.is_live_by_role:

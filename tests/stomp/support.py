@@ -1,9 +1,9 @@
 """A STOMP client without a socket, on a real core."""
 
-from orthia.broker.stomp.frames import Version
-from orthia.broker.stomp.parser import Frame, FrameParser
-from orthia.broker.stomp.prefixes import Prefixes
-from orthia.broker.stomp.session import StompSession
+from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.stomp.frames import (
+from orthia.broker.protocols.stomp.frames import (
     Version,
     block_for,
     canonical,
@@ -13,7 +13,7 @@ from orthia.broker.stomp.frames import (
     server_frame,
     unescape,
 )
-from orthia.broker.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.config.settings import StompLimits
 from tests.stomp.support import is_trimmed
 

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.stomp import headers as table
-from orthia.broker.stomp.frames import Version
-from orthia.broker.stomp.headers import HEADERS, LOOKED_AT, NOT_PASSED_ON, Header, Rule, resendable
-from orthia.broker.stomp.parser import Frame
-from orthia.broker.stomp.reference import reference
+from orthia.broker.protocols.stomp import headers as table
+from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.headers import (
+    HEADERS,
+    LOOKED_AT,
+    NOT_PASSED_ON,
+    Header,
+    Rule,
+    resendable,
+)
+from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.reference import reference
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
@@ -87,7 +94,7 @@ def subscribed(core: CoreUnderTest, version: str = "1.2") -> Client:
 
 
 def test_the_committed_page_is_the_generated_one() -> None:
-    """docs/stomp-headers.md is what python -m orthia.broker.stomp.reference writes."""
+    """docs/stomp-headers.md is what python -m orthia.broker.protocols.stomp.reference writes."""
     assert (_ROOT / "docs" / "stomp-headers.md").read_text() == reference()
 
 
@@ -108,7 +115,7 @@ def test_a_header_has_one_rule_for_each_frame() -> None:
 def test_every_header_that_acts_is_read() -> None:
     """Its name is in the code that takes frames apart, and not in the table only."""
     read: set[str] = set()
-    for path in (_ROOT / "broker" / "stomp").glob("*.py"):
+    for path in (_ROOT / "broker" / "protocols" / "stomp").glob("*.py"):
         if path != Path(table.__file__).resolve():
             constants = (one for one in ast.walk(ast.parse(path.read_text())))
             read |= {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orthia.broker.stomp.frames import ProtocolError
-from orthia.broker.stomp.heartbeats import MIN_INTERVAL_MS, HeartBeats, negotiate
+from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.heartbeats import MIN_INTERVAL_MS, HeartBeats, negotiate
 
 
 @pytest.mark.parametrize(

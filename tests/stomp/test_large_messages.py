@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.core.broker import Broker
-from orthia.broker.core.client_memory import ClientMemory
-from orthia.broker.stomp.parser import Frame, FrameParser
-from orthia.broker.stomp.session import StompSession
+from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
 from orthia.journal.file.bodies import list_bodies

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from orthia.broker.api import MessageReference
+from orthia.broker.core.api import MessageReference
 from orthia.broker.core.consumers import QueueSubscription
-from orthia.broker.stomp.parser import Frame
-from orthia.broker.stomp.subscriptions import ClientSubscription
+from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.subscriptions import ClientSubscription
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill

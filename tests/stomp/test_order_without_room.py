@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.core.broker import Broker
-from orthia.broker.stomp.frames import Version
-from orthia.broker.stomp.parser import Frame, FrameParser
-from orthia.broker.stomp.session import StompSession
+from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.settings import StompLimits
 from orthia.database import NoRoom
 from orthia.journal.batch import Batch

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.refusals import Refusal
-from orthia.broker.stomp.session import StompSession
-from orthia.broker.stomp.strangers import ENOUGH, recognise
+from orthia.broker.core.refusals import Refusal
+from orthia.broker.protocols.stomp.session import StompSession
+from orthia.broker.protocols.stomp.strangers import ENOUGH, recognise
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.stomp.parser import Frame
+from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.settings import StompLimits
 from orthia.journal.large import PIECE_BYTES
 from tests.core.support import SETTINGS, settings

@@ -8,7 +8,7 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
 from orthia.broker.cli.pipeline.output import Rows, collected, show
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 
 _SHOWN: Final = 20
 _LISTED: Final = 1_000

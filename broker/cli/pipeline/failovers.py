@@ -19,7 +19,7 @@ from orthia.broker.cli.pipeline.options import (
 from orthia.broker.cli.pipeline.output import Rows, show
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
-from orthia.broker.exit_codes import ExitCode, Unavailable
+from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.config import load
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 import click
 from click.exceptions import Exit
 
-from orthia.broker.exit_codes import ExitCode, code_of_kind
+from orthia.broker.node.exit_codes import ExitCode, code_of_kind
 from orthia.config.errors import OrthiaError
 from orthia.pipeline.errors import (
     BadOption,

@@ -10,7 +10,7 @@ from orthia.broker.cli.pipeline.options import SparkOptions, require_spark, sess
 from orthia.broker.cli.pipeline.output import show
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.pipeline.errors import WrongInput
 from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 

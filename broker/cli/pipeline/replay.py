@@ -13,15 +13,15 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from orthia.broker.checkpoint import Checkpoint, default_checkpoint
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
 from orthia.broker.cli.messages import broker_options, link_to
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
 from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from orthia.broker.cli.rendering import print_json
+from orthia.broker.client.checkpoint import Checkpoint, default_checkpoint
+from orthia.broker.client.replay import LargePieces, Replay, ReplayMessage, ReplayReport
 from orthia.broker.core.destinations import REPLAYS
-from orthia.broker.replay import LargePieces, Replay, ReplayMessage, ReplayReport
 from orthia.journal.codec import LargeBody
 from orthia.journal.records import RemovalReason
 from orthia.pipeline.errors import WrongInput

@@ -12,8 +12,8 @@ import logging
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
-from orthia.broker.api import LimitExceeded
-from orthia.broker.core.sources import source_of
+from orthia.broker.core.api import LimitExceeded
+from orthia.broker.security.sources import source_of
 
 LOGGER = logging.getLogger("orthia.broker")
 FREE_FAILURES = 3

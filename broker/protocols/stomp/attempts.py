@@ -15,7 +15,7 @@ disconnects in good order did not fail: nothing counts, as in Artemis.
 
 from collections.abc import Collection, Iterable
 
-from orthia.broker.api import MessageReference, Subscription, TransactionWork
+from orthia.broker.core.api import MessageReference, Subscription, TransactionWork
 
 
 def attempted(

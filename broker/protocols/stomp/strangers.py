@@ -6,7 +6,7 @@ wait for ``connect-timeout`` and learn nothing.
 
 from typing import Final, NamedTuple
 
-from orthia.broker.stomp.frames import Version, error_frame
+from orthia.broker.protocols.stomp.frames import Version, error_frame
 
 ENOUGH: Final = 8
 """Bytes after which everybody is known."""

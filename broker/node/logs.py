@@ -3,7 +3,7 @@
 Every line has the time, the level, a code where the fact has one, the node's name, its role and
 the message. Code, node and role come from the record (``extra={"code": ..., "role": ...}``) or
 from what ``configure`` and ``set_role`` were told. Whoever logs waits for nobody:
-``orthia.broker.log_queue``.
+``orthia.broker.node.log_queue``.
 """
 
 import json
@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, TextIO
 
-from orthia.broker.log_queue import QueuedHandler
+from orthia.broker.node.log_queue import QueuedHandler
 
 _NOISE: Final = {
     # Each says at INFO what Orthia says itself, with a code; APScheduler's warning, that a job is

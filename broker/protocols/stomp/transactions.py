@@ -1,9 +1,9 @@
 """The transactions of one connection that are begun and not ended, and what they make it hold."""
 
-from orthia.broker.api import MessageReference, OutgoingMessage, Subscription, TransactionWork
+from orthia.broker.core.api import MessageReference, OutgoingMessage, Subscription, TransactionWork
+from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.frames import ProtocolError
-from orthia.broker.stomp.parser import Frame
 from orthia.config.settings import StompLimits
 
 _MESSAGE_COST = 512

@@ -5,7 +5,8 @@ clients and does not kill it. HTTP/1.1 is h11's; this module adds the socket and
 connections, one request at a time on each, GET and HEAD only, a small head, no body, and little
 time for it and for its answer. A connection's further requests wait for a turn of the loop that no
 other connection has, so that requests without end leave the loop to the clients. The metrics are
-rendered on a thread, once for all who ask within a second; see ``orthia.broker.exposition``.
+rendered on a thread, once for all who ask within a second; see
+``orthia.broker.management.exposition``.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ import h11
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from orthia.broker.exposition import Exposition, RenderingError
+from orthia.broker.management.exposition import Exposition, RenderingError
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import HealthSettings
 

@@ -8,9 +8,9 @@ the node or both. On every connection the sender first asks for the markers::
     SUBSCRIBE to the markers' queue, SEND a probe to it, and take what comes up to the probe
     BEGIN, ACK all that was taken, SEND one marker with the highest place, COMMIT
 
-Each marker carries a proof that this replay wrote it: ``orthia.broker.checkpoint``. One without is
-removed and counts for nothing; but where this replay has no checkpoint yet it ends the replay,
-since it may be from a host where it has.
+Each marker carries a proof that this replay wrote it: ``orthia.broker.client.checkpoint``. One
+without is removed and counts for nothing; but where this replay has no checkpoint yet it ends the
+replay, since it may be from a host where it has.
 
 So that a resume has few markers to take, however many chunks there were, the sender does the same
 every few hundred chunks, and when it is done: then there is one.
@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from orthia.broker.checkpoint import Proofs
-from orthia.broker.client import (
+from orthia.broker.client.checkpoint import Proofs
+from orthia.broker.client.connection import (
     BrokerRefused,
     ClientError,
     Connection,
@@ -38,8 +38,8 @@ from orthia.broker.client import (
     ServerFrame,
 )
 from orthia.broker.core.destinations import REPLAYS
+from orthia.broker.protocols.stomp.headers import resendable
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.headers import resendable
 
 _PLACE: Final = "orthia-replayed-through"
 _PROOF: Final = "orthia-replay-mac"

@@ -2,7 +2,7 @@
 
 import hmac
 
-from orthia.broker.api import AuthenticationFailed, NotAuthorized, Principal
+from orthia.broker.core.api import AuthenticationFailed, NotAuthorized, Principal
 from orthia.broker.core.destinations import REPLAYS
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import MatchIndex

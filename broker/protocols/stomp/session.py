@@ -33,7 +33,7 @@ from importlib import metadata
 from itertools import chain
 from typing import Final, NamedTuple
 
-from orthia.broker.api import (
+from orthia.broker.core.api import (
     BrokerCore,
     BrokerError,
     FanOut,
@@ -44,11 +44,10 @@ from orthia.broker.api import (
     TransactionWork,
 )
 from orthia.broker.core.destinations import of_type
-from orthia.broker.quoting import quoted
-from orthia.broker.refusals import Refusal, refusal_of
-from orthia.broker.slices import GO_ON, REST, Steps
-from orthia.broker.stomp.attempts import attempted
-from orthia.broker.stomp.frames import (
+from orthia.broker.core.refusals import Refusal, refusal_of
+from orthia.broker.core.slices import GO_ON, REST, Steps
+from orthia.broker.protocols.stomp.attempts import attempted
+from orthia.broker.protocols.stomp.frames import (
     ProtocolError,
     Version,
     error_frame,
@@ -56,15 +55,20 @@ from orthia.broker.stomp.frames import (
     receipt_frame,
     server_frame,
 )
-from orthia.broker.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
-from orthia.broker.stomp.heartbeats import HeartBeats, negotiate
-from orthia.broker.stomp.management import DESTINATIONS, read_request
-from orthia.broker.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
-from orthia.broker.stomp.prefixes import Prefixes
-from orthia.broker.stomp.strangers import ENOUGH, recognise
-from orthia.broker.stomp.streaming import BodyStream
-from orthia.broker.stomp.subscriptions import AckMode, ClientSubscription, ClientSubscriptions
-from orthia.broker.stomp.transactions import OpenTransactions
+from orthia.broker.protocols.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
+from orthia.broker.protocols.stomp.heartbeats import HeartBeats, negotiate
+from orthia.broker.protocols.stomp.management import DESTINATIONS, read_request
+from orthia.broker.protocols.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.stomp.strangers import ENOUGH, recognise
+from orthia.broker.protocols.stomp.streaming import BodyStream
+from orthia.broker.protocols.stomp.subscriptions import (
+    AckMode,
+    ClientSubscription,
+    ClientSubscriptions,
+)
+from orthia.broker.protocols.stomp.transactions import OpenTransactions
+from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import StompLimits
 from orthia.journal.codec import LargeBody

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from orthia.broker.client import Connection, ConnectionLost, FailoverLink, ServerFrame
+from orthia.broker.client.connection import Connection, ConnectionLost, FailoverLink, ServerFrame
 
 _POLL_SECONDS: Final = 0.2
 _BURST: Final = 64

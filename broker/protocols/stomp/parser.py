@@ -13,8 +13,14 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple, cast
 
+from orthia.broker.protocols.stomp.frames import (
+    ProtocolError,
+    Version,
+    canonical,
+    is_whole_number,
+    unescape,
+)
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.frames import ProtocolError, Version, canonical, is_whole_number, unescape
 from orthia.config.settings import StompLimits
 
 _LINE_ENDS = re.compile(rb"[\r\n]*")

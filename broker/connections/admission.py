@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from orthia.broker.api import ConnectionLimitExceeded
+from orthia.broker.core.api import ConnectionLimitExceeded
+from orthia.broker.core.refusals import Refusal
 from orthia.broker.quoting import quoted
-from orthia.broker.refusals import Refusal
 from orthia.config.settings import ResourceLimitSetting, StompLimits
 
 _ONE_OF_EIGHT: Final = 8
@@ -25,7 +25,7 @@ class Client(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it comes from: see ``orthia.broker.core.sources``."""
+        """Where it comes from: see ``orthia.broker.security.sources``."""
 
 
 _Client = TypeVar("_Client", bound=Client)

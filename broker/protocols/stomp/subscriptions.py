@@ -3,10 +3,16 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from orthia.broker.api import MessageReference, Subscription
+from orthia.broker.core.api import MessageReference, Subscription
+from orthia.broker.protocols.stomp.frames import (
+    ProtocolError,
+    Version,
+    block_for,
+    escape,
+    is_whole_number,
+)
+from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.frames import ProtocolError, Version, block_for, escape, is_whole_number
-from orthia.broker.stomp.parser import Frame
 from orthia.journal.codec import LargeBody
 
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"

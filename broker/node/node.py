@@ -23,25 +23,25 @@ from typing import Any, TypeVar
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from orthia.broker.core.broker import Broker
-from orthia.broker.critical_analyzer import CriticalAnalyzer
-from orthia.broker.descriptors import raise_limit
-from orthia.broker.disk_usage import DiskLimits, DiskWatch
-from orthia.broker.exit_codes import ExitCode, code_of
-from orthia.broker.health import HealthServer, Verdict
-from orthia.broker.listening import (
+from orthia.broker.connections.acceptor import StompServer
+from orthia.broker.connections.descriptors import raise_limit
+from orthia.broker.connections.listening import (
     LONGEST_WAIT_SECONDS,
     AcceptorNotFree,
     await_acceptors,
     try_acceptors,
 )
-from orthia.broker.lives import Life, begin
-from orthia.broker.logs import set_role
-from orthia.broker.metrics import NodeMetrics
-from orthia.broker.out_of_memory import OutOfMemory
-from orthia.broker.refusals import Refusal
-from orthia.broker.server import StompServer
-from orthia.broker.stores import RETRY_SECONDS, NodeStore, node_store
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.refusals import Refusal
+from orthia.broker.management.health import HealthServer, Verdict
+from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.node.critical_analyzer import CriticalAnalyzer
+from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
+from orthia.broker.node.exit_codes import ExitCode, code_of
+from orthia.broker.node.lives import Life, begin
+from orthia.broker.node.logs import set_role
+from orthia.broker.node.out_of_memory import OutOfMemory
+from orthia.broker.node.stores import RETRY_SECONDS, NodeStore, node_store
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import CriticalAnalyzerPolicy, Role, Settings

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from orthia.broker.slices import Slices, Steps
+from orthia.broker.core.slices import Slices, Steps
 from orthia.config.errors import OrthiaError
 from orthia.journal.codec import LargeBody, MessageRecord
 from orthia.journal.large import LargeMessages, Upload

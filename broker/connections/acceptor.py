@@ -3,8 +3,8 @@
 Memory is bounded for every kind of client: one that does not read is not read from either, gets no
 deliveries, and is cut off in the end; while the journal is full nobody is read from; one that is
 closed and does not read its last frame is cut off. What all of them hold together is bounded too,
-by ``orthia.broker.core.client_memory``; how many there may be, and who makes room for whom, is in
-``orthia.broker.admission``.
+by ``orthia.broker.connections.client_memory``; how many there may be, and who makes room for whom,
+is in ``orthia.broker.connections.admission``.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from orthia.broker.admission import Admission, MakesRoom, Refused
-from orthia.broker.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
-from orthia.broker.core.client_memory import Activity, ClientMemory
-from orthia.broker.core.logins import LoginGuard
-from orthia.broker.core.sources import source_of
-from orthia.broker.descriptors import connections_that_fit
-from orthia.broker.listening import acceptor_error
+from orthia.broker.connections.admission import Admission, MakesRoom, Refused
+from orthia.broker.connections.client_memory import Activity, ClientMemory
+from orthia.broker.connections.descriptors import connections_that_fit
+from orthia.broker.connections.listening import acceptor_error
+from orthia.broker.core.api import AuthenticationFailed, BrokerCore, BrokerError, Principal
+from orthia.broker.core.refusals import Refusal, Refusals
+from orthia.broker.protocols.stomp.frames import Version, error_frame
+from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.stomp.session import StompSession
 from orthia.broker.quoting import quoted
-from orthia.broker.refusals import Refusal, Refusals
-from orthia.broker.stomp.frames import Version, error_frame
-from orthia.broker.stomp.prefixes import Prefixes
-from orthia.broker.stomp.session import StompSession
+from orthia.broker.security.logins import LoginGuard
+from orthia.broker.security.sources import source_of
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
 from orthia.journal.api import MessageJournal

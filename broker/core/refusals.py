@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from orthia.broker.api import (
+from orthia.broker.core.api import (
     AcknowledgementRefused,
     AuthenticationFailed,
     ConnectionLimitExceeded,
@@ -105,7 +105,7 @@ class Refusals:
         """Note a client at ``address`` that is refused for ``reason``; ``now`` is in seconds."""
         self._count(kind.value)
         if kind is Refusal.AUTHENTICATION:
-            return  # failed logins are told by ``orthia.broker.core.logins``
+            return  # failed logins are told by ``orthia.broker.security.logins``
         told, shown = self._told[kind], _one_line(reason)
         if now >= told.until and not told.untold:
             told.until = now + QUIET_SECONDS

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from orthia.broker.exit_codes import ExitCode
+from orthia.broker.node.exit_codes import ExitCode
 
 REASON: Final = "the node ran out of memory (MemoryError)"
 _RESERVE_BYTES: Final = 4 * 1024 * 1024

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.frames import ProtocolError
 
 
 class Rule(Enum):

@@ -2,8 +2,8 @@
 
 from enum import IntEnum
 
-from orthia.broker.client import BrokerRefused, BrokerUnreachable
-from orthia.broker.listening import AcceptorError, AcceptorNotFree
+from orthia.broker.client.connection import BrokerRefused, BrokerUnreachable
+from orthia.broker.connections.listening import AcceptorError, AcceptorNotFree
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable
 from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError

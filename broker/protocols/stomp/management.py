@@ -15,9 +15,9 @@ import json
 from typing import NamedTuple
 
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
+from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.frames import ProtocolError
-from orthia.broker.stomp.parser import Frame
 
 DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
 _RESOURCE = b"_AMQ_ResourceName"

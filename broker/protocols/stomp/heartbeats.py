@@ -1,7 +1,7 @@
 """Heart-beats of one connection, both ways (STOMP 1.1 and 1.2, "Heart-beating")."""
 
+from orthia.broker.protocols.stomp.frames import ProtocolError, is_whole_number
 from orthia.broker.quoting import quoted
-from orthia.broker.stomp.frames import ProtocolError, is_whole_number
 
 MIN_INTERVAL_MS = 500
 """The most often the broker beats, or asks a client to."""

@@ -1,0 +1,1 @@
+"""Orthia's own STOMP client: its failover, what it produces and consumes, replays."""

@@ -1,0 +1,1 @@
+"""Who is connected: acceptors, who is admitted, and what clients may hold."""

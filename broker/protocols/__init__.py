@@ -1,0 +1,1 @@
+"""What speaks to clients: a room for each protocol."""
