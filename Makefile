@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait more than they compute, for leases above all.
-TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 3 ? 8 : 2 * $$1) }')
+TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
 # What is installed is what the lock says, byte for byte; its setuptools builds what must be built.
 LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement

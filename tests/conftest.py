@@ -34,11 +34,14 @@ settings.register_profile("orthia", deadline=None)
 settings.load_profile("orthia")
 
 
+# Before xdist's own, which reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all that needs the one Spark session in one process."""
+    """Keep what needs a Spark session in two processes: to start one costs more than most tests."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            audits = "audit" in item.path.stem
+            item.add_marker(pytest.mark.xdist_group("spark-audits" if audits else "spark"))
 
 
 @pytest.fixture(scope="session")
