@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from orthia.config.errors import ConfigurationError
 
 _SECRET_BYTES: Final = 32
@@ -73,8 +75,8 @@ class Checkpoint(Proofs):
         secret = bytes.fromhex(text) or secrets.token_bytes(_SECRET_BYTES)
         super().__init__(file, name, secret, is_new=not text)
 
+    @override
     def keep(self) -> None:
-        """See ``Proofs``."""
         if not self.is_new:
             return
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from orthia.broker.client.replay import ReplayMessage
+from typing_extensions import override
+
+from orthia.broker.client.replay import Notes, ReplayMessage
 from orthia.pipeline.errors import RowsDiffer
 
 ROWS_OF_A_BATCH: Final = 2**32
@@ -26,8 +28,8 @@ class Outgoing(NamedTuple):
     body: bytes
 
 
-class Feed:
-    """What ``Replay`` sends of one task; implements ``orthia.broker.client.replay.Notes``."""
+class Feed(Notes):
+    """What ``Replay`` sends of one task."""
 
     def __init__(self, rows: Iterator[Outgoing], identity: str, batch: int = 0) -> None:
         """Number ``rows`` from the micro-batch ``batch`` on.
@@ -57,12 +59,13 @@ class Feed:
         if self._expected is not None and self._base < self._expected[0] <= self._end:
             raise RowsDiffer(self._differs(f"there are {self._count} rows now"))
 
+    @override
     def at(self, place: int) -> str:
-        """See ``Notes``."""
         return self._notes.get(place, "")
 
+    @override
     def found(self, place: int, note: str) -> None:
-        """See ``Notes``; raises RowsDiffer if this task has read other rows up to ``place``."""
+        """Raises RowsDiffer if this task has read other rows up to ``place``."""
         read = self._base + self._count
         if place > read or place <= self._base:
             self._expected = (place, note)
