@@ -29,7 +29,8 @@ from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
 from orthia import migrations
 from orthia.config.settings import FileStoreSettings, JournalType
 from orthia.database import Database
-from orthia.journal.batch import Batch
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.journal import Journal
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.inspect import inspect
@@ -37,7 +38,7 @@ from orthia.journal.file.journal import FileKeeper
 from orthia.journal.file.opening import open_files
 from orthia.journal.file.store import FileStore
 from orthia.journal.file.tools import compact
-from orthia.journal.journal import Journal
+from orthia.journal.sql.journal import open_journal
 from orthia.journal.unit import AppendedMessage
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
@@ -152,7 +153,7 @@ def sql_store(server: StoreServer) -> tuple[Database, JournalUnderTest]:
         connection.execute(update(fence).where(fence.c.id == 4).values(holder_token=1))
 
     def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
-        return Journal.open(
+        return open_journal(
             database, settings, token=1, still_valid=lambda: True, post=post, on_failure=fail
         )
 

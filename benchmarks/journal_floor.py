@@ -20,7 +20,8 @@ from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, Floor, started
 from orthia import migrations
 from orthia.database import Database
 from orthia.journal import BatchReport, MessageLocation
-from orthia.journal.journal import Journal
+from orthia.journal.engine.journal import Journal
+from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import StoreServer
 
@@ -116,7 +117,7 @@ def measure(server: StoreServer, seconds: float, rounds: int) -> Figures:
     figures = Figures()
 
     def opened(post: Callable[[Callable[[], None]], None], fail: Callable[..., None]) -> Journal:
-        return Journal.open(
+        return open_journal(
             database, settings, token=1, still_valid=lambda: True, post=post, on_failure=fail
         )
 

@@ -20,7 +20,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.journal.codec import MessageRecord, QueueBinding, encode_message, encode_queue_binding
 from orthia.journal.records import RecordType, UserRecordType
-from orthia.journal.tables import bindings_table, messages_table
+from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry

@@ -23,7 +23,7 @@ from benchmarks.stomp_load import consume, fill
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database
-from orthia.journal.history import history_totals
+from orthia.journal.sql.history import history_totals
 from tests.process.file_nodes import FileNodeProcess, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store
 from tests.support.servers import StoreServer

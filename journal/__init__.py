@@ -1,13 +1,6 @@
 """What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
 
-from orthia.journal.api import (
-    BatchReport,
-    MessageJournal,
-    QueueCounts,
-    QueuePlace,
-    StoredMessage,
-    Window,
-)
+from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import (
     AddressBinding,
     MessageRecord,
@@ -15,6 +8,7 @@ from orthia.journal.codec import (
     decode_message,
     encode_message,
 )
+from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import (
     CorruptRecord,
     Fenced,
@@ -27,6 +21,7 @@ from orthia.journal.headers import header_lines, headers_map
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from orthia.journal.unit import Binding, Body, Done, MessageLocation, Unit
+from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window
 
 __all__ = [
     "AddressBinding",

@@ -1,23 +1,11 @@
-"""What the history holds: counted by its index, in steps, without a look at any message."""
+"""How much the history holds."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-from sqlalchemy import Column, Connection, MetaData, Select, func, select, text
-
-from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
-from orthia.database import Database, translate_errors
-from orthia.journal.tables import history_index_name, history_table
 
 ROW_BYTES = 200
 """What a row of the history takes beside a small record, in its table and its two indexes: measured
 138 to 265 bytes. Records of a kilobyte and more take more, as pages are not filled."""
-COUNT_STEP_ROWS = 50_000
-"""Rows one statement looks at, so that none comes near the query time-out."""
-
-_Rows = Select[*tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -46,63 +34,3 @@ class HistoryTotals:
     kept: Kept
     oldest_removed_at: datetime | None
     """When, by the database's clock, the oldest message left its queue; None if none is kept."""
-
-
-class HistoryWalk:
-    """Counts one history along its index, from the oldest message on."""
-
-    def __init__(self, s: DatabaseStoreSettings, dialect: Dialect) -> None:
-        self.history = history_table(MetaData(), s.message_history_table_name, dialect)
-        self._index = history_index_name(self.history.name, dialect)
-        self._dialect = dialect
-
-    def step(
-        self, connection: Connection, after: datetime | None, up_to: datetime | None
-    ) -> tuple[Kept, datetime | None]:
-        """Count some of what was removed later than ``after`` and not later than ``up_to``.
-
-        Returns also up to when; None if nothing is left. Messages of one instant are counted by
-        one step.
-        """
-        self._prepare(connection)
-        removed_at, size = self.history.c.removed_at, self.history.c.size
-        within = [] if after is None else [removed_at > after]
-        within += [] if up_to is None else [removed_at <= up_to]
-        instants: _Rows = select(removed_at).order_by(removed_at)
-        ahead = self._by_index(instants.where(*within))
-        end = connection.execute(ahead.offset(COUNT_STEP_ROWS - 1).limit(1)).scalar_one_or_none()
-        within += [] if end is None else [removed_at <= end]
-        sums: _Rows = select(func.count(), func.sum(size)).select_from(self.history)
-        rows, record_bytes = connection.execute(self._by_index(sums.where(*within))).one()
-        return Kept(rows, int(record_bytes or 0)), end
-
-    def oldest(self, connection: Connection) -> datetime | None:
-        """Return when the oldest message left its queue; None if none is kept."""
-        removed_at: Column[datetime] = self.history.c.removed_at
-        first = select(removed_at).order_by(removed_at).limit(1)
-        return connection.execute(first).scalar_one_or_none()
-
-    def _prepare(self, connection: Connection) -> None:
-        if self._dialect is Dialect.POSTGRESQL:
-            # Only the index holds the sizes alone; what a planner believes of a table that fills
-            # and empties all the time is no help.
-            connection.execute(
-                text("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
-            )
-
-    def _by_index(self, statement: _Rows) -> _Rows:
-        return statement.with_hint(self.history, f"FORCE INDEX ({self._index})", "mysql").with_hint(
-            self.history, f"INDEXED BY {self._index}", "sqlite"
-        )
-
-
-def history_totals(database: Database, s: DatabaseStoreSettings) -> HistoryTotals:
-    """Count the history, from any machine and without a lease; raises StoreError."""
-    walk = HistoryWalk(s, database.dialect)
-    kept, after = Kept(), None
-    while True:
-        with translate_errors("count the history"), database.engine.connect() as connection:
-            found, after = walk.step(connection, after, None)
-            kept += found
-            if after is None:
-                return HistoryTotals(kept, walk.oldest(connection))

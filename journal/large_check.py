@@ -8,7 +8,7 @@ it is, the message is lost.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from orthia.journal.large import PIECE_BYTES
+from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.soundness import Finding
 
 

@@ -11,22 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.api import (
-    BatchReport,
-    MessageJournal,
-    QueueCounts,
-    QueuePlace,
-    StoredMessage,
-    Window,
-    stored_message,
-)
-from orthia.journal.batch import batch_of
+from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import decode_binding, large_body_size
+from orthia.journal.engine.batch import BatchReport, batch_of
+from orthia.journal.engine.intake import Intake
+from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
-from orthia.journal.intake import Intake
 from orthia.journal.limits import JournalLimits
 from orthia.journal.records import UserRecordType
-from orthia.journal.senders import in_turn, mark_refused
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
@@ -38,6 +30,7 @@ from orthia.journal.unit import (
     Sender,
     Unit,
 )
+from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 
 _UNBOUNDED = 2**63 - 1
 

@@ -63,9 +63,9 @@ class Row(NamedTuple):
 
 
 class Sender:
-    """Somebody whose units are stored in the order they came; see ``orthia.journal.senders``.
+    """Somebody whose units are stored in the order they came: one for each connection of a client.
 
-    One for each connection of a client.
+    See ``orthia.journal.engine.senders``.
     """
 
     __slots__ = ("refusal",)

@@ -10,7 +10,7 @@ long as it is in doubt.
 import time
 from collections.abc import Callable, Collection
 
-from orthia.journal.api import MessageJournal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import PreparedTransaction, Xid, encode_prepared_transaction
 from orthia.journal.errors import RecordTooLarge, TransactionError
 from orthia.journal.unit import Body, Done, MessageLocation, Unit

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import EXTENSION, list_bodies
 from orthia.journal.file.disk import io_errors
-from orthia.journal.large import PIECE_BYTES
 from orthia.pipeline.audit_rows import (
     BINDINGS,
     HISTORY_STORED,

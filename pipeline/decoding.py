@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from orthia.journal.api import stored_message
 from orthia.journal.codec import (
     AddressBinding,
     LargeBody,
@@ -20,6 +19,7 @@ from orthia.journal.codec import (
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.headers import headers_map
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
+from orthia.journal.windows import stored_message
 from orthia.pipeline.bodies import BodyReader
 from orthia.pipeline.errors import BodyUnreadable
 from orthia.pipeline.schemas import BINDINGS, arrow_schema

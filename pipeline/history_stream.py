@@ -2,9 +2,9 @@
 
 The offset is a time, ``removed_at`` in microseconds since 1970. The one fenced writer sees to it
 that what a transaction keeps is later than all that was kept before, whatever the database's clock
-did meanwhile (``orthia.journal.store.history_of``), and a takeover waits for the batch of the node
-before. So what can be read up to the latest time there is, is complete: nothing appears below it
-later. By ``seq`` it would not be: messages leave in another order than they came.
+did meanwhile (``orthia.journal.sql.statements.history_of``), and a takeover waits for the batch of
+the node before. So what can be read up to the latest time there is, is complete: nothing appears
+below it later. By ``seq`` it would not be: messages leave in another order than they came.
 
 Pruning deletes the oldest, and notes up to when in the counter's row of BINDINGS. A stream that
 was overtaken has missed something, and says so: it fails, unless it was told to go on.
@@ -24,7 +24,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.journal.codec import decode_pruned_through
 from orthia.journal.records import ID_COUNTER_SEQ
-from orthia.journal.tables import history_index_name
+from orthia.journal.sql.tables import history_index_name
 from orthia.pipeline.bodies import SqlBodyReader
 from orthia.pipeline.decoding import Bodies, Decoder, needed
 from orthia.pipeline.errors import HistoryPruned

@@ -13,8 +13,8 @@ from sqlalchemy import MetaData, select
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.file.inspect import list_large_references
-from orthia.journal.large_sql import is_needed_reference
-from orthia.journal.tables import (
+from orthia.journal.sql.bodies import is_needed_reference
+from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,

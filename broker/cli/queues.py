@@ -8,8 +8,8 @@ from orthia.broker.cli.queue_deletion import delete
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.config.settings import RetentionSettings
-from orthia.journal.history import history_totals
-from orthia.journal.inspect import QueueTotals, list_queues
+from orthia.journal.sql.history import history_totals
+from orthia.journal.sql.inspect import QueueTotals, list_queues
 
 
 @click.group(cls=CommandGroup, epilog=example("orthia queue list --config broker.xml"))

@@ -18,13 +18,13 @@ from orthia.config.errors import OrthiaError
 from orthia.config.lockers import lock_database, lock_directory
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
 from orthia.database import Database
-from orthia.journal import inspect as tables
-from orthia.journal.api import MessageJournal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import PreparedTransaction, Xid
 from orthia.journal.errors import JournalError, JournalInUse, TransactionError
 from orthia.journal.file import inspect as files
 from orthia.journal.file import open_file_journal
-from orthia.journal.journal import Journal
+from orthia.journal.sql import inspect as tables
+from orthia.journal.sql.journal import open_journal
 from orthia.journal.xa import XaTransactions
 from orthia.nodemanager import Lock
 from orthia.nodemanager.holder_id import new_holder_id
@@ -150,7 +150,7 @@ def _on_tables(
     with opened(store) as database, _leased(store, database) as (lease, rows):
         if not rows.advance_fence(lease.holder_id, lease.token):
             raise JournalInUse(_BUSY)
-        journal = Journal.open(
+        journal = open_journal(
             database,
             store,
             token=lease.token,

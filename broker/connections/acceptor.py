@@ -29,7 +29,7 @@ from orthia.broker.security.logins import LoginGuard
 from orthia.broker.security.sources import source_of
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
-from orthia.journal.api import MessageJournal
+from orthia.journal.abc import MessageJournal
 
 LOGGER = logging.getLogger("orthia.broker")
 WRITE_HIGH_BYTES = 262_144

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from orthia.broker.core.slices import Slices, Steps
 from orthia.config.errors import OrthiaError
 from orthia.journal.codec import LargeBody, MessageRecord
-from orthia.journal.large import LargeMessages, Upload
+from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.unit import MessageLocation, Sender
 
 Done = Callable[[], None]

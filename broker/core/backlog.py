@@ -13,8 +13,9 @@ from itertools import islice
 
 from orthia.broker.core.queue import Queue, Timers
 from orthia.config.errors import OrthiaError
-from orthia.journal.api import BEGINNING, MessageJournal, QueueCounts, QueuePlace
+from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.windows import BEGINNING, QueueCounts, QueuePlace
 
 LOGGER = logging.getLogger("orthia.broker")
 COUNT_STEP = 5_000

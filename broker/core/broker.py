@@ -45,10 +45,10 @@ from orthia.broker.security.permissions import Security
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType, Settings
-from orthia.journal.api import MessageJournal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
+from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed, RecordTooLarge, SentBehindRefused, StoreFull
-from orthia.journal.large import Upload
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import MessageLocation, Sender, Unit
 from orthia.journal.xa import XaTransactions

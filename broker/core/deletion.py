@@ -22,10 +22,11 @@ from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import WINDOW_MESSAGES, Queue, Timers
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
-from orthia.journal.api import MessageJournal, Window
+from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.windows import Window
 from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")

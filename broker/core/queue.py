@@ -37,9 +37,10 @@ from orthia.broker.quoting import quoted
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType
-from orthia.journal.api import MessageJournal, StoredMessage, Window
+from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import RECORD_OVERHEAD
 from orthia.journal.errors import JournalClosed
+from orthia.journal.windows import StoredMessage, Window
 
 LOGGER = logging.getLogger("orthia.broker")
 WINDOW_MESSAGES = 1_000

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from orthia.broker.core.memory import Refused
 from orthia.journal.codec import MessageRecord
-from orthia.journal.large import LargeMessages
+from orthia.journal.engine.large import LargeMessages
 
 if TYPE_CHECKING:
     from orthia.broker.core.topic import TopicSubscription

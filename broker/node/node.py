@@ -46,7 +46,8 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import CriticalAnalyzerPolicy, Role, Settings
 from orthia.database import StoreUnavailable, TransientStoreError
-from orthia.journal.api import BatchReport, MessageJournal
+from orthia.journal.abc import MessageJournal
+from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import Fenced, JournalIOError, LeaseExpired
 from orthia.nodemanager import Interrupted, Lock, LockLost
 from orthia.nodemanager.events import (

@@ -25,14 +25,14 @@ from orthia.config.settings import (
 )
 from orthia.database import Database, StoreError, StoreUnavailable
 from orthia.database.durability import lax_settings
-from orthia.journal.api import MessageJournal
+from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalError
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.disk import make_directory
 from orthia.journal.file.inspect import read_fence
-from orthia.journal.journal import Journal
 from orthia.journal.memory import MemoryJournal
+from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager import Interrupted, JdbcNodeManager
 from orthia.nodemanager.failover_log import log_file_name
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
@@ -174,7 +174,7 @@ class _DatabaseStore:
     def open_journal(
         self, manager: NodeManager, post: Post, on_failure: Callable[[OrthiaError], None]
     ) -> MessageJournal:
-        return Journal.open(
+        return open_journal(
             self._opened(),
             self._settings,
             token=manager.fencing_token,

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from orthia.config.settings import FileStoreSettings
+from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.errors import LargeBodyError
 from orthia.journal.file.disk import io_errors, make_directory, sync_directory
 from orthia.journal.file.fence import Fence
-from orthia.journal.large import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.unit import LargeReference
 
 EXTENSION: Final = ".msg"

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import FileStoreSettings
+from orthia.journal.engine.abc import Recovered
+from orthia.journal.engine.journal import Journal
 from orthia.journal.errors import Fenced, JournalError
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import OpenedFiles, open_files
 from orthia.journal.file.store import FileStore
 from orthia.journal.file.windows import FileWindows
-from orthia.journal.journal import Journal
 from orthia.journal.limits import JournalLimits
-from orthia.journal.recovery import Recovered
 
 LOGGER = logging.getLogger("orthia.journal")
 _KEEP_SECONDS = 1.0

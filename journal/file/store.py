@@ -11,7 +11,8 @@ from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
 from orthia.database import NoRoom
-from orthia.journal.batch import Batch, JournalTable, Marker
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, JournalTable, Marker
 from orthia.journal.file.disk import NoRoomOnDisk
 from orthia.journal.file.encoding import (
     added_at,
@@ -25,7 +26,6 @@ from orthia.journal.file.format import RECORD_BYTES, Record, decode_seqs
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.opening import OpenedFiles
 from orthia.journal.records import RecordType, UserRecordType
-from orthia.journal.store import BatchStore
 from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit
 
 MAX_RECORD_BYTES: Final = 512 * 1024 * 1024

@@ -37,7 +37,7 @@ from orthia import migrations
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, DuplicateKey, translate_errors, write_transaction
-from orthia.journal.tables import (
+from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,

@@ -24,7 +24,9 @@ from orthia import migrations
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
-from orthia.journal.bulk import (
+from orthia.journal.engine.abc import Piece
+from orthia.journal.records import UserRecordType
+from orthia.journal.sql.bulk import (
     BATCH_BYTES,
     BATCH_ROWS,
     BulkLoad,
@@ -32,9 +34,7 @@ from orthia.journal.bulk import (
     StoredRow,
     reserve_ids,
 )
-from orthia.journal.large import Piece
-from orthia.journal.records import UserRecordType
-from orthia.journal.tables import (
+from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,

@@ -73,11 +73,11 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     "core/store/database-store/journal-retention/@period": (
         "config/settings.py self.period",
-        "journal/retention.py self._retention.seconds",
+        "journal/engine/retention.py self._retention.seconds",
     ),
     "core/store/database-store/journal-retention/@unit": (
         "config/settings.py self.unit",
-        "journal/retention.py self._retention.seconds",
+        "journal/engine/retention.py self._retention.seconds",
     ),
     # A locker's names for the store's settings: config/lockers.py makes the one of the other.
     f"{_LOCKER}/@lockTableName": (

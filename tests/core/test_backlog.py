@@ -12,10 +12,10 @@ from orthia.broker.core import backlog as backlog_module
 from orthia.broker.core import queue as queue_module
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType
-from orthia.journal.api import QueuePlace
 from orthia.journal.codec import QueueBinding
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from orthia.journal.unit import Unit
+from orthia.journal.windows import QueuePlace
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 from tests.journal.support import payload
 

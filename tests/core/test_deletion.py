@@ -21,11 +21,11 @@ from orthia.config.settings import (
     Settings,
     StompLimits,
 )
-from orthia.journal.api import BEGINNING, QueueCounts
 from orthia.journal.codec import QueueBinding, Xid
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.unit import Unit
+from orthia.journal.windows import BEGINNING, QueueCounts
 from orthia.journal.xa import XaTransactions
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 from tests.core.test_slices import Work

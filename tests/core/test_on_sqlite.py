@@ -12,7 +12,7 @@ import pytest
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.broker import Broker
 from orthia.config.settings import AddressConfiguration, AddressSettings, QueueSettings, RoutingType
-from orthia.journal.api import MessageJournal
+from orthia.journal.abc import MessageJournal
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
 from tests.journal.support import SqlJournalStore
 from tests.support.servers import SqliteServer

@@ -9,7 +9,7 @@ import pytest
 
 from orthia.config.settings import FileStoreSettings, JournalType
 from orthia.journal import Unit
-from orthia.journal.batch import Batch
+from orthia.journal.engine.batch import Batch
 from orthia.journal.file import disk
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.journal import FileKeeper

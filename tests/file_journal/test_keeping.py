@@ -8,7 +8,6 @@ import pytest
 
 from orthia.config.settings import JournalType, RoutingType
 from orthia.journal import QueueBinding, Unit
-from orthia.journal.api import BEGINNING
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
 from orthia.journal.file.format import Kind, Record
@@ -16,6 +15,7 @@ from orthia.journal.file.inspect import inspect
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.recovery import Control, control_path, scan, write_control
 from orthia.journal.records import RecordType
+from orthia.journal.windows import BEGINNING
 from tests.file_journal.support import DirectJournal, file_settings, stored
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, FileJournalStore, payload
 from tests.support.waiting import wait_until

@@ -8,11 +8,11 @@ from sqlalchemy import MetaData, select, update
 
 from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
 from orthia.journal import MessageLocation
-from orthia.journal.batch import Batch
-from orthia.journal.journal import batch_store
-from orthia.journal.retention import Pruner
-from orthia.journal.store import fenced_engine
-from orthia.journal.tables import history_table
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.retention import Pruner
+from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.journal import batch_store
+from orthia.journal.sql.tables import history_table
 from orthia.journal.unit import AppendedMessage, AppendedUnit
 from tests.journal.support import QUEUE, SqlJournalStore
 

@@ -25,7 +25,8 @@ from orthia.journal import (
     Window,
     encode_message,
 )
-from orthia.journal.batch import Batch
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.journal import Journal
 from orthia.journal.errors import JournalIOError
 from orthia.journal.file import open_file_journal
 from orthia.journal.file.fence import Fence
@@ -34,9 +35,9 @@ from orthia.journal.file.index import Position
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.recovery import FoundFile, Listing, scan
 from orthia.journal.file.store import FileStore
-from orthia.journal.journal import Journal, batch_store
-from orthia.journal.store import fenced_engine
-from orthia.journal.tables import bindings_table, messages_table
+from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.journal import batch_store, open_journal
+from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.waiting import wait_until
 
@@ -239,7 +240,7 @@ class SqlJournalStore(JournalStore):
         self.advance_fence(1)
 
     def _open(self, token: int, limits: JournalLimits) -> Journal:
-        return Journal.open(
+        return open_journal(
             self.database,
             self.settings,
             token=token,

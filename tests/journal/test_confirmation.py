@@ -8,9 +8,10 @@ from sqlalchemy import select
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageLocation, Unit
 from orthia.journal.codec import LargeBody
-from orthia.journal.journal import Journal, batch_store
-from orthia.journal.large import PIECE_BYTES
+from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.engine.journal import Journal
 from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.sql.journal import batch_store
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import PostgresqlServer, ServerProcess

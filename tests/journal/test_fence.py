@@ -9,9 +9,9 @@ from sqlalchemy import Connection, select, text, update
 from orthia.config.dialects import Dialect
 from orthia.database import SQLITE_BEGIN
 from orthia.journal import Fenced, MessageLocation, Unit
-from orthia.journal.batch import Batch
-from orthia.journal.journal import Journal
-from orthia.journal.store import fenced_engine
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.journal import Journal
+from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.unit import AppendedMessage, AppendedUnit
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import SERVER_NAMES

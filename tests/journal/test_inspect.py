@@ -2,11 +2,11 @@
 
 import pytest
 
-import orthia.journal.inspect
+import orthia.journal.sql.inspect
 from orthia.config.settings import RoutingType
 from orthia.database import Database
 from orthia.journal import QueueBinding, Unit
-from orthia.journal.inspect import QueueTotals, list_queues
+from orthia.journal.sql.inspect import QueueTotals, list_queues
 from tests.journal.support import OTHER_QUEUE, SqlJournalStore, payload
 
 
@@ -15,7 +15,7 @@ def test_queues_are_listed_with_their_totals(
     sql_store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch, chunk_rows: int
 ) -> None:
     """Bound and unbound queues are listed, with exact counts and sizes, chunked or not."""
-    monkeypatch.setattr(orthia.journal.inspect, "CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr(orthia.journal.sql.inspect, "CHUNK_ROWS", chunk_rows)
     opened = sql_store.open()
     busy = QueueBinding(opened.next_id(), "busy", "busy", RoutingType.ANYCAST)
     idle = QueueBinding(opened.next_id(), "idle", "idle", RoutingType.ANYCAST)

@@ -14,21 +14,16 @@ from orthia.config.errors import OrthiaError
 from orthia.config.settings import RetentionSettings
 from orthia.database import PermanentStoreError
 from orthia.journal import Fenced, JournalLimits, Unit, encode_message
-from orthia.journal.api import BEGINNING
 from orthia.journal.codec import LargeBody, Xid
+from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
+from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES, LargeMessages
 from orthia.journal.errors import LargeBodyError
 from orthia.journal.file import bodies as bodies_on_files
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import open_files
 from orthia.journal.file.tools import compact
-from orthia.journal.large import (
-    PIECE_BYTES,
-    UPLOAD_WINDOW_BYTES,
-    BodyStore,
-    LargeMessages,
-    Piece,
-)
-from orthia.journal.large_sql import SqlBodies
+from orthia.journal.sql.bodies import SqlBodies
+from orthia.journal.windows import BEGINNING
 from orthia.journal.xa import XaTransactions
 from tests.conftest import EVERY_DBMS
 from tests.journal.large_support import (

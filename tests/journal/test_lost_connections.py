@@ -14,7 +14,8 @@ from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, StoreUnavailable
 from orthia.database.sessions import fenced_mark, user_lock_name
 from orthia.journal import BatchReport, Fenced, MessageLocation, QueueBinding, Unit
-from orthia.journal.journal import Journal
+from orthia.journal.engine.journal import Journal
+from orthia.journal.sql.journal import open_journal
 from tests.conftest import Servers
 from tests.journal.proxy import Cut, CuttingProxy
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -43,7 +44,7 @@ class ProxiedStore(SqlJournalStore):
 
     def open_proxied(self) -> Journal:
         """Open a journal through the proxy."""
-        journal = Journal.open(
+        journal = open_journal(
             self.proxied,
             self.through_proxy,
             token=1,

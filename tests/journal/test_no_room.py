@@ -6,11 +6,12 @@ import pytest
 
 from orthia.config.settings import RoutingType
 from orthia.database import NoRoom, UnknownOutcome
-from orthia.journal.batch import Batch, Marker
 from orthia.journal.codec import QueueBinding
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import StoreFull
 from orthia.journal.limits import JournalLimits
-from orthia.journal.store import BatchStore
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
@@ -19,7 +20,6 @@ from orthia.journal.unit import (
     Unit,
     expand,
 )
-from orthia.journal.writer import Writer
 from tests.support.waiting import wait_until
 
 QUEUE = 7
@@ -203,7 +203,7 @@ def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody sends while the store is closed, so that they would be all that comes."""
-    monkeypatch.setattr("orthia.journal.writer.ROOM_SECONDS", 0.2)
+    monkeypatch.setattr("orthia.journal.engine.writer.ROOM_SECONDS", 0.2)
     writing = WritingOn()
     writing.submit(message(1), deletion(2))
     writing.writer.start()
@@ -218,7 +218,7 @@ def test_it_is_told_of_room_though_acknowledgements_come_all_the_time(
 
 def test_a_store_is_not_asked_for_room_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be another node's by now, and to ask is to write."""
-    monkeypatch.setattr("orthia.journal.writer.ROOM_SECONDS", 0.01)
+    monkeypatch.setattr("orthia.journal.engine.writer.ROOM_SECONDS", 0.01)
     writing = Writing()
     writing.submit(message(1))
     writing.writer.start()

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-import orthia.journal.postgresql
+import orthia.journal.sql.postgresql
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType
@@ -25,13 +25,13 @@ from orthia.database import (
     UnknownOutcome,
 )
 from orthia.journal import Fenced, JournalError, JournalLimits, QueueBinding, Unit
-from orthia.journal.batch import Batch, Marker, batch_of
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker, batch_of
+from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.retry import ATTEMPTS, UNANSWERED
+from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import StoreFull, UnitRefused
-from orthia.journal.journal import Journal
-from orthia.journal.retry import ATTEMPTS, UNANSWERED
-from orthia.journal.store import BatchStore
 from orthia.journal.unit import Appended, AppendedMessage, MessageLocation
-from orthia.journal.writer import Writer
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import ServerProcess
@@ -437,7 +437,7 @@ def test_a_transaction_of_any_size_is_stored_over_a_slow_link(
     slow: tuple[SqlJournalStore, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part of it has the time-out; all of it takes twice as long."""
-    monkeypatch.setattr(orthia.journal.postgresql, "COPY_STATEMENT_BYTES", 100_000)
+    monkeypatch.setattr(orthia.journal.sql.postgresql, "COPY_STATEMENT_BYTES", 100_000)
     store, _ = slow
     opened = store.open()
     done: list[int] = []

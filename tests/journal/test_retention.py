@@ -11,21 +11,22 @@ from sqlalchemy import Engine, MetaData, select, text, update
 
 from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
 from orthia.journal import Fenced, MessageJournal, MessageLocation, Unit
-from orthia.journal.batch import Batch
 from orthia.journal.codec import Xid, decode_pruned_through
-from orthia.journal.history import ROW_BYTES, Kept, history_totals
-from orthia.journal.journal import batch_store
-from orthia.journal.postgresql import PLAN_FOR_ROWS, PostgresqlStore
-from orthia.journal.records import RemovalReason
-from orthia.journal.retention import (
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.retention import (
     BYTES_IN_STEP,
     ROWS_IN_STEP,
     KeptRow,
     Tally,
     rows_to_prune,
 )
-from orthia.journal.store import fenced_engine
-from orthia.journal.tables import history_table
+from orthia.journal.history import ROW_BYTES, Kept
+from orthia.journal.records import RemovalReason
+from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.history import history_totals
+from orthia.journal.sql.journal import batch_store
+from orthia.journal.sql.postgresql import PLAN_FOR_ROWS, PostgresqlStore
+from orthia.journal.sql.tables import history_table
 from orthia.journal.unit import AppendedMessage, AppendedUnit, expand
 from orthia.journal.xa import XaTransactions
 from tests.journal.keeping import KeepingStore
@@ -234,7 +235,7 @@ def test_the_count_of_a_long_history_is_exact(
     keeping: KeepingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counting in steps counts each message once, also where many left at one instant."""
-    monkeypatch.setattr("orthia.journal.history.COUNT_STEP_ROWS", 3)
+    monkeypatch.setattr("orthia.journal.sql.history.COUNT_STEP_ROWS", 3)
     for first, messages in ((1, 2), (10, 7), (20, 1), (30, 3)):
         keeping.keep(*repeat(b"four", messages), first=first)
     totals = history_totals(keeping.database, keeping.settings)

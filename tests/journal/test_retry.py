@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-import orthia.journal.writer
+import orthia.journal.engine.writer
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.database import (
@@ -20,8 +20,9 @@ from orthia.database import (
     UnknownOutcome,
 )
 from orthia.journal import Fenced, JournalError, JournalLimits, LeaseExpired
-from orthia.journal.batch import Batch, JournalTable, Marker
-from orthia.journal.retry import (
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, JournalTable, Marker
+from orthia.journal.engine.retry import (
     ATTEMPTS,
     LONGEST_PAUSE_SECONDS,
     TRANSIENT_ATTEMPTS,
@@ -32,9 +33,8 @@ from orthia.journal.retry import (
     is_suspect,
     pause_seconds,
 )
-from orthia.journal.store import BatchStore
+from orthia.journal.engine.writer import Writer
 from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit
-from orthia.journal.writer import Writer
 from tests.support.waiting import wait_until
 
 
@@ -58,7 +58,7 @@ from tests.support.waiting import wait_until
 def test_each_failure_has_its_next_step(
     error: OrthiaError, unresolved: bool, step: NextStep
 ) -> None:
-    """The rule is the table in ``orthia.journal.retry``; without a lease only one answer is."""
+    """The rule is the table in ``journal.engine.retry``; without a lease only one answer is."""
     assert after_failure(error, unresolved=unresolved, lease_valid=True) is step
     assert after_failure(error, unresolved=unresolved, lease_valid=False) is NextStep.GIVE_UP
 
@@ -183,7 +183,7 @@ def test_what_others_have_a_part_in_does_not_make_a_batch_suspect(
     failures: list[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No probe is stored, so that nobody is refused for the deadlocks of others."""
-    monkeypatch.setattr(orthia.journal.writer, "pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(orthia.journal.engine.writer, "pause_seconds", lambda _: 0.0)
     store = ScriptedStore(*failures)
     assert run(store) == (1, [])
     assert store.calls.count("store") == len(failures) + 1

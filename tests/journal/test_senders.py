@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
-from orthia.journal.api import MessageJournal
-from orthia.journal.batch import Batch, Marker
+from orthia.journal.abc import MessageJournal
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import SentBehindRefused, StoreFull, UnitRefused
-from orthia.journal.journal import Journal
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.store import BatchStore
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
@@ -29,7 +30,6 @@ from orthia.journal.unit import (
     Unit,
     expand,
 )
-from orthia.journal.writer import Writer
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
 
 POISON = b"poison"

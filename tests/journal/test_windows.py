@@ -11,10 +11,10 @@ from sqlalchemy import event, text
 
 from orthia.config.dialects import Dialect
 from orthia.journal import QueuePlace, Unit
-from orthia.journal.api import BEGINNING
-from orthia.journal.inspect import list_queues
-from orthia.journal.tables import queue_index_name
-from orthia.journal.walk import QueueWalk
+from orthia.journal.sql.inspect import list_queues
+from orthia.journal.sql.tables import queue_index_name
+from orthia.journal.sql.walk import QueueWalk
+from orthia.journal.windows import BEGINNING
 from tests.journal.support import ALWAYS, OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 
 _EXPLAIN = {

@@ -24,7 +24,7 @@ from orthia.database import (
     fold_table_name,
     write_transaction,
 )
-from orthia.journal.tables import (
+from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,

@@ -24,7 +24,7 @@ from orthia import migrations
 from orthia.config.secrets import Secret
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect, StoreUnavailable
-from orthia.journal.store import fenced_engine
+from orthia.journal.sql.fence import fenced_engine
 from orthia.nodemanager import JdbcNodeManager
 from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
 from orthia.nodemanager.fencing import PATIENCE_SECONDS

@@ -27,7 +27,7 @@ from orthia.journal.codec import (
     encode_queue_binding,
     encode_reference,
 )
-from orthia.journal.large import PIECE_BYTES
+from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.xa import XaTransactions
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import DATA, bodies_of, table_of, upload

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from orthia.journal.large import PIECE_BYTES
+from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.large_check import StoredPiece, judge_body
 from orthia.pipeline.audit_rows import MESSAGES
 from orthia.pipeline.epoch_order import Run, merged, misplaced

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader
 from sqlalchemy import delete
 
 from orthia.journal.codec import LargeBody
-from orthia.journal.large import PIECE_BYTES
+from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.pipeline.bodies import (
     FileBodiesReader,
     FileBodyReader,

@@ -15,7 +15,7 @@ from sqlalchemy import MetaData, select, update
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal import MessageLocation
-from orthia.journal.tables import history_table
+from orthia.journal.sql.tables import history_table
 from orthia.pipeline.errors import BadOption, HistoryPruned
 from orthia.pipeline.history_stream import HistoryStreamReader, Offset
 from orthia.pipeline.journal_source import JournalSource, conditions_of

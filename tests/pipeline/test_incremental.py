@@ -12,7 +12,7 @@ from sqlalchemy import text, update
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import RoutingType
 from orthia.journal import QueueBinding
-from orthia.journal.journal import Journal
+from orthia.journal.engine.journal import Journal
 from orthia.journal.unit import Unit
 from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
 from orthia.pipeline.manifest import NAME, Manifest

@@ -17,8 +17,8 @@ from orthia.config.settings import (
 )
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
-from orthia.journal.journal import Journal
-from orthia.journal.tables import bindings_table
+from orthia.journal.engine.journal import Journal
+from orthia.journal.sql.tables import bindings_table
 from orthia.journal.unit import Unit
 from orthia.nodemanager import State
 from orthia.nodemanager.failover_log import FailoverLogTable

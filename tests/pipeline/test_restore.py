@@ -17,7 +17,7 @@ from orthia.config.settings import DatabaseStoreSettings, RetentionSettings, Rou
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
 from orthia.journal.codec import LargeBody
-from orthia.journal.tables import (
+from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,

@@ -22,7 +22,7 @@ from sqlalchemy import MetaData, insert, select, update
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
-from orthia.journal.tables import messages_table
+from orthia.journal.sql.tables import messages_table
 from orthia.nodemanager.failover_log import FailoverLogTable
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.errors import BadOption

@@ -154,7 +154,7 @@ def test_an_audit_finds_what_is_missing_from_a_store(
     run: Run, spark: SparkSession, story: Story
 ) -> None:
     """Exit code 1, and the table names the fault, when bindings are gone."""
-    from orthia.journal.tables import bindings_table
+    from orthia.journal.sql.tables import bindings_table
 
     database = Database.from_settings(story.settings)
     bindings = bindings_table(MetaData(), "BINDINGS", database.dialect)

@@ -12,7 +12,7 @@ from sqlalchemy import MetaData, func, select
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database
 from orthia.journal.file.bodies import list_bodies
-from orthia.journal.tables import large_messages_table
+from orthia.journal.sql.tables import large_messages_table
 from tests.conftest import Servers
 from tests.process.file_nodes import file_cluster
 from tests.process.large_clients import MIB, LargeClient, body, digest

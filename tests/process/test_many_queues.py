@@ -10,7 +10,7 @@ from orthia.config.settings import DatabaseStoreSettings, RoutingType
 from orthia.database import Database
 from orthia.journal import MessageRecord, QueueBinding, encode_message
 from orthia.journal.records import RecordType, UserRecordType
-from orthia.journal.tables import bindings_table, messages_table
+from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.journal.unit import binding_row
 from tests.process.clients import Producer, receive_all
 from tests.process.nodes import cluster

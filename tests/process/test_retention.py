@@ -17,7 +17,7 @@ from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database
 from orthia.journal.codec import decode_message
 from orthia.journal.history import ROW_BYTES
-from orthia.journal.tables import history_table, messages_table
+from orthia.journal.sql.tables import history_table, messages_table
 from tests.process.clients import QUEUE, Consumer, Producer
 from tests.process.file_nodes import FileCluster, file_cluster
 from tests.process.locker_stores import HANDS_OVER, store

@@ -13,8 +13,8 @@ from typing import Any
 
 import orthia.broker.node.critical_analyzer
 import orthia.broker.node.log_queue
-import orthia.journal.journal
-import orthia.journal.writer
+import orthia.journal.engine.journal
+import orthia.journal.engine.writer
 from tests.simulation.engine import (
     Engine,
     Life,
@@ -26,8 +26,8 @@ from tests.simulation.engine import (
 _MODULES: tuple[ModuleType, ...] = (
     orthia.broker.node.critical_analyzer,
     orthia.broker.node.log_queue,
-    orthia.journal.journal,
-    orthia.journal.writer,
+    orthia.journal.engine.journal,
+    orthia.journal.engine.writer,
 )
 
 

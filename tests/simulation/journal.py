@@ -4,15 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import orthia.journal.journal
+import orthia.journal.engine.journal
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, UnknownOutcome
-from orthia.journal.batch import Batch, Marker
-from orthia.journal.journal import Journal
+from orthia.journal.engine.abc import BatchStore, Recovered
+from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.writer import Writer
 from orthia.journal.limits import JournalLimits
-from orthia.journal.recovery import Recovered
-from orthia.journal.store import BatchStore
-from orthia.journal.writer import Writer
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
 from tests.simulation.interpreter import simulated
@@ -164,10 +163,12 @@ def open_journal(
             limits=LIMITS,
         )
 
-    replaced = {name: vars(orthia.journal.journal)[name] for name in ("LargeMessages", "Reader")}
+    replaced = {
+        name: vars(orthia.journal.engine.journal)[name] for name in ("LargeMessages", "Reader")
+    }
     try:
         for name in replaced:
-            setattr(orthia.journal.journal, name, _Nothing)
+            setattr(orthia.journal.engine.journal, name, _Nothing)
         with simulated(engine, life):
             made = make(store)
             if not mechanisms.one_batch_after_the_other:
@@ -177,6 +178,6 @@ def open_journal(
                 second.start()
     finally:
         for name, real in replaced.items():
-            setattr(orthia.journal.journal, name, real)
+            setattr(orthia.journal.engine.journal, name, real)
     made.start()
     return made

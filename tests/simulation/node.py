@@ -18,8 +18,8 @@ from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import DuplicateKey, StoreUnavailable
 from orthia.journal import JournalClosed
-from orthia.journal.journal import Journal
-from orthia.journal.retry import pause_seconds
+from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.unit import MessageLocation
 from orthia.nodemanager import Interrupted
 from orthia.nodemanager.events import CriticalIOError

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orthia.database import DuplicateKey, StoreUnavailable, UnknownOutcome
-from orthia.journal.batch import Batch
+from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms

@@ -13,8 +13,8 @@ from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
-from orthia.journal.large import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.journal.support import FileJournalStore
 from tests.support.waiting import wait_until

@@ -16,8 +16,8 @@ from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.settings import StompLimits
 from orthia.database import NoRoom
-from orthia.journal.batch import Batch
-from orthia.journal.journal import Journal
+from orthia.journal.engine.batch import Batch
+from orthia.journal.engine.journal import Journal
 from tests.core.support import SETTINGS
 from tests.journal.support import FileJournalStore, JournalStore, SqlJournalStore
 from tests.support.servers import SqliteServer

@@ -8,7 +8,7 @@ import pytest
 
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.settings import StompLimits
-from orthia.journal.large import PIECE_BYTES
+from orthia.journal.engine.abc import PIECE_BYTES
 from tests.core.support import SETTINGS, settings
 from tests.stomp.test_large_messages import LONG, QUEUE, Client, Node
 

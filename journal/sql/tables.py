@@ -64,7 +64,7 @@ def history_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
 
 
 def large_messages_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
-    """Declare LARGE_MESSAGES under the configured ``name``; see ``orthia.journal.large_sql``."""
+    """Declare LARGE_MESSAGES under the configured ``name``; see ``orthia.journal.sql.bodies``."""
     return Table(
         fold_table_name(dialect, name),
         metadata,

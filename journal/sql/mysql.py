@@ -21,12 +21,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from orthia.database import translate_errors
-from orthia.journal.batch import Batch, Marker
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.errors import Fenced
 from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from orthia.journal.store import (
+from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
-    BatchStore,
     TableNames,
     confirm_sql,
     history_of,

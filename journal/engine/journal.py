@@ -1,36 +1,23 @@
 """The journal the broker uses: the front of intake, writer and reader, and its SQL store."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from sqlalchemy import Engine
-
-from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
-from orthia.database import Database, StoreUnavailable, TransientStoreError
-from orthia.journal.api import BatchReport, MessageJournal, QueueCounts, QueuePlace, Window
-from orthia.journal.batch import Batch
+from orthia.journal.abc import MessageJournal
+from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
+from orthia.journal.engine.batch import Batch, BatchReport
+from orthia.journal.engine.intake import Intake
+from orthia.journal.engine.large import LargeMessages
+from orthia.journal.engine.reader import Reader
+from orthia.journal.engine.retention import Pruner
+from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import JournalClosed
 from orthia.journal.history import HistoryTotals
-from orthia.journal.intake import Intake
-from orthia.journal.large import BodyStore, LargeMessages
-from orthia.journal.large_sql import SqlBodies
 from orthia.journal.limits import JournalLimits
-from orthia.journal.mysql import MysqlStore
-from orthia.journal.postgresql import PostgresqlStore
-from orthia.journal.reader import Reader, WindowQueries, Windows
-from orthia.journal.recovery import Recovered, recover
-from orthia.journal.retention import Pruner
-from orthia.journal.retry import pause_seconds
-from orthia.journal.sqlite import SqliteStore, free_bytes
-from orthia.journal.store import BatchStore, TableNames, fenced_engine
 from orthia.journal.unit import Appended, Done, MessageLocation, Refused, Sender, Unit
-from orthia.journal.writer import Writer
-
-_ATTEMPTS_TO_OPEN = 5
+from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 
 class Journal(MessageJournal):
@@ -40,8 +27,8 @@ class Journal(MessageJournal):
     ends the journal: ``on_failure`` is called once, no caller of that batch or of any later one
     is completed, and every call raises ``JournalClosed``: the node stops, and its clients send
     again to the next. A unit that the store refuses while it takes others is refused alone,
-    where it says whom to tell; see ``orthia.journal.retry``. What can be refused beforehand is: see
-    ``RecordTooLarge``.
+    where it says whom to tell; see ``orthia.journal.engine.retry``. What can be refused beforehand
+    is: see ``RecordTooLarge``.
     """
 
     def __init__(
@@ -95,56 +82,6 @@ class Journal(MessageJournal):
             limits=limits,
             submit=self._writer.submit,
         )
-
-    @classmethod
-    def open(
-        cls,
-        database: Database,
-        s: DatabaseStoreSettings,
-        *,
-        token: int,
-        still_valid: Callable[[], bool],
-        post: Callable[[Callable[[], None]], None],
-        on_failure: Callable[[OrthiaError], None],
-        limits: JournalLimits | None = None,
-    ) -> "Journal":
-        """Open the journal of a database: prove the fence, read the bindings, reserve ids.
-
-        ``post`` runs a callable on the event loop, later, in order, from any thread;
-        ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
-        A connection that is lost meanwhile is replaced: a node that takes over may be the last.
-        Raises Fenced, CorruptRecord, StoreError.
-        """
-        limits = limits or JournalLimits()
-        engine = fenced_engine(database, s, "journal", token)
-        store = batch_store(database, s, engine, token)
-
-        def begin() -> Recovered:
-            found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
-            store.connect()
-            return found
-
-        try:
-            recovered = _persistently(begin, still_valid)
-        except OrthiaError:
-            engine.dispose()
-            raise
-        journal = cls(
-            store,
-            WindowQueries(database, s),
-            SqlBodies(database, s, token),
-            recovered,
-            still_valid=still_valid,
-            post=post,
-            on_failure=on_failure,
-            limits=limits,
-            pruner=None
-            if s.journal_retention is None
-            else Pruner(database, s, s.journal_retention, token=token),
-            reusable=partial(free_bytes, database),
-        )
-        journal.start()
-        return journal
 
     @property
     def last_committed_seq(self) -> int:
@@ -284,32 +221,3 @@ class Journal(MessageJournal):
             if self._pruner is not None:
                 self._pruner.stop()
             self._on_failure(error)
-
-
-def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:
-    """Call ``begin``, which may be called again after it failed; raises what it failed with last.
-
-    Ids that were reserved by a call of unknown outcome are lost, which harms nobody.
-    """
-    for attempt in range(1, _ATTEMPTS_TO_OPEN):
-        try:
-            return begin()
-        except (StoreUnavailable, TransientStoreError):
-            if not still_valid():
-                raise
-            time.sleep(pause_seconds(attempt))
-    return begin()
-
-
-def batch_store(
-    database: Database, s: DatabaseStoreSettings, engine: Engine, token: int
-) -> BatchStore:
-    """Return how batches reach this kind of database, through ``engine`` and under ``token``."""
-    names = TableNames.from_settings(s, database.dialect)
-    match database.dialect:
-        case Dialect.SQLITE:
-            return SqliteStore(engine, names, token, database.turnstile)
-        case Dialect.POSTGRESQL:
-            return PostgresqlStore(engine, names, token)
-        case Dialect.MYSQL:
-            return MysqlStore(engine, names, token)

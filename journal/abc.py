@@ -8,73 +8,13 @@ callback does not raise.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.codec import MessageRecord, decode_message, decode_reference
-from orthia.journal.errors import CorruptRecord
+from orthia.journal.engine.batch import BatchReport
+from orthia.journal.engine.large import LargeMessages
 from orthia.journal.history import HistoryTotals
-from orthia.journal.large import LargeMessages
-from orthia.journal.records import UserRecordType
-from orthia.journal.unit import Binding, Body, Done, MessageLocation, Refused, Sender, Unit
-
-
-class StoredMessage(NamedTuple):
-    """A message as a window shows it."""
-
-    seq: int
-    epoch: int
-    """The fencing token it was written under; an earlier one means it may have been delivered."""
-    record: MessageRecord
-    location: MessageLocation
-
-
-class Window(NamedTuple):
-    """A stretch of a queue read from the store, in order."""
-
-    messages: list[StoredMessage]
-    corrupt: list[CorruptRecord]
-    """Records of the stretch that cannot be read: to be reported; their rows stay in the table."""
-    next_after_seq: int
-    """Where to go on: everything of the queue up to this seq is in here."""
-    exhausted: bool
-    """True if nothing of the queue is left up to the ``up_to_seq`` that was asked for."""
-
-
-class QueuePlace(NamedTuple):
-    """A place in all queues, one after the other in the order of their ids."""
-
-    queue_id: int
-    seq: int
-
-
-BEGINNING = QueuePlace(0, 0)
-"""Before the first message of the first queue."""
-
-
-class QueueCounts(NamedTuple):
-    """How many messages a stretch of the queues holds."""
-
-    messages: dict[int, int]
-    """By queue id, in order; a queue that is not in here has none in the stretch."""
-    next_after: QueuePlace | None
-    """Where to go on, with a queue that may have more; None if every queue is counted."""
-    payload_bytes: dict[int, int]
-    """By queue id: the encoded messages' size, with the bodies of large ones."""
-
-
-@dataclass(frozen=True)
-class BatchReport:
-    """What one commit did, for metrics."""
-
-    units: int
-    rows: int
-    deletes: int
-    payload_bytes: int
-    commit_seconds: float
-    """From the first statement to the commit's answer, retries included."""
-    attempts: int
+from orthia.journal.unit import Binding, Done, MessageLocation, Refused, Sender, Unit
+from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 
 class MessageJournal(ABC):
@@ -133,7 +73,7 @@ class MessageJournal(ABC):
         """Store an encoded message for one queue and return its seq; ``done`` follows the commit.
 
         ``refused`` is called instead if the store takes others and not this, or has no room, or if
-        something that ``sender`` sent before was refused; see ``orthia.journal.senders``.
+        something that ``sender`` sent before was refused; see ``orthia.journal.engine.senders``.
         Raises JournalClosed, RecordTooLarge.
         """
 
@@ -216,31 +156,3 @@ class MessageJournal(ABC):
         unit = Unit(done)
         unit.delete_binding(binding_id)
         self.append_unit(unit)
-
-
-def stored_message(
-    seq: int, row_id: int, user_record_type: int, epoch: int, record: bytes, body: bytes | None
-) -> StoredMessage:
-    """Decode the row of a queue; ``body`` is the payload: the record, or a reference's body row.
-
-    Raises CorruptRecord.
-    """
-    if user_record_type == UserRecordType.ADD_MESSAGE:
-        return StoredMessage(seq, epoch, decode_message(record, seq), MessageLocation(seq))
-    if user_record_type == UserRecordType.ADD_LARGE_MESSAGE:
-        message = decode_message(record, seq)
-        return StoredMessage(seq, epoch, message, MessageLocation(seq, None, _large_id(message)))
-    if user_record_type != UserRecordType.ADD_REF:
-        raise CorruptRecord(seq, f"its type {user_record_type} is not one of a message")
-    reference = decode_reference(record, seq)
-    if row_id + reference.position != seq or not 0 < reference.position <= reference.total:
-        raise CorruptRecord(seq, f"it says it is reference {reference} of body {row_id}")
-    if body is None:
-        raise CorruptRecord(seq, f"its body, the row with seq {row_id}, is missing")
-    message = decode_message(body, seq)
-    location = MessageLocation(seq, Body(row_id, reference.total), _large_id(message))
-    return StoredMessage(seq, epoch, message, location)
-
-
-def _large_id(record: MessageRecord) -> int | None:
-    return None if record.large is None else record.large.id

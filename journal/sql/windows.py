@@ -1,32 +1,15 @@
-"""Reading queues back: windows and counts, on threads of their own, in the order asked for."""
-
-from collections.abc import Callable
-from functools import partial
-from typing import Protocol
+"""The SQL of windows and counts."""
 
 from sqlalchemy import Connection, MetaData, Select, case, func, select
 
-from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
-from orthia.journal.api import QueueCounts, QueuePlace, Window, stored_message
 from orthia.journal.codec import large_body_size
+from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.read_threads import ReadThreads
-from orthia.journal.tables import messages_table
-from orthia.journal.walk import QueueWalk
-
-
-class Windows(Protocol):
-    """Where windows and counts are read, on the reader's threads; raises OrthiaError."""
-
-    def window(
-        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
-    ) -> Window:
-        """Read a window."""
-
-    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
-        """Count a stretch of all queues, at most ``limit`` messages."""
+from orthia.journal.sql.tables import messages_table
+from orthia.journal.sql.walk import QueueWalk
+from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message
 
 
 class WindowQueries:
@@ -111,51 +94,3 @@ class WindowQueries:
                 )
             except CorruptRecord as error:
                 window.corrupt.append(error)
-
-
-def within(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> int:
-    """Return how many of the first messages fit; the first one always does."""
-    total = 0
-    for index, (_, size) in enumerate(sizes[:max_messages]):
-        total += size
-        if total > max_bytes and index:
-            return index
-    return min(len(sizes), max_messages)
-
-
-class Reader(ReadThreads):
-    """Threads that answer windows and counts."""
-
-    def __init__(
-        self,
-        windows: Windows,
-        threads: int,
-        *,
-        still_valid: Callable[[], bool],
-        post: Callable[[Callable[[], None]], None],
-    ) -> None:
-        super().__init__("journal-reader", threads, still_valid=still_valid, post=post)
-        self._windows = windows
-
-    def window(
-        self,
-        queue_id: int,
-        after_seq: int,
-        up_to_seq: int,
-        max_messages: int,
-        max_bytes: int,
-        done: Callable[[Window | OrthiaError], None],
-    ) -> None:
-        """Have a window read."""
-        query = self._windows.window
-        self.ask(partial(query, queue_id, after_seq, up_to_seq, max_messages, max_bytes), done)
-
-    def count(
-        self,
-        after: QueuePlace,
-        up_to_seq: int,
-        limit: int,
-        done: Callable[[QueueCounts | OrthiaError], None],
-    ) -> None:
-        """Have a stretch of all queues counted."""
-        self.ask(partial(self._windows.count, after, up_to_seq, limit), done)

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from orthia.config.dialects import Dialect
 from orthia.journal.records import UserRecordType
-from orthia.journal.tables import queue_index_name
+from orthia.journal.sql.tables import queue_index_name
 
 LAST_SEQ = 2**63 - 1
 """An ``up_to_seq`` no row is above."""

@@ -2,21 +2,13 @@
 
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated)
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-
-from sqlalchemy import Engine
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
-from orthia.database import Database, NoRoom, fold_table_name
-from orthia.database.sessions import fenced_mark
-from orthia.journal.batch import Batch, JournalTable, Marker, probe
+from orthia.database import fold_table_name
+from orthia.journal.engine.batch import JournalTable
 from orthia.journal.records import ID_COUNTER_SEQ
-
-ROOM_BYTES = 262_144
-"""What a store that had no room must take before it is said to have some: less would be refused
-again with the next message."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +68,6 @@ def history_of(names: TableNames, reason: str, removed_at: str) -> str:
     )
 
 
-def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, token: int) -> Engine:
-    """Return an engine of one connection, whose session cannot hold the fence for long.
-
-    A frozen node may have a transaction open; its successor's fence waits for it. An idle one is
-    ended by the server: a quarter of the lease leaves the successor most of the time in which the
-    frozen node is known to be gone. Any other the successor ends; ``purpose`` is one of
-    ``orthia.database.sessions.FENCED_PURPOSES``, by which it is found.
-    """
-    table = fold_table_name(database.dialect, s.node_manager_store_table_name)
-    return database.dedicated_engine(
-        purpose,
-        query_timeout_ms=s.jdbc_network_timeout,
-        idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
-        mark=fenced_mark(table, purpose, token),
-    )
-
-
 def confirm_sql(names: TableNames, token: int) -> str:
     """Return the UPDATE of ``BatchStore.confirm``.
 
@@ -113,63 +88,3 @@ def unlink_sql(names: TableNames) -> str:
     if names.history is None:
         return statement
     return f"{statement} AND NOT EXISTS (SELECT 1 FROM {names.history} WHERE seq = %(seq)s)"
-
-
-class BatchStore(ABC):
-    """The writer's own connection to one DBMS; used by one thread at a time.
-
-    Every method raises ``database.StoreError``; after one the connection is used again only if
-    the error was a ``TransientStoreError``.
-    """
-
-    max_record_bytes: int
-    """The largest record one row takes; known once connected."""
-
-    keep_alive_seconds: float | None = None
-    """How often ``keep_alive`` is due while nothing is stored; None is never. Known once connected.
-    """
-
-    @abstractmethod
-    def connect(self) -> None:
-        """Open the connection, or a new one in place of the one there was.
-
-        The session there was is ended in the database first: what it had under way is then
-        either committed or undone, and what ``is_stored`` says stays true.
-        """
-
-    @abstractmethod
-    def store(self, batch: Batch) -> None:
-        """Store ``batch`` in one transaction that proves the fence; returns after the commit.
-
-        Raises Fenced if the token is not the newest.
-        """
-
-    @abstractmethod
-    def is_stored(self, marker: Marker) -> bool:
-        """Say whether the row is there, written under this store's token."""
-
-    @abstractmethod
-    def confirm(self) -> None:
-        """Commit a change of the journal's counter, under the fence; returns after the commit.
-
-        A row that is there is committed, but perhaps not as durably as a commit that was answered:
-        a session that is ended while its commit waits for a standby leaves the row visible and the
-        standby without it. What is committed after it waits for the standby to have both. A server
-        that takes no writes confirms nothing. Raises Fenced.
-        """
-
-    def has_room(self) -> bool:
-        """Say whether there is room again for messages, after ``NoRoom``; raises Fenced."""
-        self.connect()
-        try:
-            self.store(probe(ROOM_BYTES))
-        except NoRoom:
-            return False
-        return True
-
-    def keep_alive(self) -> None:  # noqa: B027 - a default: most servers end no silent session
-        """Ask something, so that the server does not end the session for its silence."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection; never raises."""

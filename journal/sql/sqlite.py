@@ -15,10 +15,11 @@ from orthia.config.dialects import Dialect
 from orthia.database import Database, NoRoom, Turnstile, translate_errors
 from orthia.database.sqlite_reserve import SpaceReserve
 from orthia.database.sqltime import microsecond_after
-from orthia.journal.batch import Batch, Marker
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.errors import Fenced
 from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from orthia.journal.store import HISTORY_COLUMNS, BatchStore, TableNames, confirm_sql, history_of
+from orthia.journal.sql.statements import HISTORY_COLUMNS, TableNames, confirm_sql, history_of
 from orthia.journal.unit import Row
 
 _WHAT = "store a journal batch"

@@ -14,15 +14,15 @@ from sqlalchemy import MetaData, insert
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
-from orthia.journal.batch import batch_of
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
-from orthia.journal.journal import batch_store
-from orthia.journal.large import Piece
-from orthia.journal.large_sql import SqlBodies
+from orthia.journal.engine.abc import Piece
+from orthia.journal.engine.batch import batch_of
 from orthia.journal.records import UserRecordType
-from orthia.journal.recovery import prove_fence, recover
-from orthia.journal.store import fenced_engine
-from orthia.journal.tables import history_table
+from orthia.journal.sql.bodies import SqlBodies
+from orthia.journal.sql.fence import fenced_engine, prove_fence
+from orthia.journal.sql.journal import batch_store
+from orthia.journal.sql.recovery import recover
+from orthia.journal.sql.tables import history_table
 from orthia.journal.unit import AppendedUnit, LargeReference, Row, large_references
 
 BATCH_ROWS: Final = 1_000

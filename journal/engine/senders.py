@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.batch import Batch, batch_of
+from orthia.journal.engine.batch import Batch, batch_of
 from orthia.journal.errors import SentBehindRefused
 from orthia.journal.unit import Appended, AppendedMessage
 

@@ -26,7 +26,8 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from orthia.database import UnknownOutcome, translate_errors
 from orthia.database.sessions import end_postgresql_session
-from orthia.journal.batch import Batch, Marker
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.errors import Fenced
 from orthia.journal.records import (
     FENCE_ROW_ID,
@@ -35,9 +36,8 @@ from orthia.journal.records import (
     RemovalReason,
     UserRecordType,
 )
-from orthia.journal.store import (
+from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
-    BatchStore,
     TableNames,
     confirm_sql,
     history_of,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.api import BatchReport
+from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import (

@@ -27,7 +27,7 @@ a suspect batch             what is done next
 the probe fails             what the table above says: the fault is not the batch's
 several units               split: parts are stored by themselves, in order
 one that can be refused     refuse: its client is told, everybody else is served; see
-                            ``orthia.journal.senders`` for what its client sent behind it
+                            ``orthia.journal.engine.senders`` for what its client sent behind it
 the fourth unanswered one   give up: the fault is this node's link, and another node has its own
 one of the broker's own     give up: nobody could be told
 ==========================  ============================================================
@@ -37,7 +37,7 @@ no room, and a unit that    what is done with it, in the order of the batch
 ==========================  ============================================================
 only deletes                store it with its neighbours; repeat that until it is stored
 stores a message            refuse: its client is told, and can send again; what it sent
-                            behind it is refused too: see ``orthia.journal.senders``
+                            behind it is refused too: see ``orthia.journal.engine.senders``
 binds a queue               keep it until there is room: its messages are refused meanwhile, and
                             stored with it at the earliest; its end is kept with it
 ==========================  ============================================================

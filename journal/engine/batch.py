@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from orthia.journal.api import BatchReport
 from orthia.journal.records import RemovalReason, UserRecordType
 from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit, Body, LargeReference, Row
 
@@ -26,6 +25,19 @@ class Marker:
 
     table: JournalTable
     seq: int
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one commit did, for metrics."""
+
+    units: int
+    rows: int
+    deletes: int
+    payload_bytes: int
+    commit_seconds: float
+    """From the first statement to the commit's answer, retries included."""
+    attempts: int
 
 
 class Batch:

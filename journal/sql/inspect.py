@@ -19,8 +19,8 @@ from orthia.journal.codec import (
     decode_queue_binding,
 )
 from orthia.journal.records import UserRecordType
-from orthia.journal.tables import bindings_table, messages_table
-from orthia.journal.walk import LAST_SEQ, QueueWalk
+from orthia.journal.sql.tables import bindings_table, messages_table
+from orthia.journal.sql.walk import LAST_SEQ, QueueWalk
 
 CHUNK_ROWS = 50_000
 """Rows one statement looks at, so that none comes near the query time-out."""

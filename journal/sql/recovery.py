@@ -3,29 +3,16 @@
 It reads bindings and counters, never messages: a takeover costs the same however much waits.
 """
 
-from dataclasses import dataclass
-
-from sqlalchemy import Connection, Engine, MetaData, func, insert, select, text, update
-from sqlalchemy import column as sql_column
-from sqlalchemy import table as sql_table
+from sqlalchemy import Engine, MetaData, func, insert, select, update
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
-from orthia.database import fold_table_name, for_share, translate_errors, write_transaction
+from orthia.database import translate_errors, write_transaction
 from orthia.journal.codec import decode_binding
-from orthia.journal.errors import Fenced
-from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
-from orthia.journal.tables import bindings_table, messages_table
-from orthia.journal.unit import Binding
-
-
-@dataclass(frozen=True)
-class Recovered:
-    """What was found when the journal was opened."""
-
-    bindings: list[Binding]
-    horizon: int
-    """The highest id that may ever have been given out."""
+from orthia.journal.engine.abc import Recovered
+from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.sql.fence import prove_fence
+from orthia.journal.sql.tables import bindings_table, messages_table
 
 
 def recover(
@@ -68,17 +55,3 @@ _COUNTER_ROW = {
     "user_record_type": int(UserRecordType.ID_COUNTER),
     "record": b"",
 }
-
-
-def prove_fence(
-    connection: Connection, s: DatabaseStoreSettings, dialect: Dialect, token: int
-) -> None:
-    """Lock the fence against a successor until the transaction ends; raises Fenced."""
-    store = sql_table(
-        fold_table_name(dialect, s.node_manager_store_table_name),
-        sql_column("id"),
-        sql_column("holder_token"),
-    )
-    newest = select(text("1")).where(store.c.id == FENCE_ROW_ID, store.c.holder_token == token)
-    if connection.execute(for_share(newest.select_from(store), dialect)).first() is None:
-        raise Fenced(token)

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, TransientStoreError
+from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.errors import JournalError
-from orthia.journal.retry import pause_seconds
 
 _Answer = TypeVar("_Answer")
 _Job = Callable[[], None]

@@ -16,11 +16,9 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
 from orthia.database import NoRoom, StoreError
-from orthia.journal.api import BatchReport
-from orthia.journal.batch import Batch, batch_of, probe
-from orthia.journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
-from orthia.journal.limits import JournalLimits
-from orthia.journal.retry import (
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, BatchReport, batch_of, probe
+from orthia.journal.engine.retry import (
     NextStep,
     RoomNeeded,
     after_failure,
@@ -30,8 +28,9 @@ from orthia.journal.retry import (
     pause_seconds,
     room_needed,
 )
-from orthia.journal.senders import in_turn, mark_refused, refusal_before, storable
-from orthia.journal.store import BatchStore
+from orthia.journal.engine.senders import in_turn, mark_refused, refusal_before, storable
+from orthia.journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
+from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -230,7 +229,7 @@ class Writer:
     # --- while there is no room
 
     def _do_without_room(self, batch: Batch, error: NoRoom) -> None:
-        """Do what each unit of a batch allows; see ``orthia.journal.retry``."""
+        """Do what each unit of a batch allows; see ``orthia.journal.engine.retry``."""
         full = StoreFull(str(error))
         if not self._is_full:
             self._is_full = True
@@ -312,7 +311,7 @@ class Writer:
     def _store_batch(
         self, batch: Batch, *, unresolved: bool, after_no_room: bool = False
     ) -> int | None:
-        """Store ``batch``, repeating as ``orthia.journal.retry`` says; return how often.
+        """Store ``batch``, repeating as ``orthia.journal.engine.retry`` says; return how often.
 
         ``unresolved`` says that it may be part of what was stored already. None if it was
         abandoned. Raises what it gave up for, _AtFault if the store takes others, _OutOfRoom if it

@@ -2,7 +2,7 @@
 
 A row with a position of 0 or more is that piece of the body. One with a negative position is a
 reference: the message, or the transaction in doubt, whose seq is that number without its sign.
-References are written and deleted by the journal's batches, see ``orthia.journal.batch``.
+References are written and deleted by the journal's batches, see ``orthia.journal.engine.batch``.
 
 Pieces are written under the fence, as batches are: a node that is live no more adds none.
 """
@@ -17,11 +17,10 @@ from sqlalchemy.sql.dml import Insert
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
+from orthia.journal.engine.abc import BodyStore, Piece
 from orthia.journal.errors import LargeBodyError
-from orthia.journal.large import BodyStore, Piece
-from orthia.journal.recovery import prove_fence
-from orthia.journal.store import fenced_engine
-from orthia.journal.tables import (
+from orthia.journal.sql.fence import fenced_engine, prove_fence
+from orthia.journal.sql.tables import (
     bindings_table,
     history_table,
     large_messages_table,

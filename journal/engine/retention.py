@@ -18,11 +18,11 @@ from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
 from orthia.database import Database, StoreError, db_now, translate_errors, write_transaction
 from orthia.journal.codec import encode_pruned_through
 from orthia.journal.errors import Fenced
-from orthia.journal.history import ROW_BYTES, HistoryTotals, HistoryWalk, Kept
+from orthia.journal.history import ROW_BYTES, HistoryTotals, Kept
 from orthia.journal.records import ID_COUNTER_SEQ
-from orthia.journal.recovery import prove_fence
-from orthia.journal.store import fenced_engine
-from orthia.journal.tables import bindings_table
+from orthia.journal.sql.fence import fenced_engine, prove_fence
+from orthia.journal.sql.history import HistoryWalk
+from orthia.journal.sql.tables import bindings_table
 
 LOGGER = logging.getLogger("orthia.journal")
 ROWS_IN_STEP = 500

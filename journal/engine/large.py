@@ -18,9 +18,8 @@ The life of a body:
 import logging
 import threading
 import zlib
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -30,13 +29,12 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, StoreUnavailable, TransientStoreError
 from orthia.journal.codec import LargeBody
+from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
+from orthia.journal.engine.read_threads import ReadThreads
+from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.errors import Fenced, JournalError, LargeBodyError, StoreFull
-from orthia.journal.read_threads import ReadThreads
-from orthia.journal.retry import pause_seconds
 
 LOGGER = logging.getLogger("orthia.journal")
-PIECE_BYTES = 262_144
-"""How a body is cut, all pieces but the last. Part of the format: a file is read by it."""
 UPLOAD_WINDOW_BYTES = 4 * PIECE_BYTES
 """Bytes of one upload that wait for the store, above which it wants no more."""
 MAX_WAITING_BYTES = 16 * 1024 * 1024
@@ -48,49 +46,6 @@ _BACKGROUND_RETRY_SECONDS = 1.0
 
 Read = Callable[[tuple[bytes, int] | OrthiaError], None]
 """Gets a piece and the checksum of all up to it, or what went wrong."""
-
-
-class Piece(NamedTuple):
-    """A part of a body."""
-
-    body_id: int
-    position: int
-    """From 0; it begins at ``position * PIECE_BYTES``."""
-    data: bytes
-
-
-class BodyStore(ABC):
-    """Where bodies are; writes and removals on one thread, reads on another.
-
-    Every method blocks, and raises OrthiaError.
-    """
-
-    @abstractmethod
-    def write(self, pieces: Sequence[Piece]) -> None:
-        """Store pieces; repeating it does no harm. Raises Fenced where the store can tell."""
-
-    @abstractmethod
-    def finish(self, body_id: int) -> None:
-        """Return when every piece of a body is durable."""
-
-    @abstractmethod
-    def read(self, body_id: int, position: int) -> bytes:
-        """Return a piece; raises LargeBodyError if it is not there."""
-
-    @abstractmethod
-    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
-        """Look at the first ``limit`` bodies above ``after_id``.
-
-        Returns the ids of those that nothing refers to, and where to go on; None at the end.
-        """
-
-    @abstractmethod
-    def remove(self, body_id: int) -> bool:
-        """Do a step of removing a body, if nothing refers to it; return whether no step is left."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what is open; never raises."""
 
 
 class Upload:

@@ -1,0 +1,141 @@
+"""What the engine asks of a store: where batches go, windows come from, and bodies are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from orthia.database import NoRoom
+from orthia.journal.engine.batch import Batch, Marker, probe
+from orthia.journal.unit import Binding
+from orthia.journal.windows import QueueCounts, QueuePlace, Window
+
+ROOM_BYTES = 262_144
+"""What a store that had no room must take before it is said to have some: less would be refused
+again with the next message."""
+PIECE_BYTES = 262_144
+"""How a body is cut, all pieces but the last. Part of the format: a file is read by it."""
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was found when the journal was opened."""
+
+    bindings: list[Binding]
+    horizon: int
+    """The highest id that may ever have been given out."""
+
+
+class BatchStore(ABC):
+    """The writer's own connection to one DBMS; used by one thread at a time.
+
+    Every method raises ``database.StoreError``; after one the connection is used again only if
+    the error was a ``TransientStoreError``.
+    """
+
+    max_record_bytes: int
+    """The largest record one row takes; known once connected."""
+
+    keep_alive_seconds: float | None = None
+    """How often ``keep_alive`` is due while nothing is stored; None is never. Known once connected.
+    """
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Open the connection, or a new one in place of the one there was.
+
+        The session there was is ended in the database first: what it had under way is then
+        either committed or undone, and what ``is_stored`` says stays true.
+        """
+
+    @abstractmethod
+    def store(self, batch: Batch) -> None:
+        """Store ``batch`` in one transaction that proves the fence; returns after the commit.
+
+        Raises Fenced if the token is not the newest.
+        """
+
+    @abstractmethod
+    def is_stored(self, marker: Marker) -> bool:
+        """Say whether the row is there, written under this store's token."""
+
+    @abstractmethod
+    def confirm(self) -> None:
+        """Commit a change of the journal's counter, under the fence; returns after the commit.
+
+        A row that is there is committed, but perhaps not as durably as a commit that was answered:
+        a session that is ended while its commit waits for a standby leaves the row visible and the
+        standby without it. What is committed after it waits for the standby to have both. A server
+        that takes no writes confirms nothing. Raises Fenced.
+        """
+
+    def has_room(self) -> bool:
+        """Say whether there is room again for messages, after ``NoRoom``; raises Fenced."""
+        self.connect()
+        try:
+            self.store(probe(ROOM_BYTES))
+        except NoRoom:
+            return False
+        return True
+
+    def keep_alive(self) -> None:  # noqa: B027 - a default: most servers end no silent session
+        """Ask something, so that the server does not end the session for its silence."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; never raises."""
+
+
+class Windows(Protocol):
+    """Where windows and counts are read, on the reader's threads; raises OrthiaError."""
+
+    def window(
+        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
+    ) -> Window:
+        """Read a window."""
+
+    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
+        """Count a stretch of all queues, at most ``limit`` messages."""
+
+
+class Piece(NamedTuple):
+    """A part of a body."""
+
+    body_id: int
+    position: int
+    """From 0; it begins at ``position * PIECE_BYTES``."""
+    data: bytes
+
+
+class BodyStore(ABC):
+    """Where bodies are; writes and removals on one thread, reads on another.
+
+    Every method blocks, and raises OrthiaError.
+    """
+
+    @abstractmethod
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Store pieces; repeating it does no harm. Raises Fenced where the store can tell."""
+
+    @abstractmethod
+    def finish(self, body_id: int) -> None:
+        """Return when every piece of a body is durable."""
+
+    @abstractmethod
+    def read(self, body_id: int, position: int) -> bytes:
+        """Return a piece; raises LargeBodyError if it is not there."""
+
+    @abstractmethod
+    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
+        """Look at the first ``limit`` bodies above ``after_id``.
+
+        Returns the ids of those that nothing refers to, and where to go on; None at the end.
+        """
+
+    @abstractmethod
+    def remove(self, body_id: int) -> bool:
+        """Do a step of removing a body, if nothing refers to it; return whether no step is left."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; never raises."""

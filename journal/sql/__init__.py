@@ -1,0 +1,1 @@
+"""The journal in tables: of PostgreSQL, MySQL and MariaDB, and SQLite."""

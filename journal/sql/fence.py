@@ -1,0 +1,43 @@
+"""The fence as the journal's transactions prove it, and the sessions that may do so."""
+
+from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import column as sql_column
+from sqlalchemy import table as sql_table
+
+from orthia.config.dialects import Dialect
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, fold_table_name, for_share
+from orthia.database.sessions import fenced_mark
+from orthia.journal.errors import Fenced
+from orthia.journal.records import FENCE_ROW_ID
+
+
+def fenced_engine(database: Database, s: DatabaseStoreSettings, purpose: str, token: int) -> Engine:
+    """Return an engine of one connection, whose session cannot hold the fence for long.
+
+    A frozen node may have a transaction open; its successor's fence waits for it. An idle one is
+    ended by the server: a quarter of the lease leaves the successor most of the time in which the
+    frozen node is known to be gone. Any other the successor ends; ``purpose`` is one of
+    ``orthia.database.sessions.FENCED_PURPOSES``, by which it is found.
+    """
+    table = fold_table_name(database.dialect, s.node_manager_store_table_name)
+    return database.dedicated_engine(
+        purpose,
+        query_timeout_ms=s.jdbc_network_timeout,
+        idle_in_transaction_ms=max(1, s.jdbc_lock_expiration // 4),
+        mark=fenced_mark(table, purpose, token),
+    )
+
+
+def prove_fence(
+    connection: Connection, s: DatabaseStoreSettings, dialect: Dialect, token: int
+) -> None:
+    """Lock the fence against a successor until the transaction ends; raises Fenced."""
+    store = sql_table(
+        fold_table_name(dialect, s.node_manager_store_table_name),
+        sql_column("id"),
+        sql_column("holder_token"),
+    )
+    newest = select(text("1")).where(store.c.id == FENCE_ROW_ID, store.c.holder_token == token)
+    if connection.execute(for_share(newest.select_from(store), dialect)).first() is None:
+        raise Fenced(token)

@@ -1,0 +1,105 @@
+"""Opening a journal on a database."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from sqlalchemy import Engine
+
+from orthia.config.dialects import Dialect
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, StoreUnavailable, TransientStoreError
+from orthia.journal.engine.abc import BatchStore, Recovered
+from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.retention import Pruner
+from orthia.journal.engine.retry import pause_seconds
+from orthia.journal.limits import JournalLimits
+from orthia.journal.sql.bodies import SqlBodies
+from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.mysql import MysqlStore
+from orthia.journal.sql.postgresql import PostgresqlStore
+from orthia.journal.sql.recovery import recover
+from orthia.journal.sql.sqlite import SqliteStore, free_bytes
+from orthia.journal.sql.statements import TableNames
+from orthia.journal.sql.windows import WindowQueries
+
+_ATTEMPTS_TO_OPEN = 5
+
+
+def open_journal(
+    database: Database,
+    s: DatabaseStoreSettings,
+    *,
+    token: int,
+    still_valid: Callable[[], bool],
+    post: Callable[[Callable[[], None]], None],
+    on_failure: Callable[[OrthiaError], None],
+    limits: JournalLimits | None = None,
+) -> Journal:
+    """Open the journal of a database: prove the fence, read the bindings, reserve ids.
+
+    ``post`` runs a callable on the event loop, later, in order, from any thread;
+    ``still_valid`` is asked on the journal's threads. Blocks; not for the event loop.
+    A connection that is lost meanwhile is replaced: a node that takes over may be the last.
+    Raises Fenced, CorruptRecord, StoreError.
+    """
+    limits = limits or JournalLimits()
+    engine = fenced_engine(database, s, "journal", token)
+    store = batch_store(database, s, engine, token)
+
+    def begin() -> Recovered:
+        found = recover(engine, s, database.dialect, token=token, id_block=limits.id_block)
+        store.connect()
+        return found
+
+    try:
+        recovered = _persistently(begin, still_valid)
+    except OrthiaError:
+        engine.dispose()
+        raise
+    journal = Journal(
+        store,
+        WindowQueries(database, s),
+        SqlBodies(database, s, token),
+        recovered,
+        still_valid=still_valid,
+        post=post,
+        on_failure=on_failure,
+        limits=limits,
+        pruner=None
+        if s.journal_retention is None
+        else Pruner(database, s, s.journal_retention, token=token),
+        reusable=partial(free_bytes, database),
+    )
+    journal.start()
+    return journal
+
+
+def _persistently(begin: Callable[[], Recovered], still_valid: Callable[[], bool]) -> Recovered:
+    """Call ``begin``, which may be called again after it failed; raises what it failed with last.
+
+    Ids that were reserved by a call of unknown outcome are lost, which harms nobody.
+    """
+    for attempt in range(1, _ATTEMPTS_TO_OPEN):
+        try:
+            return begin()
+        except (StoreUnavailable, TransientStoreError):
+            if not still_valid():
+                raise
+            time.sleep(pause_seconds(attempt))
+    return begin()
+
+
+def batch_store(
+    database: Database, s: DatabaseStoreSettings, engine: Engine, token: int
+) -> BatchStore:
+    """Return how batches reach this kind of database, through ``engine`` and under ``token``."""
+    names = TableNames.from_settings(s, database.dialect)
+    match database.dialect:
+        case Dialect.SQLITE:
+            return SqliteStore(engine, names, token, database.turnstile)
+        case Dialect.POSTGRESQL:
+            return PostgresqlStore(engine, names, token)
+        case Dialect.MYSQL:
+            return MysqlStore(engine, names, token)
