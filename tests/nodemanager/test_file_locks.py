@@ -233,7 +233,9 @@ def test_a_lock_whose_file_is_gone_is_lost(make: Make, tmp_path: Path, name: str
     wait_until(lambda: lost, what="the loss is told")
     assert name in lost[0]
     assert not live.is_lease_valid()
-    assert any(isinstance(event, LeaseLost) for event in events)
+    wait_until(
+        lambda: any(isinstance(event, LeaseLost) for event in events), what="the event is written"
+    )
     with pytest.raises(LockLost):
         live.write_live_state(State.LIVE)
     with pytest.raises(NotHeld):

@@ -46,8 +46,7 @@ _OF_PIPELINE: Final[tuple[tuple[type[OrthiaError], ExitCode], ...]] = (
     (BodyUnreadable, ExitCode.WRONG_DATA),
     (HistoryPruned, ExitCode.WRONG_DATA),
 )
-_ROOMS: Final = "database|config|journal|nodemanager|pipeline"
-_WORKER_ERROR: Final = re.compile(rf"^((?:{_ROOMS})(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
+_WORKER_ERROR: Final = re.compile(r"^(orthia(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 """The last line of a worker's traceback, when the error was one of ours."""
 _JAVAS_OWN: Final = re.compile(r"^: (?:[\w$]+\.)*[\w$]+(?:Exception|Error): ", re.MULTILINE)
 _DAMAGED: Final = re.compile(
