@@ -5,7 +5,7 @@ A message of one queue is one row. A message of n queues is a body row ``b`` and
 primary key alone. The writer deletes a body in the transaction that deletes its last reference.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from orthia.config.errors import OrthiaError
@@ -75,35 +75,115 @@ class Sender:
         """Why what it sent behind a refused unit is refused, too; the writer's thread only."""
 
 
-class Unit:
-    """Changes that are stored all together or not at all; filled once, then appended once."""
+class Changes:
+    """What a transaction changes, as lists the bulk statements take.
+
+    They are made in the order of the fields: inserts come first, then deletes, then the bodies that
+    lost their last reference. So what is changed may be of several units, of which one deletes
+    what an earlier one inserted.
+    """
 
     __slots__ = (
-        "bindings",
+        "binding_rows",
+        "bodies",
         "deletes",
-        "done",
-        "messages",
+        "id_limit",
+        "linked",
+        "payload_bytes",
         "reasons",
-        "refused",
-        "sender",
+        "rows",
         "unbound",
         "unlinked",
     )
 
-    def __init__(self, done: Done | None = None) -> None:
-        self.messages: list[tuple[Sequence[int], bytes]] = []
-        self.deletes: list[MessageLocation] = []
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.deletes: list[int] = []
         self.reasons: dict[int, RemovalReason] = {}
         """By seq, of deletes that are no acknowledgements."""
-        self.bindings: list[Binding] = []
-        self.unbound: list[int] = []
+        self.bodies: list[Body] = []
+        """To be deleted if nothing refers to them any more; one may be in here several times."""
+        self.linked: list[LargeReference] = []
         self.unlinked: list[LargeReference] = []
+        """After ``linked``: what one unit links, a later one may unlink."""
+        self.binding_rows: list[Row] = []
+        self.unbound: list[int] = []
+        self.id_limit = 0
+        """Reserves all ids up to this one; 0 reserves none."""
+        self.payload_bytes = 0
+
+    def merge(self, other: "Changes") -> None:
+        """Make the changes of ``other`` behind these."""
+        self.deletes += other.deletes  # all there is of most
+        if other.rows:
+            self.rows += other.rows
+        if other.reasons:
+            self.reasons.update(other.reasons)
+        if other.bodies:
+            self.bodies += other.bodies
+        if other.linked:
+            self.linked += other.linked
+        if other.unlinked:
+            self.unlinked += other.unlinked
+        if other.binding_rows or other.unbound or other.id_limit:
+            self.binding_rows += other.binding_rows
+            self.unbound += other.unbound
+            self.id_limit = max(self.id_limit, other.id_limit)
+        self.payload_bytes += other.payload_bytes
+
+    def add_deletes(self, locations: Iterable[MessageLocation]) -> None:
+        """Delete the rows at ``locations``, and each body that then has no reference."""
+        for seq, body, large_id in locations:
+            self.deletes.append(seq)
+            if body is not None:
+                self.bodies.append(body)
+            if large_id is not None:
+                self.unlinked.append(LargeReference(large_id, seq))
+
+    @property
+    def touches_bindings(self) -> bool:
+        """True if anything of BINDINGS changes."""
+        return bool(self.binding_rows or self.unbound or self.id_limit)
+
+    @property
+    def touches_large_bodies(self) -> bool:
+        """True if a large body is referred to, or no more."""
+        return bool(self.linked or self.unlinked)
+
+    def deletes_by_reason(self) -> dict[RemovalReason, list[int]]:
+        """Return each reason there is with the rows that are deleted for it."""
+        grouped: dict[RemovalReason, list[int]] = {}
+        for seq in self.deletes:
+            reason = self.reasons.get(seq, RemovalReason.ACKNOWLEDGED)
+            grouped.setdefault(reason, []).append(seq)
+        return grouped
+
+
+class Unit(Changes):
+    """Changes that are stored all together or not at all; filled once, then appended once."""
+
+    __slots__ = ("deleted", "done", "last_seq", "messages", "refused", "sender")
+
+    def __init__(self, done: Done | None = None, last_seq: int = 0) -> None:
+        super().__init__()
+        self.messages: list[tuple[Sequence[int], bytes]] = []
+        """Those to be stored, each with its queues, and ..."""
+        self.deleted: list[MessageLocation] = []
+        """... those to be deleted, which ``place`` makes changes of."""
+        self.last_seq = last_seq
+        """The highest seq of all that was appended up to and with this unit."""
         self.done = done
         self.refused: Refused | None = None
         """Called instead of ``done`` if the store takes others and not this; without it, and for
         a unit that stores no message, that ends the journal."""
         self.sender: Sender | None = None
         """Whose it is, of a unit that may be ``refused``; None for the broker's own."""
+
+    @property
+    def cost_rows(self) -> int:
+        """How many rows the unit counts for where rows are bounded; at least one."""
+        changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
+        return changes or 1
 
     def add_message(self, queue_ids: Sequence[int], payload: bytes) -> None:
         """Store an encoded message for one or more queues; raise ValueError for none."""
@@ -115,13 +195,17 @@ class Unit:
         self, location: MessageLocation, reason: RemovalReason = RemovalReason.ACKNOWLEDGED
     ) -> None:
         """Delete a queue's message, and its body if this was the last reference."""
-        self.deletes.append(location)
+        self.deleted.append(location)
         if reason is not RemovalReason.ACKNOWLEDGED:
             self.reasons[location.seq] = reason
 
     def add_binding(self, binding: Binding) -> None:
         """Store a queue or an address under its id, which came from ``next_id``."""
-        self.bindings.append(binding)
+        row = binding_row(binding)
+        self.binding_rows.append(row)
+        self.payload_bytes += len(row.record)
+        if isinstance(binding, PreparedTransaction):
+            self.linked += large_references(binding)
 
     def delete_binding(self, binding_id: int) -> None:
         """Delete a queue's or an address' binding."""
@@ -131,6 +215,25 @@ class Unit:
         """Delete a prepared transaction, and what it needs large bodies for."""
         self.unbound.append(prepared.transaction_id)
         self.unlinked += large_references(prepared)
+
+    def place(self, first_seq: int) -> list[MessageLocation]:
+        """Lay the messages out in rows from ``first_seq`` on.
+
+        Returns the location of each message in each of its queues, in the order added.
+        """
+        locations: list[MessageLocation] = []
+        self.last_seq = first_seq - 1
+        for queue_ids, payload in self.messages:
+            rows, of_message = _message_rows(queue_ids, payload, self.last_seq + 1)
+            self.rows += rows
+            self.last_seq = rows[-1].seq
+            self.payload_bytes += len(payload)
+            locations += of_message
+            self.linked += [
+                LargeReference(large_id, seq) for seq, _, large_id in of_message if large_id
+            ]
+        self.add_deletes(self.deleted)
+        return locations
 
 
 class AppendedMessage(NamedTuple):
@@ -144,94 +247,8 @@ class AppendedMessage(NamedTuple):
     sender: Sender | None = None
 
 
-class AppendedUnit:
-    """A unit on its way to the store, as rows."""
-
-    __slots__ = (
-        "binding_rows",
-        "bodies",
-        "deletes",
-        "done",
-        "id_limit",
-        "last_seq",
-        "linked",
-        "payload_bytes",
-        "reasons",
-        "refused",
-        "rows",
-        "sender",
-        "unbound",
-        "unlinked",
-    )
-
-    def __init__(self, done: Done | None, last_seq: int) -> None:
-        self.rows: list[Row] = []
-        self.deletes: list[int] = []
-        self.reasons: dict[int, RemovalReason] = {}
-        """By seq, of deletes that are no acknowledgements."""
-        self.bodies: list[Body] = []
-        self.binding_rows: list[Row] = []
-        self.unbound: list[int] = []
-        self.linked: list[LargeReference] = []
-        self.unlinked: list[LargeReference] = []
-        self.id_limit = 0
-        """Reserves all ids up to this one; 0 reserves none."""
-        self.payload_bytes = 0
-        self.last_seq = last_seq
-        """The highest seq of all that was appended up to and with this unit."""
-        self.done = done
-        self.refused: Refused | None = None
-        self.sender: Sender | None = None
-
-    @property
-    def cost_rows(self) -> int:
-        """How many rows the unit counts for where rows are bounded; at least one."""
-        changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
-        return changes or 1
-
-    def add_deletes(self, locations: Sequence[MessageLocation]) -> None:
-        """Delete the rows at ``locations``, and each body that then has no reference."""
-        for seq, body, large_id in locations:
-            self.deletes.append(seq)
-            if body is not None:
-                self.bodies.append(body)
-            if large_id is not None:
-                self.unlinked.append(LargeReference(large_id, seq))
-
-
-Appended = AppendedMessage | AppendedUnit
-
-
-def expand(unit: Unit, first_seq: int) -> tuple[AppendedUnit, list[MessageLocation]]:
-    """Lay ``unit`` out in rows from ``first_seq`` on.
-
-    Returns the rows, and the location of each message in each of its queues, in the order added.
-    """
-    appended = AppendedUnit(unit.done, first_seq - 1)
-    appended.refused = unit.refused
-    appended.sender = unit.sender
-    locations: list[MessageLocation] = []
-    for queue_ids, payload in unit.messages:
-        first = appended.last_seq + 1
-        rows, locations_of_message = _message_rows(queue_ids, payload, first)
-        appended.rows += rows
-        appended.last_seq = rows[-1].seq
-        appended.payload_bytes += len(payload)
-        locations += locations_of_message
-        appended.linked += [
-            LargeReference(large_id, seq) for seq, _, large_id in locations_of_message if large_id
-        ]
-    appended.add_deletes(unit.deletes)
-    appended.reasons = unit.reasons
-    appended.unlinked += unit.unlinked
-    for binding in unit.bindings:
-        row = binding_row(binding)
-        appended.binding_rows.append(row)
-        appended.payload_bytes += len(row.record)
-        if isinstance(binding, PreparedTransaction):
-            appended.linked += large_references(binding)
-    appended.unbound += unit.unbound
-    return appended, locations
+Appended = AppendedMessage | Unit
+"""What is on its way to the store."""
 
 
 def _message_rows(

@@ -52,14 +52,14 @@ class XaTransactions:
         for part in (xid.global_transaction_id, xid.branch_qualifier):
             if len(part) > MAX_ID_BYTES:
                 raise TransactionError(f"transaction {xid} has a name of over {MAX_ID_BYTES} bytes")
-        if unit.bindings or unit.unbound:
+        if unit.touches_bindings:
             raise TransactionError("queues and addresses cannot be made in a transaction")
         prepared = PreparedTransaction(
             self._journal.next_id(),
             xid,
             self._wall_ms(),
             tuple((tuple(queues), payload) for queues, payload in unit.messages),
-            tuple((seq, (*body,) if body else None, large) for seq, body, large in unit.deletes),
+            tuple((seq, (*body,) if body else None, large) for seq, body, large in unit.deleted),
         )
         size = len(encode_prepared_transaction(prepared))
         if size > self._journal.max_record_bytes:

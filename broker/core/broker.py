@@ -393,7 +393,7 @@ class Broker:
                         "the transaction acknowledges messages of a subscription that was closed:"
                         " they went back to their queue; nothing of the transaction was done"
                     )
-                unit.deletes += _locations(references)
+                unit.deleted += _locations(references)
                 yield GO_ON
         # Others had their turn meanwhile; from here on nobody has.
         self._refuse_if_stopped()

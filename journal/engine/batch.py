@@ -1,12 +1,12 @@
 """What one transaction of the writer holds."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from orthia.journal.records import RemovalReason, UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit, Body, LargeReference, Row
+from orthia.journal.records import UserRecordType
+from orthia.journal.unit import Appended, AppendedMessage, Body, Changes, Row, Unit
 
 _PROBE_SEQ = -1
 """Of no message."""
@@ -40,47 +40,18 @@ class BatchReport:
     attempts: int
 
 
-class Batch:
-    """Units that are stored by one transaction, as lists the bulk statements take.
+class Batch(Changes):
+    """Units that are stored by one transaction."""
 
-    Inserts come first, then deletes, then the bodies that lost their last reference: a unit may
-    delete what an earlier one of the same batch inserted.
-    """
-
-    __slots__ = (
-        "binding_rows",
-        "bodies",
-        "deletes",
-        "id_limit",
-        "items",
-        "linked",
-        "messages",
-        "payload_bytes",
-        "reasons",
-        "rows",
-        "size",
-        "unbound",
-        "unlinked",
-    )
+    __slots__ = ("items", "messages", "size")
 
     def __init__(self) -> None:
+        super().__init__()
         self.items: list[Appended] = []
         self.messages: list[AppendedMessage] = []
         """Messages of one queue, the bulk of it; the rows of all others are in ``rows``."""
-        self.rows: list[Row] = []
-        self.deletes: list[int] = []
-        self.reasons: dict[int, RemovalReason] = {}
-        """By seq, of deletes that are no acknowledgements."""
-        self.bodies: set[Body] = set()
-        self.binding_rows: list[Row] = []
-        self.unbound: list[int] = []
-        self.linked: list[LargeReference] = []
-        self.unlinked: list[LargeReference] = []
-        """After ``linked``: what one unit links, a later one of the batch may unlink."""
-        self.id_limit = 0
         self.size = 0
         """Rows inserted and deleted."""
-        self.payload_bytes = 0
 
     def add(self, item: Appended) -> None:
         """Add a unit, whole."""
@@ -89,41 +60,14 @@ class Batch:
             self.messages.append(item)
             self.size += 1
             self.payload_bytes += len(item.payload)
-            return
-        self.rows += item.rows
-        self.deletes += item.deletes
-        self.reasons.update(item.reasons)
-        self.bodies.update(item.bodies)
-        self.binding_rows += item.binding_rows
-        self.unbound += item.unbound
-        self.linked += item.linked
-        self.unlinked += item.unlinked
-        self.id_limit = max(self.id_limit, item.id_limit)
-        self.size += item.cost_rows
-        self.payload_bytes += item.payload_bytes
-
-    @property
-    def touches_bindings(self) -> bool:
-        """True if anything of BINDINGS changes."""
-        return bool(self.binding_rows or self.unbound or self.id_limit)
-
-    @property
-    def touches_large_bodies(self) -> bool:
-        """True if a large body is referred to, or no more."""
-        return bool(self.linked or self.unlinked)
+        else:
+            self.merge(item)
+            self.size += item.cost_rows
 
     @property
     def only_messages(self) -> bool:
         """True if it inserts messages of one queue each and does nothing else."""
         return len(self.items) == len(self.messages)
-
-    def deletes_by_reason(self) -> Iterator[tuple[RemovalReason, list[int]]]:
-        """Yield each reason there is with the rows that are deleted for it."""
-        grouped: dict[RemovalReason, list[int]] = {}
-        for seq in self.deletes:
-            reason = self.reasons.get(seq, RemovalReason.ACKNOWLEDGED)
-            grouped.setdefault(reason, []).append(seq)
-        yield from grouped.items()
 
     def marker(self) -> Marker | None:
         """Return the first row it inserts and does not delete again.
@@ -187,7 +131,7 @@ def batch_of(items: Iterable[Appended]) -> Batch:
 
 def probe(size: int = 0) -> Batch:
     """Return a batch that stores a row of ``size`` as others do, and leaves nothing behind."""
-    unit = AppendedUnit(None, 0)
+    unit = Unit(None, 0)
     record = os.urandom(size)  # nothing that a database could compress
     unit.rows.append(Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, record))
     unit.bodies.append(Body(_PROBE_SEQ, 0))

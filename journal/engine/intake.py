@@ -9,13 +9,11 @@ from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
-    AppendedUnit,
     Done,
     MessageLocation,
     Refused,
     Sender,
     Unit,
-    expand,
 )
 
 
@@ -90,14 +88,14 @@ class Intake:
                 raise RecordTooLarge(len(payload), self._max_record_bytes)
             needed += len(queue_ids) + (len(queue_ids) > 1)
         first = self._take_ids(needed)
-        appended, locations = expand(unit, first)
-        self._account(appended)
+        locations = unit.place(first)
+        self._account(unit)
         return locations
 
     def deletion(self, locations: Iterable[MessageLocation], done: Done | None) -> None:
         """Submit the deletion of messages."""
-        appended = AppendedUnit(done, self._next_id - 1)
-        appended.add_deletes(list(locations))
+        appended = Unit(done, self._next_id - 1)
+        appended.add_deletes(locations)
         self._account(appended)
 
     def complete(self, items: Sequence[Appended], report: BatchReport) -> None:
@@ -146,7 +144,7 @@ class Intake:
         """Have ``callback`` called with each batch's report."""
         self._batch_listeners.append(callback)
 
-    def _account(self, appended: AppendedUnit) -> None:
+    def _account(self, appended: Unit) -> None:
         self._rows += appended.cost_rows
         self._bytes += appended.payload_bytes
         self._submit(appended)
@@ -159,7 +157,7 @@ class Intake:
         return first
 
     def _reserve(self, count: int) -> None:
-        reservation = AppendedUnit(None, self._next_id - 1)
+        reservation = Unit(None, self._next_id - 1)
         reservation.id_limit = self._next_id + count + self._block
         self._reserve_at = self._next_id + count + self._block // 2
         self._account(reservation)

@@ -60,7 +60,7 @@ from orthia.database import (
     TransientStoreError,
     UnknownOutcome,
 )
-from orthia.journal.unit import Appended, AppendedUnit
+from orthia.journal.unit import Appended, Unit
 
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
@@ -137,7 +137,7 @@ class RoomNeeded(Enum):
 
 def room_needed(item: Appended, kept: Iterable[Appended]) -> RoomNeeded:
     """Decide about a unit of a batch for which there is no room; ``kept`` are those before it."""
-    if isinstance(item, AppendedUnit) and not item.rows and not item.binding_rows:
+    if isinstance(item, Unit) and not item.rows and not item.binding_rows:
         if item.unbound and any(_binds(one, item.unbound) for one in kept):
             return RoomNeeded.KEPT
         return RoomNeeded.NONE  # the ids that a unit reserves are a number in a row that is there
@@ -145,7 +145,7 @@ def room_needed(item: Appended, kept: Iterable[Appended]) -> RoomNeeded:
 
 
 def _binds(item: Appended, ids: Collection[int]) -> bool:
-    return isinstance(item, AppendedUnit) and any(row.seq in ids for row in item.binding_rows)
+    return isinstance(item, Unit) and any(row.seq in ids for row in item.binding_rows)
 
 
 def pause_seconds(failures: int) -> float:

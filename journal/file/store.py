@@ -26,7 +26,7 @@ from orthia.journal.file.format import RECORD_BYTES, Record, decode_seqs
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.opening import OpenedFiles
 from orthia.journal.records import RecordType, UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit
+from orthia.journal.unit import Appended, AppendedMessage, Unit
 
 MAX_RECORD_BYTES: Final = 512 * 1024 * 1024
 """The largest message; one that does not fit into ``journal-file-size`` has a file of its own."""
@@ -153,7 +153,7 @@ class FileStore(BatchStore):
             changes = [
                 self._binding_change(item, prepared.get(id(item)))
                 for item in batch.items
-                if isinstance(item, AppendedUnit) and _binds(item)
+                if isinstance(item, Unit) and _binds(item)
             ]
             written = self._write(bindings, changes, sync=True)
             self._write(
@@ -212,7 +212,7 @@ class FileStore(BatchStore):
     def _sync(self, items: Sequence[Appended]) -> bool:
         if self._sync_transactional and self._sync_non_transactional:
             return True
-        transactional = any(isinstance(i, AppendedUnit) and i.cost_rows > 1 for i in items)
+        transactional = any(isinstance(i, Unit) and i.cost_rows > 1 for i in items)
         return self._sync_transactional if transactional else self._sync_non_transactional
 
     def _next_tx(self) -> int:
@@ -235,7 +235,7 @@ class FileStore(BatchStore):
             records = transaction(records, tx_id or self._next_tx(), token)
         return _Change(records, effective=True)
 
-    def _binding_change(self, item: AppendedUnit, tx_id: int | None) -> _Change:
+    def _binding_change(self, item: Unit, tx_id: int | None) -> _Change:
         token = self._token
         records = [row_record(row, token) for row in item.binding_rows]
         if item.unbound:
@@ -320,9 +320,9 @@ def _size_of(item: Appended) -> int:
     return item.payload_bytes + records * (RECORD_BYTES + 64) + 8 * len(item.deletes)
 
 
-def _binds(item: AppendedUnit) -> bool:
+def _binds(item: Unit) -> bool:
     return bool(item.binding_rows or item.unbound or item.id_limit)
 
 
 def _is_split(item: Appended) -> bool:
-    return isinstance(item, AppendedUnit) and _binds(item) and bool(item.rows or item.deletes)
+    return isinstance(item, Unit) and _binds(item) and bool(item.rows or item.deletes)

@@ -23,7 +23,7 @@ from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.recovery import recover
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import AppendedUnit, LargeReference, Row, large_references
+from orthia.journal.unit import LargeReference, Row, Unit, large_references
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -92,7 +92,7 @@ class BulkLoad:
 
     def messages(self, rows: Iterable[StoredRow]) -> int:
         """Store rows of MESSAGES in one transaction; return how many they were."""
-        unit = AppendedUnit(None, 0)
+        unit = Unit(None, 0)
         for row, large_id in rows:
             unit.rows.append(row)
             unit.payload_bytes += len(row.record)
@@ -103,7 +103,7 @@ class BulkLoad:
 
     def bindings(self, rows: Iterable[Row]) -> int:
         """Store rows of BINDINGS in one transaction; return how many. Raises CorruptRecord."""
-        unit = AppendedUnit(None, 0)
+        unit = Unit(None, 0)
         for row in rows:
             unit.binding_rows.append(row)
             unit.payload_bytes += len(row.record)
@@ -129,7 +129,7 @@ class BulkLoad:
             prove_fence(connection, s, dialect, self._token)
             connection.execute(insert(table), values)
         if linked:
-            unit = AppendedUnit(None, 0)
+            unit = Unit(None, 0)
             unit.linked += linked
             self._store.store(batch_of([unit]))
         return len(values)

@@ -170,7 +170,7 @@ class MysqlStore(BatchStore):
         self._insert(cursor, names.messages, self._message_values(batch))
         self._insert(cursor, names.messages, self._row_values(batch.rows))
         if names.history is not None:
-            for reason, seqs in batch.deletes_by_reason():
+            for reason, seqs in batch.deletes_by_reason().items():
                 _keep(cursor, names, names.history, (reason.value, self._removed_at), seqs)
         _delete(cursor, names.messages, batch.deletes)
         if batch.bodies:
@@ -217,7 +217,7 @@ class MysqlStore(BatchStore):
     def _unreferenced(self, cursor: Cursor, batch: Batch) -> list[int]:
         """Return the bodies that have no reference left; by primary key, one range a body."""
         table = self._names.messages
-        bodies = list(batch.bodies)
+        bodies = list(set(batch.bodies))
         found: list[int] = []
         for start in range(0, len(bodies), _BODIES_IN_STATEMENT):
             questions = [

@@ -223,11 +223,11 @@ class PostgresqlStore(BatchStore):
             self._copy(cursor, self._names.messages, parts, batch.payload_bytes)
         if batch.deletes:
             if self._names.history is not None:
-                for reason, gone in batch.deletes_by_reason():
+                for reason, gone in batch.deletes_by_reason().items():
                     cursor.execute("EXECUTE orthia_keep(%s, %s)", (gone, reason.value))
             cursor.execute("EXECUTE orthia_delete_unfenced(%s)", (batch.deletes,))
         if batch.bodies:
-            seqs, references = zip(*batch.bodies, strict=True)
+            seqs, references = zip(*set(batch.bodies), strict=True)
             cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
         if batch.touches_large_bodies:
             for reference in batch.linked:

@@ -164,12 +164,12 @@ class SqliteStore(BatchStore):
         if batch.deletes:
             if self._names.history is not None:
                 at = self._removed_at(connection)
-                for reason, seqs in batch.deletes_by_reason():
+                for reason, seqs in batch.deletes_by_reason().items():
                     kept = [(reason.value, at, seq) for seq in seqs]
                     connection.executemany(self._keep_sql, kept)
             connection.executemany(self._delete_sql, zip(batch.deletes, strict=True))
         if batch.bodies:
-            connection.executemany(self._body_sql, batch.bodies)
+            connection.executemany(self._body_sql, set(batch.bodies))
         if batch.touches_large_bodies:
             connection.executemany(self._link_sql, batch.linked)
             connection.executemany(self._unlink_sql, batch.unlinked)

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from orthia.config.settings import FileStoreSettings, JournalType
-from orthia.journal import Unit
 from orthia.journal.engine.batch import Batch
 from orthia.journal.file import disk
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.journal import FileKeeper
 from orthia.journal.file.opening import OpenedFiles, open_files
 from orthia.journal.file.store import FileStore
-from orthia.journal.unit import AppendedMessage, AppendedUnit, MessageLocation, expand
+from orthia.journal.unit import AppendedMessage, MessageLocation, Unit
 from tests.journal.support import QUEUE, payload
 
 FILE_SIZE = 8 * 1024
@@ -102,17 +101,17 @@ class DirectJournal:
         """Delete messages, a unit each, in one batch."""
         batch = Batch()
         for seq in seqs:
-            unit = AppendedUnit(None, self.seq)
+            unit = Unit(None, self.seq)
             unit.add_deletes([MessageLocation(seq)])
             batch.add(unit)
         self.store.store(batch)
 
     def unit(self, unit: Unit) -> list[MessageLocation]:
         """Store a unit and return where its messages are."""
-        appended, locations = expand(unit, self.seq + 1)
-        self.seq = appended.last_seq
+        locations = unit.place(self.seq + 1)
+        self.seq = unit.last_seq
         batch = Batch()
-        batch.add(appended)
+        batch.add(unit)
         self.store.store(batch)
         return locations
 

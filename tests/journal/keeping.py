@@ -13,7 +13,7 @@ from orthia.journal.engine.retention import Pruner
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import AppendedMessage, AppendedUnit
+from orthia.journal.unit import AppendedMessage, Unit
 from tests.journal.support import QUEUE, SqlJournalStore
 
 WEEK = RetentionSettings(7)
@@ -56,12 +56,12 @@ class KeepingStore(SqlJournalStore):
     def keep(self, *payloads: bytes, first: int = 1) -> None:
         """Store messages and acknowledge them, all at one instant."""
         seqs = range(first, first + len(payloads))
-        gone = AppendedUnit(None, seqs[-1])
+        gone = Unit(None, seqs[-1])
         gone.add_deletes([MessageLocation(seq) for seq in seqs])
         stored = (AppendedMessage(*one, None) for one in zip(seqs, repeat(QUEUE), payloads))
         self.store_batch(*stored, gone)
 
-    def store_batch(self, *items: AppendedMessage | AppendedUnit, times: int = 1) -> None:
+    def store_batch(self, *items: AppendedMessage | Unit, times: int = 1) -> None:
         """Store a batch as a writer does that does not know what became of it."""
         batch = Batch()
         for item in items:

@@ -8,11 +8,11 @@ from sqlalchemy import Connection, select, text, update
 
 from orthia.config.dialects import Dialect
 from orthia.database import SQLITE_BEGIN
-from orthia.journal import Fenced, MessageLocation, Unit
+from orthia.journal import Fenced, MessageLocation
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.journal import Journal
 from orthia.journal.sql.fence import fenced_engine
-from orthia.journal.unit import AppendedMessage, AppendedUnit
+from orthia.journal.unit import AppendedMessage, Unit
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until
@@ -127,7 +127,7 @@ def test_a_batch_that_deletes_what_it_inserts_leaves_nothing(sql_store: SqlJourn
     journal.close(drain=True)
     batch = Batch()
     batch.add(AppendedMessage(seq, QUEUE, payload(), None))
-    deletion = AppendedUnit(None, seq)
+    deletion = Unit(None, seq)
     deletion.add_deletes([MessageLocation(seq)])
     batch.add(deletion)
     sql_store.store(batch)
@@ -139,7 +139,7 @@ def test_a_reserved_id_limit_never_goes_back(sql_store: SqlJournalStore) -> None
     """A reservation that is carried out late, after a higher one, does not lower the limit."""
     sql_store.open().close(drain=True)
     for limit in (5_000_000, 4_000_000):
-        reservation = AppendedUnit(None, 0)
+        reservation = Unit(None, 0)
         reservation.id_limit = limit
         batch = Batch()
         batch.add(reservation)

@@ -15,10 +15,8 @@ from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
-    AppendedUnit,
     MessageLocation,
     Unit,
-    expand,
 )
 from tests.support.waiting import wait_until
 
@@ -128,27 +126,27 @@ def message(seq: int) -> AppendedMessage:
     return AppendedMessage(seq, QUEUE, b"x", None, lambda _: None)
 
 
-def deletion(*seqs: int) -> AppendedUnit:
+def deletion(*seqs: int) -> Unit:
     """Return an acknowledgement on its way."""
-    unit = AppendedUnit(None, max(seqs))
+    unit = Unit(None, max(seqs))
     unit.add_deletes([MessageLocation(seq) for seq in seqs])
     return unit
 
 
-def binding(seq: int) -> AppendedUnit:
+def binding(seq: int) -> Unit:
     """Return a queue on its way."""
     unit = Unit()
     unit.add_binding(QueueBinding(seq, "q", "q", RoutingType.ANYCAST))
-    appended, _ = expand(unit, seq + 1)
-    return appended
+    unit.place(seq + 1)
+    return unit
 
 
-def unbinding(seq: int) -> AppendedUnit:
+def unbinding(seq: int) -> Unit:
     """Return the end of a queue on its way."""
     unit = Unit()
     unit.delete_binding(seq)
-    appended, _ = expand(unit, seq + 1)
-    return appended
+    unit.place(seq + 1)
+    return unit
 
 
 def test_deletes_are_stored_and_messages_refused_in_order() -> None:

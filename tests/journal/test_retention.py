@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, MetaData, select, text, update
 
 from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
-from orthia.journal import Fenced, MessageJournal, MessageLocation, Unit
+from orthia.journal import Fenced, MessageJournal, MessageLocation
 from orthia.journal.codec import Xid, decode_pruned_through
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import (
@@ -27,7 +27,7 @@ from orthia.journal.sql.history import history_totals
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.postgresql import PLAN_FOR_ROWS, PostgresqlStore
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import AppendedMessage, AppendedUnit, expand
+from orthia.journal.unit import AppendedMessage, Unit
 from orthia.journal.xa import XaTransactions
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -122,7 +122,7 @@ def test_a_message_of_several_queues_is_kept_for_each_with_its_body(keeping: Kee
 
 def test_a_message_that_comes_and_goes_in_one_batch_is_kept_once(keeping: KeepingStore) -> None:
     """A batch whose outcome was unknown and that is stored again keeps its messages once."""
-    gone = AppendedUnit(None, 5)
+    gone = Unit(None, 5)
     gone.add_deletes([MessageLocation(5)])
     keeping.store_batch(AppendedMessage(5, QUEUE, payload("short"), None), gone, times=2)
     assert keeping.kept() == {5: (QUEUE, _A.value, payload("short"))}
@@ -132,7 +132,7 @@ def test_a_message_that_comes_and_goes_in_one_batch_is_kept_once(keeping: Keepin
 def test_few_messages_and_a_removal_in_one_batch_are_kept(keeping: KeepingStore) -> None:
     """A batch small enough for one statement keeps what it removes."""
     keeping.store_batch(AppendedMessage(5, QUEUE, payload("old"), None))
-    gone = AppendedUnit(None, 6)
+    gone = Unit(None, 6)
     gone.add_deletes([MessageLocation(5)])
     keeping.store_batch(AppendedMessage(6, QUEUE, payload("new"), None), gone)
     assert keeping.kept() == {5: (QUEUE, _A.value, payload("old"))}
@@ -142,10 +142,10 @@ def test_a_message_whose_body_is_missing_can_leave(keeping: KeepingStore) -> Non
     """A damaged table stops no node: what there is of the message is kept."""
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
-    appended, (place, _) = expand(unit, 5)
-    keeping.store_batch(appended)
+    (place, _) = unit.place(5)
+    keeping.store_batch(unit)
     keeping.remove(5)
-    gone = AppendedUnit(None, place.seq)
+    gone = Unit(None, place.seq)
     gone.add_deletes([place])
     keeping.store_batch(gone)
     assert list(keeping.kept()) == [place.seq]
@@ -193,7 +193,7 @@ def test_a_fenced_node_keeps_and_prunes_nothing(keeping: KeepingStore) -> None:
     """Once another node is live, nothing moves and nothing is pruned by the old one."""
     keeping.store_batch(AppendedMessage(5, QUEUE, payload("old"), None))
     keeping.advance_fence(2)
-    gone = AppendedUnit(None, 6)
+    gone = Unit(None, 6)
     gone.add_deletes([MessageLocation(5)])
     with pytest.raises(Fenced):
         keeping.store_batch(gone)
@@ -247,10 +247,10 @@ def test_the_row_size_that_is_counted_is_that_of_the_body(keeping: KeepingStore)
     """Each queue's copy of a message of several queues counts with its body."""
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
-    appended, places = expand(unit, 5)
-    gone = AppendedUnit(None, appended.last_seq)
+    places = unit.place(5)
+    gone = Unit(None, unit.last_seq)
     gone.add_deletes(places)
-    keeping.store_batch(appended, gone)
+    keeping.store_batch(unit, gone)
     assert history_totals(keeping.database, keeping.settings).kept == Kept(
         2, 2 * len(payload("both"))
     )
@@ -316,7 +316,7 @@ def test_a_message_is_removed_when_its_batch_is_stored(keeping: KeepingStore) ->
     """The time is the database's, of the removal, and not when the message was written."""
     keeping.store_batch(AppendedMessage(5, QUEUE, b"x", None))
     before = keeping.database.server_now()
-    gone = AppendedUnit(None, 5)
+    gone = Unit(None, 5)
     gone.add_deletes([MessageLocation(5)])
     keeping.store_batch(gone)
     assert before <= keeping.removed()[5] <= keeping.database.server_now()
@@ -375,7 +375,7 @@ def test_what_leaves_later_is_later_in_the_history_whatever_the_clock_does(
         connection.execute(update(keeping.history).values(removed_at=ahead))
     before = ahead
     for first, reason in ((10, None), (20, _E), (30, _D)):
-        gone = AppendedUnit(None, first + 1)
+        gone = Unit(None, first + 1)
         gone.add_deletes([MessageLocation(first), MessageLocation(first + 1)])
         if reason is not None:
             # Two reasons, hence two statements of one transaction.

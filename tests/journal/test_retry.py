@@ -34,7 +34,7 @@ from orthia.journal.engine.retry import (
     pause_seconds,
 )
 from orthia.journal.engine.writer import Writer
-from orthia.journal.unit import Appended, AppendedMessage, AppendedUnit
+from orthia.journal.unit import Appended, AppendedMessage, Unit
 from tests.support.waiting import wait_until
 
 
@@ -248,7 +248,7 @@ def test_a_late_first_attempt_is_recognised_whatever_else_failed_since() -> None
 @pytest.mark.parametrize("meanwhile", [[], [TransientStoreError("deadlock")]])
 def test_acknowledgements_whose_commit_was_lost_are_confirmed(meanwhile: list[StoreError]) -> None:
     """Their second attempt finds nothing to delete, and so waits for nobody: no standby, either."""
-    acknowledgement = AppendedUnit(None, 0)
+    acknowledgement = Unit(None, 0)
     acknowledgement.deletes.append(5)
     store = ScriptedStore(UnknownOutcome("lost"), *meanwhile)
     assert run(store, item=acknowledgement) == (1, [])
@@ -426,7 +426,7 @@ def test_a_marker_is_never_a_row_the_batch_deletes() -> None:
     batch = Batch()
     for seq in (5, 6):
         batch.add(AppendedMessage(seq, 7, b"", None))
-    deletion = AppendedUnit(None, 6)
+    deletion = Unit(None, 6)
     deletion.deletes.append(5)
     batch.add(deletion)
     assert batch.marker() == Marker(JournalTable.MESSAGES, 6)
@@ -445,7 +445,7 @@ def test_parts_of_what_may_be_stored_are_confirmed_too() -> None:
         failed=lambda error: pytest.fail(str(error)),
     )
     for seq in (1, 2):
-        unit = AppendedUnit(None, 2)
+        unit = Unit(None, 2)
         unit.deletes.append(seq)
         writer.submit(unit)
     writer.finish()

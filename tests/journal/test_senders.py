@@ -24,11 +24,9 @@ from orthia.journal.memory import MemoryJournal
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
-    AppendedUnit,
     MessageLocation,
     Sender,
     Unit,
-    expand,
 )
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
 
@@ -116,22 +114,22 @@ def message(seq: int, sender: Sender | None, data: bytes = b"x") -> AppendedMess
     return AppendedMessage(seq, QUEUE, data, None, lambda _: None, sender)
 
 
-def acknowledgement(seq: int) -> AppendedUnit:
+def acknowledgement(seq: int) -> Unit:
     """Return the end of a message on its way."""
-    unit = AppendedUnit(None, seq)
+    unit = Unit(None, seq)
     unit.add_deletes([MessageLocation(seq)])
     return unit
 
 
-def transaction(seq: int, sender: Sender, *, deletes: int | None = None) -> AppendedUnit:
+def transaction(seq: int, sender: Sender, *, deletes: int | None = None) -> Unit:
     """Return a transaction on its way, of one message, and perhaps of an acknowledgement."""
     unit = Unit()
     unit.sender, unit.refused = sender, lambda _: None
     unit.add_message([QUEUE], b"x")
     if deletes is not None:
         unit.delete(MessageLocation(deletes))
-    appended, _ = expand(unit, seq)
-    return appended
+    unit.place(seq)
+    return unit
 
 
 def test_what_follows_in_a_later_batch_is_refused_though_there_is_room_again() -> None:

@@ -14,7 +14,7 @@ from orthia.broker.client.traffic import Producer
 from orthia.config.settings import DatabaseStoreSettings, Role, RoutingType
 from orthia.journal import MessageLocation, QueueBinding
 from orthia.journal.records import RemovalReason
-from orthia.journal.unit import AppendedMessage, AppendedUnit, Unit, expand
+from orthia.journal.unit import AppendedMessage, Unit
 from orthia.pipeline.jobs import replay, traffic
 from orthia.pipeline.journal_source import JournalReader
 from orthia.pipeline.schemas import HISTORY, arrow_schema, subset
@@ -55,11 +55,11 @@ def test_the_history_is_read_as_messages_are(
     keeping.settle(journal)
     unit = Unit()
     unit.add_message([QUEUE, OTHER_QUEUE], payload("both"))
-    appended, places = expand(unit, 2_000_000)
-    gone = AppendedUnit(None, 2_000_009)
+    places = unit.place(2_000_000)
+    gone = Unit(None, 2_000_009)
     gone.add_deletes([*places, MessageLocation(2_000_009)])
     gone.reasons = {2_000_009: RemovalReason.EXPIRED}
-    keeping.store_batch(appended, AppendedMessage(2_000_009, QUEUE, payload("late"), None), gone)
+    keeping.store_batch(unit, AppendedMessage(2_000_009, QUEUE, payload("late"), None), gone)
     columns = HISTORY.fieldNames()
     reader = JournalReader(reference, columns, 2, history=True)
     rows = sorted(read(reader), key=lambda row: row["seq"])
