@@ -61,6 +61,7 @@ _PG_NO_ROOM = {"53100"}
 _PG_REFUSED_FOR_NOW_CLASSES = {"53"}  # insufficient resources: connections, memory
 _PG_LOST = {"25P03", "25P04", "40003", "57P01", "57P02", "57P03", "57P05"}
 _PG_LOST_CLASSES = {"08", "58", "XX"}
+_PG_WITHOUT_TLS = "server does not support SSL, but SSL was required"
 # libpq gives no SQLSTATE for a refused login, only the server's text, nor for files of the URL.
 _PG_LOGIN_REFUSED = (
     "password authentication failed",
@@ -69,7 +70,11 @@ _PG_LOGIN_REFUSED = (
     "no password supplied",
     "is not permitted to log in",
     "root certificate file",  # does not exist, or has no certificate
+    _PG_WITHOUT_TLS,
 )
+
+_MYSQL_WITHOUT_TLS = "SSL is required but the server doesn't support it"
+"""What PyMySQL says, with the number of any trouble with TLS."""
 
 _ADVICE = (
     (
@@ -84,6 +89,11 @@ _ADVICE = (
     (
         ("(SQLSTATE 42501)", "(error 1044)", "(error 1142)"),
         "which rights are needed, and how the owner makes the tables: `orthia docs databases`",
+    ),
+    (
+        (_MYSQL_WITHOUT_TLS, _PG_WITHOUT_TLS),
+        "the URL asks for TLS, so the login was not sent: have the server offer TLS, or take that"
+        " out of the URL (sslMode, sslmode, useSSL, ssl, ssl_...) where the network is trusted",
     ),
 )
 """What to do about what a server says, where its words alone do not tell."""
@@ -274,6 +284,8 @@ def _mysql(error: pymysql.Error) -> _Verdict:
         return RefusedForNow, reason
     if code in _MYSQL_COMMIT_FAILED:
         return _CommitFailed, reason
+    if _MYSQL_WITHOUT_TLS in text:
+        return PermanentStoreError, reason
     client_side = 2000 <= code < 3000 and code not in _MYSQL_CLIENT_PROGRAM_ERRORS
     if code in _MYSQL_LOST or client_side:
         return _Lost, reason

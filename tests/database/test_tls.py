@@ -137,6 +137,33 @@ def test_the_right_certificate_is_taken(server: ServerProcess) -> None:
     assert cipher(server, "sslMode=VERIFY_IDENTITY&serverSslCert={ca}") != ""
 
 
+WITHOUT_TLS = {"mariadb": "--skip-ssl", "mysql": "--tls-version="}
+
+
+@pytest.mark.parametrize(
+    ("private_server", "option", "query"),
+    [
+        ("postgresql", "--ssl=off", "sslmode=require"),
+        *((one, WITHOUT_TLS[one], "sslMode=VERIFY_CA") for one in MYSQL_FAMILY),
+        *((one, WITHOUT_TLS[one], "useSSL=true") for one in MYSQL_FAMILY),
+    ],
+    indirect=["private_server"],
+)
+def test_a_server_without_tls_is_not_waited_for(
+    private_server: ServerProcess, option: str, query: str
+) -> None:
+    """It will offer none the next time, too: a person has to mend the server or the URL."""
+    private_server.options = [option]
+    private_server.restart()
+    url = DatabaseUrl.parse(f"{private_server.url('nowhere')}?{query}")
+    database = Database.from_settings(private_server.settings("nowhere", jdbc_connection_url=url))
+    try:
+        with pytest.raises(PermanentStoreError, match="asks for TLS, so the login was not sent"):
+            database.server_now()
+    finally:
+        database.dispose()
+
+
 def test_a_node_shows_its_own_certificate(server: ServerProcess) -> None:
     """To a server that lets its user in with one only."""
     ca = server.directory / "ca.pem"
