@@ -83,3 +83,40 @@ def test_nothing_is_told_of_a_value_that_changes_nothing(key: str) -> None:
         for value in ("", *CHANGES[key].same_at)
     )
     assert config.ignored.what_happens_instead(key, "something else") == CHANGES[key].happens
+
+
+NOTHING_OF_IT = """<management-address>activemq.management</management-address>
+<id-cache-size>0</id-cache-size><persist-id-cache>false</persist-id-cache>
+<wild-card-routing-enabled>false</wild-card-routing-enabled>
+<connection-ttl-override>-1</connection-ttl-override>
+<addresses><address name="a"><multicast>
+<queue name="b" last-value="false" exclusive="false" non-destructive="false" enabled="true"
+  purge-on-no-consumers="false" ring-size="-1" consumers-before-dispatch="0" group-buckets="-1"
+  group-rebalance="false" delay-before-dispatch="-1"><durable>true</durable></queue>
+</multicast></address></addresses>
+<address-settings><address-setting match="a">
+<last-value-queue>0</last-value-queue>
+<default-last-value-queue>false</default-last-value-queue>
+<default-exclusive-queue>false</default-exclusive-queue>
+<auto-delete-queues>false</auto-delete-queues><expiry-delay>-1</expiry-delay>
+<redelivery-delay-multiplier>1.0</redelivery-delay-multiplier>
+</address-setting></address-settings>"""
+
+
+def test_a_file_that_asks_for_none_of_it_is_told_nothing(tmp_path: Path) -> None:
+    """Files of Artemis write out what they do not want; that is what Orthia does."""
+    settings = config.load(_file(tmp_path / "broker.xml", NOTHING_OF_IT))
+    assert settings.not_applied == ()
+
+
+@pytest.mark.parametrize("attribute", ["last-value", "exclusive", "non-destructive"])
+def test_a_queue_of_another_kind_is_told(attribute: str, tmp_path: Path) -> None:
+    """In each way XML has to say true."""
+    for value in ("true", "1", "TRUE"):
+        queue = f'<queue name="b" {attribute}="{value}"/>'
+        file = _file(
+            tmp_path / "broker.xml",
+            f"<addresses><address name='a'><anycast>{queue}</anycast></address></addresses>",
+        )
+        (told,) = config.load(file).not_applied
+        assert f"queue/@{attribute}: " in told
