@@ -1,19 +1,25 @@
 """What lets more people in than may be meant: open ports without a login, files others can read.
 
-Both are told and neither is refused: a network may be private, and a file's group may be a team.
+And its reverse, a node that logs in at its database as a user nobody named. All are told and none
+is refused: a network may be private, a file's group may be a team, and a database may know the
+users of the operating system.
 """
 
+import getpass
 import ipaddress
 import os
+import pwd
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from orthia.config.dialects import Dialect
 from orthia.config.document import Document, Node, local_name
+from orthia.config.lockers import lock_database
 from orthia.config.secrets import is_secret
-from orthia.config.settings import Settings
+from orthia.config.settings import DatabaseStoreSettings, Settings
 
 ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
 """Where the systemd unit looks for the environment of an instance, as ``NAME.env``."""
@@ -31,9 +37,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def exposure_warnings(settings: Settings) -> list[str]:
-    """Return a warning for each port that lets anybody on the network in."""
-    found = []
+def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a warning for each port that lets anybody on the network in.
+
+    And one for a database, of the store or of the locks, whose user is left to the driver.
+    """
+    found: list[str] = []
+    database = lock_database(settings.store) if settings.persistence_enabled else None
+    if database is not None:
+        found += _unnamed_user(database, environment)
     if not settings.security_enabled:
         found += [
             f"acceptor {acceptor.name!r} listens on {acceptor.host} and security is off: anybody"
@@ -50,6 +62,32 @@ def exposure_warnings(settings: Settings) -> list[str]:
             " monitoring reaches"
         )
     return found
+
+
+def _unnamed_user(database: DatabaseStoreSettings, environment: Mapping[str, str]) -> Iterator[str]:
+    url = database.jdbc_connection_url
+    if database.is_embedded or database.jdbc_user or url.sqlalchemy_url.username:
+        return
+    on_postgresql = url.dialect is Dialect.POSTGRESQL
+    if on_postgresql and ({"user", "service"} & url.sqlalchemy_url.query.keys()):
+        return
+    if on_postgresql and environment.get("PGSERVICE"):
+        return  # the service's entry in pg_service.conf may name one
+    user = environment.get("PGUSER") if on_postgresql else None
+    whose = "PGUSER of its environment" if user else "the user of the operating system it runs as"
+    name = user or _system_user(on_postgresql=on_postgresql)
+    yield (
+        f"neither jdbc-user nor the database's URL {url} names a user, so this node logs in there"
+        f" as {name!r}, {whose}; name the user in jdbc-user"
+    )
+
+
+def _system_user(*, on_postgresql: bool) -> str:
+    """Return whom the driver takes: libpq the process' user, PyMySQL what LOGNAME or USER say."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name if on_postgresql else getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.geteuid()}"
 
 
 def readable_secrets(document: Document) -> list[str]:

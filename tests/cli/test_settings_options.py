@@ -1,6 +1,6 @@
 """Options made from the settings, and what nodes make of them."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import click
@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from orthia.broker.cli.nodes import backup, live, node_settings
 from orthia.broker.cli.settings_options import StoreOptions, policy_options, store_options
 from orthia.config.errors import ConfigurationError
+from orthia.config.exposure import exposure_warnings
 from orthia.config.secrets import mask
 from orthia.config.settings import (
     DatabaseStoreSettings,
@@ -252,6 +253,36 @@ def test_an_open_port_without_security_is_warned_of(tmp_path: Path) -> None:
         health=None,
     )
     assert "security is off" in " ".join(settings.warnings)
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "told"),
+    [
+        ("postgresql://db/orthia", {}, "as 'SYSTEM', the user of the operating system"),
+        ("postgresql://db/orthia", {"PGUSER": "ann"}, "as 'ann', PGUSER of its environment"),
+        ("jdbc:mariadb://db/orthia", {}, "as 'SYSTEM', the user of the operating system"),
+        ("postgresql://bob@db/orthia", {}, ""),
+        ("postgresql://db/orthia?user=bob", {}, ""),
+        ("postgresql://db/orthia?service=s", {}, ""),
+        ("postgresql://db/orthia", {"PGSERVICE": "s"}, ""),
+        ("jdbc:mysql://db/orthia?user=bob", {}, ""),
+        ("sqlite:////tmp/x.db", {}, ""),
+    ],
+)
+def test_a_database_user_whom_nobody_named_is_warned_of(
+    url: str, environment: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver takes one in silence; ``jdbc-user`` is what the warning asks for."""
+    monkeypatch.setattr("orthia.config.exposure._system_user", lambda **_: "SYSTEM")
+    store = DatabaseStoreSettings(DatabaseUrl.parse(url))
+    settings = Settings("a", None, store)
+    found = [one for one in exposure_warnings(settings, environment) if "names a user" in one]
+    assert len(found) == bool(told)
+    assert told in "".join(found)
+    named = replace(settings, store=replace(store, jdbc_user="orthia"))
+    assert not any("names a user" in one for one in exposure_warnings(named, environment))
+    in_memory = replace(settings, persistence_enabled=False)
+    assert not any("names a user" in one for one in exposure_warnings(in_memory, environment))
 
 
 def test_policy_options_leave_out_what_was_not_given() -> None:
