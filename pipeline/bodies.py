@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from typing_extensions import override
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.journal.codec import LargeBody
@@ -80,8 +81,9 @@ class SqlBodyReader(BodyReader):
         self._opening = open_source(settings)
         self._source: Any = None
 
+    @override
     def window(self, large_id: int, first: int, count: int) -> list[bytes]:
-        """See ``BodyReader``; raises StoreError."""
+        """Raises StoreError."""
         if self._source is None:
             self._source = self._opening.__enter__()
         table = self._source.table(self._settings.large_message_table_name)
@@ -91,8 +93,8 @@ class SqlBodyReader(BodyReader):
         )
         return _without_gap(first, rows)
 
+    @override
     def close(self) -> None:
-        """See ``BodyReader``."""
         if self._source is not None:
             self._opening.__exit__(None, None, None)
             self._source = None
@@ -104,8 +106,9 @@ class FileBodyReader(BodyReader):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
+    @override
     def window(self, large_id: int, first: int, count: int) -> list[bytes]:
-        """See ``BodyReader``; of a file that is not there nothing. Raises JournalIOError."""
+        """Of a file that is not there nothing. Raises JournalIOError."""
         path = self._directory / f"{large_id}{EXTENSION}"
         with io_errors(f"read {path}"):
             try:
@@ -123,8 +126,8 @@ class ExportBodyReader(BodyReader):
     def __init__(self, bodies: DataFrame) -> None:
         self._bodies = bodies
 
+    @override
     def window(self, large_id: int, first: int, count: int) -> list[bytes]:
-        """See ``BodyReader``."""
         wanted = (
             f"large_id = {large_id:d} AND position >= {first:d} AND position < {first + count:d}"
         )

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pymysql
 import pymysql.cursors
 from psycopg2.extensions import make_dsn
+from typing_extensions import override
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
@@ -145,16 +146,16 @@ class PostgresqlSource(Source):
         with _adbc_errors("connect the pipeline", connecting=True):
             self._connection = dbapi.connect(dsn, autocommit=True)
 
+    @override
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """See ``Source``."""
         with _adbc_errors("read the store"), self._connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
 
+    @override
     def batches(
         self, columns: Sequence[Column], rest: str, values: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
         schema = pa.schema([(column.name, column.type) for column in columns])
         with _adbc_errors("read the store"), self._connection.cursor() as cursor:
             cursor.adbc_statement.set_options(**{_BATCH_BYTES_OPTION: str(BYTES)})
@@ -162,23 +163,24 @@ class PostgresqlSource(Source):
             for batch in cursor.fetch_record_batch():
                 yield batch if batch.schema.equals(schema) else batch.cast(schema)
 
+    @override
     def placeholder(self, number: int) -> str:
-        """See ``Source``."""
         return f"${number:d}"
 
+    @override
     def time(self, instant: datetime) -> str:
-        """See ``Source``."""
         return f"timestamptz '{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}+00'"
 
+    @override
     def selected_time(self, expression: str) -> str:
-        """See ``Source``; beyond what a ``datetime`` can say there is the first or the last day."""
+        """Beyond what a ``datetime`` can say there is the first or the last day."""
         bounded = f"LEAST({expression}, timestamptz '9999-12-31')"
         bounded = f"GREATEST({bounded}, timestamptz '0001-01-01')"
         # Both pass over a NULL: it would become the last day there is.
         return f"CASE WHEN {expression} IS NOT NULL THEN {bounded} END"
 
+    @override
     def close(self) -> None:
-        """See ``Source``."""
         self._connection.close()
 
 
@@ -202,10 +204,10 @@ def _one_line(error: Exception) -> str:
 class _CursorSource(Source):
     """What is read row by row, and made into columns."""
 
+    @override
     def batches(
         self, columns: Sequence[Column], rest: str, values: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
         schema = pa.schema([(column.name, column.type) for column in columns])
         with translate_errors("read the store"), self._cursor() as cursor:
             cursor.execute(self._select(columns, rest), list(values))
@@ -259,8 +261,8 @@ class SqliteSource(_CursorSource):
                 isolation_level=None,
             )
 
+    @override
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """See ``Source``."""
         with translate_errors("read the store"):
             return self._connection.execute(statement).fetchall()
 
@@ -275,16 +277,16 @@ class SqliteSource(_CursorSource):
     def _times(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.string()).cast(TIME)
 
-    def placeholder(self, number: int) -> str:  # noqa: ARG002
-        """See ``Source``."""
+    @override
+    def placeholder(self, number: int) -> str:
         return "?"
 
+    @override
     def time(self, instant: datetime) -> str:
-        """See ``Source``."""
         return f"'{instant.astimezone(UTC).strftime(SQLITE_FORMAT)}'"
 
+    @override
     def close(self) -> None:
-        """See ``Source``."""
         self._connection.close()
 
 
@@ -313,8 +315,8 @@ class MysqlSource(_CursorSource):
                 }
             )
 
+    @override
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """See ``Source``."""
         with translate_errors("read the store"), self._connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
@@ -333,22 +335,22 @@ class MysqlSource(_CursorSource):
             raise
         cursor.close()
 
+    @override
     def selected_time(self, expression: str) -> str:
-        """See ``Source``."""
         return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {expression})"
 
     def _times(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.int64()).cast(pa.timestamp("us")).cast(TIME)
 
-    def placeholder(self, number: int) -> str:  # noqa: ARG002
-        """See ``Source``."""
+    @override
+    def placeholder(self, number: int) -> str:
         return "%s"
 
+    @override
     def time(self, instant: datetime) -> str:
-        """See ``Source``."""
         return f"'{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"
 
+    @override
     def close(self) -> None:
-        """See ``Source``."""
         if self._connection.open:
             self._connection.close()

@@ -5,10 +5,11 @@ first was read, and is there after the last, was there all the time, since no ``
 twice; so was all that it needs. A row that is gone by then proves nothing.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 from sqlalchemy import MetaData, select
+from typing_extensions import override
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
@@ -25,56 +26,60 @@ from orthia.pipeline.file_journal import FileReference, read_files
 _KEYS_AT_ONCE = 1_000
 
 
-class Present(Protocol):
+class Present(ABC):
     """What is there now."""
 
+    @abstractmethod
     def messages(self, seqs: Iterable[int]) -> set[int]:
         """Return those of ``seqs`` that are still in MESSAGES."""
-        ...
 
+    @abstractmethod
     def history(self, seqs: Iterable[int]) -> set[int]:
         """Return those of ``seqs`` that are still in the history."""
-        ...
 
+    @abstractmethod
     def bindings(self, seqs: Iterable[int]) -> set[int]:
         """Return those of ``seqs`` that are still in BINDINGS."""
-        ...
 
+    @abstractmethod
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
         """Return those of the large bodies that are still there, and that nothing refers to."""
-        ...
 
 
-class AllPresent:
+class AllPresent(Present):
     """Of what does not change, an export."""
 
+    @override
     def messages(self, seqs: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         return set(seqs)
 
-    history = bindings = unneeded = messages
+    history = bindings = messages
+
+    @override
+    def unneeded(self, bodies: Iterable[int]) -> set[int]:
+        return set(bodies)
 
 
-class StorePresent:
+class StorePresent(Present):
     """Asks a database; raises StoreError."""
 
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         self._settings = settings
 
+    @override
     def messages(self, seqs: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         return self._seqs(self._settings.message_table_name, seqs)
 
+    @override
     def history(self, seqs: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         return self._seqs(self._settings.message_history_table_name, seqs)
 
+    @override
     def bindings(self, seqs: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         return self._seqs(self._settings.bindings_table_name, seqs)
 
+    @override
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         s = self._settings
         database = Database.from_settings(s)
         metadata, dialect = MetaData(), database.dialect
@@ -111,25 +116,25 @@ class StorePresent:
         return found
 
 
-class FilePresent:
+class FilePresent(Present):
     """Reads the files again; raises JournalError."""
 
     def __init__(self, reference: FileReference) -> None:
         self._reference = reference
 
+    @override
     def messages(self, seqs: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         found = read_files(self._reference).messages
         return {seq for seq in seqs if found.find(seq) is not None}
 
     history = messages
 
+    @override
     def bindings(self, seqs: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         return set(seqs) & read_files(self._reference).bindings.records.keys()
 
+    @override
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
-        """See ``Present``."""
         contents = read_files(self._reference)
         return set(bodies) - {one.large_id for one in list_large_references(contents)}
 

@@ -1,15 +1,17 @@
 """Where a job's DataFrames come from: a store, or the directory an export wrote."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.types import DateType, StringType, StructField, StructType
+from typing_extensions import override
 
 from orthia.journal.file.inspect import read_fence
 from orthia.pipeline.audit_rows import BINDINGS as AUDITED_BINDINGS
@@ -31,69 +33,69 @@ EXPORTED_HISTORY: Final = StructType([*HISTORY.fields, StructField("day", DateTy
 """The history as an export keeps it: with the day messages left their queue, in UTC."""
 
 
-class AuditInputs(Protocol):
+class AuditInputs(ABC):
     """The tables of one pair as an audit reads them."""
 
     @property
+    @abstractmethod
     def has_times(self) -> bool:
         """Whether rows have the time they were written at: a file journal's have none."""
-        ...
 
+    @abstractmethod
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
         """Return ``messages``, ``history`` or ``bindings``, every row judged by itself.
 
         Without ``content`` only by its keys.
         """
-        ...
 
+    @abstractmethod
     def pieces(self, *, content: bool) -> DataFrame | None:
         """Return what is stored of large bodies, read if ``content``; None if that is not here."""
-        ...
 
+    @abstractmethod
     def node_manager(self) -> DataFrame:
         """Return NODE_MANAGER_STORE, a row for each lock."""
-        ...
 
+    @abstractmethod
     def present(self) -> Present:
         """Return what tells which rows are there now."""
-        ...
 
 
-class Inputs(AuditInputs, Protocol):
+class Inputs(AuditInputs):
     """The tables of one pair as DataFrames."""
 
     spark: SparkSession
 
+    @abstractmethod
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
         """Return MESSAGES, or some columns of it; ``conditions`` are ``orthia.journal``'s."""
-        ...
 
+    @abstractmethod
     def history(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
         """Return what journal-retention keeps, or some columns of it."""
-        ...
 
+    @abstractmethod
     def bindings(self) -> DataFrame:
         """Return BINDINGS."""
-        ...
 
+    @abstractmethod
     def bodies(self) -> DataFrame:
         """Return the bodies of large messages, a row for each piece."""
-        ...
 
+    @abstractmethod
     def failover_log(self) -> DataFrame:
         """Return FAILOVER_LOG."""
-        ...
 
+    @abstractmethod
     def node_manager(self) -> DataFrame:
         """Return NODE_MANAGER_STORE, a row for each lock."""
-        ...
 
 
-class StoreInputs:
+class StoreInputs(Inputs):
     """A store's tables as they are now."""
 
     has_times = True
@@ -109,45 +111,46 @@ class StoreInputs:
         self._options = store.to_options()
         self._partitions = {} if partitions is None else {"numPartitions": str(partitions)}
 
+    @override
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """See ``Inputs``."""
         return self._journal("messages", columns, conditions)
 
+    @override
     def history(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """See ``Inputs``."""
         return self._journal("history", columns, conditions)
 
+    @override
     def bindings(self) -> DataFrame:
-        """See ``Inputs``."""
         return self._read("orthia.journal", table="bindings")
 
+    @override
     def bodies(self) -> DataFrame:
-        """See ``Inputs``."""
         return self._read("orthia.journal", table="bodies", **self._partitions)
 
+    @override
     def failover_log(self) -> DataFrame:
-        """See ``Inputs``."""
         return self._read("orthia.failover_log", **self._partitions)
 
+    @override
     def node_manager(self) -> DataFrame:
-        """See ``Inputs``."""
         return self._read("orthia.node_manager")
 
+    @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
-        """See ``AuditInputs``."""
         options = {**self._partitions, "content": str(content).lower()}
         return self._read("orthia.audit", table=table, **options)
 
+    @override
     def pieces(self, *, content: bool) -> DataFrame | None:
-        """See ``AuditInputs``."""
         return self.audited("pieces", content=content)
 
+    @override
     def present(self) -> Present:
-        """See ``AuditInputs``; asks from the driver."""
+        """Asks from the driver."""
         if isinstance(self._store, FileReference):
             return FilePresent(self._store)
         environment = {**os.environ, **self.spark.sparkContext.environment}
@@ -185,7 +188,7 @@ class FileInputs(StoreInputs):
         return self.spark.createDataFrame([fence], NODE_MANAGER)
 
 
-class ExportInputs:
+class ExportInputs(Inputs):
     """The Parquet files of ``orthia pipeline export``, or of all runs of an incremental one."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
@@ -202,10 +205,11 @@ class ExportInputs:
                 text = files.read_text(f"{one}/{MANIFEST}")
                 self._manifests.append(Manifest.from_json(text, f"{one}/{MANIFEST}"))
 
+    @override
     def messages(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """See ``Inputs``; Spark pushes filters into Parquet by itself."""
+        """Spark pushes filters into Parquet by itself."""
         _refuse(conditions)
         found = (
             self._read_whole_names("messages", EXPORTED)
@@ -214,10 +218,11 @@ class ExportInputs:
         )
         return found if columns is None else found.select(*columns)
 
+    @override
     def history(
         self, columns: Sequence[str] | None = None, conditions: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """See ``Inputs``; raises WrongInput if the export was made without it."""
+        """Raises WrongInput if the export was made without it."""
         _refuse(conditions)
         try:
             found = self._read_whole_names("history", EXPORTED_HISTORY)
@@ -225,12 +230,14 @@ class ExportInputs:
             raise WrongInput(f"{self._directory} has no history: export with --history") from error
         return found if columns is None else found.select(*columns)
 
+    @override
     def bindings(self) -> DataFrame:
-        """See ``Inputs``; of several runs the last one's."""
+        """Of several runs the last one's."""
         return self._read("bindings", BINDINGS)
 
+    @override
     def bodies(self) -> DataFrame:
-        """See ``Inputs``; raises WrongInput if the export was made without them."""
+        """Raises WrongInput if the export was made without them."""
         try:
             found = self.spark.read.schema(BODIES)
             return found.parquet(*(f"{one}/bodies" for one in self._exports))
@@ -251,21 +258,24 @@ class ExportInputs:
             )
         return Contents.from_fields(manifest.contents)
 
+    @override
     def failover_log(self) -> DataFrame:
-        """See ``Inputs``; of several runs the last one's."""
+        """Of several runs the last one's."""
         return self._read("failover_log", FAILOVER_LOG)
 
+    @override
     def node_manager(self) -> DataFrame:
-        """See ``Inputs``; of several runs the last one's."""
+        """Of several runs the last one's."""
         return self._read("node_manager", NODE_MANAGER)
 
     @property
+    @override
     def has_times(self) -> bool:
-        """See ``AuditInputs``."""
         return not self.messages(["written_at"]).where("written_at IS NOT NULL").isEmpty()
 
+    @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
-        """See ``AuditInputs``; of bindings an export has no records, only what they say."""
+        """Of bindings an export has no records, only what they say."""
         if table == "bindings":
             return _audited_bindings(self.bindings())
         history = table == "history"
@@ -277,12 +287,12 @@ class ExportInputs:
         frame = self.history(stored) if history else self.messages(stored)
         return frame.mapInArrow(partial(_judged, history=history, records=content), MESSAGES)
 
-    def pieces(self, *, content: bool) -> DataFrame | None:  # noqa: ARG002
-        """See ``AuditInputs``."""
+    @override
+    def pieces(self, *, content: bool) -> DataFrame | None:
         return None
 
+    @override
     def present(self) -> Present:
-        """See ``AuditInputs``."""
         return AllPresent()
 
     def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:

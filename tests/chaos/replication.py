@@ -5,6 +5,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from typing_extensions import override
+
 from tests.chaos.network import Link
 from tests.support.servers import PASSWORD, USER, PostgresqlServer, StoreServer, _postgresql_binary
 from tests.support.waiting import wait_until
@@ -71,20 +73,20 @@ class ReplicatedServer(StoreServer):
         if self.standby is not None:
             self.standby.discard()
 
+    @override
     def url(self, database: str) -> str:
-        """See ``StoreServer``."""
         return self.primary.url(database)
 
+    @override
     def create_database(self) -> str:
-        """See ``StoreServer``."""
         return self.primary.create_database()
 
+    @override
     def drop_database(self, database: str) -> None:
-        """See ``StoreServer``."""
         self.primary.drop_database(database)
 
+    @override
     def connections(self, database: str) -> list[str]:
-        """See ``StoreServer``."""
         return self.primary.connections(database)
 
     def follow(self, link: Link) -> None:

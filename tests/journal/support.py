@@ -8,6 +8,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from sqlalchemy import MetaData, Table, delete, select, update
+from typing_extensions import override
 
 from orthia import migrations
 from orthia.config.errors import OrthiaError
@@ -201,26 +202,26 @@ class MemoryJournalStore(JournalStore):
             limits=limits,
         )
 
+    @override
     def advance_fence(self, token: int) -> None:
-        """See ``JournalStore``."""
         self.store.fence_token = token
 
+    @override
     def rows(self) -> dict[int, tuple[int | None, int]]:
-        """See ``JournalStore``."""
         return {seq: (row.queue_id, epoch) for seq, (row, epoch) in self.store.messages.items()}
 
+    @override
     def spoil(self, seq: int, record_bytes: bytes) -> None:
-        """See ``JournalStore``."""
         row, epoch = self.store.messages[seq]
         self.store.messages[seq] = (row._replace(record=record_bytes), epoch)
 
+    @override
     def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
-        """See ``JournalStore``."""
         row = self.store.bindings[binding_id]
         self.store.bindings[binding_id] = row._replace(record=record_bytes)
 
+    @override
     def remove(self, seq: int) -> None:
-        """See ``JournalStore``."""
         del self.store.messages[seq]
 
 
@@ -250,13 +251,13 @@ class SqlJournalStore(JournalStore):
             limits=limits,
         )
 
+    @override
     def close(self) -> None:
-        """See ``JournalStore``."""
         super().close()
         self.database.dispose()
 
+    @override
     def advance_fence(self, token: int) -> None:
-        """See ``JournalStore``."""
         with self.database.engine.begin() as connection:
             connection.execute(
                 update(self.fence).where(self.fence.c.id == 4).values(holder_token=token)
@@ -272,27 +273,27 @@ class SqlJournalStore(JournalStore):
         finally:
             store.close()
 
+    @override
     def rows(self) -> dict[int, tuple[int | None, int]]:
-        """See ``JournalStore``."""
         columns = self.messages.c
         ask = select(columns.seq, columns.queue_id, columns.epoch)
         with self.database.engine.connect() as connection:
             return {seq: (queue, epoch) for seq, queue, epoch in connection.execute(ask)}
 
+    @override
     def spoil(self, seq: int, record_bytes: bytes) -> None:
-        """See ``JournalStore``."""
         row = update(self.messages).where(self.messages.c.seq == seq)
         with self.database.engine.begin() as connection:
             connection.execute(row.values(record=record_bytes))
 
+    @override
     def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
-        """See ``JournalStore``."""
         row = update(self.bindings).where(self.bindings.c.seq == binding_id)
         with self.database.engine.begin() as connection:
             connection.execute(row.values(record=record_bytes))
 
+    @override
     def remove(self, seq: int) -> None:
-        """See ``JournalStore``."""
         with self.database.engine.begin() as connection:
             connection.execute(delete(self.messages).where(self.messages.c.seq == seq))
 
@@ -318,15 +319,16 @@ class FileJournalStore(JournalStore):
             limits=limits,
         )
 
+    @override
     def advance_fence(self, token: int) -> None:
-        """See ``JournalStore``."""
         self.settings.journal_directory.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(Fence(self.settings.journal_directory, create=True)) as fence:
             before = fence.read()
             fence.write(replace(before, token=token, generation=before.generation + 1))
 
+    @override
     def rows(self) -> dict[int, tuple[int | None, int]]:
-        """See ``JournalStore``; a file that is taken out of use meanwhile is not looked for."""
+        """A file that is taken out of use meanwhile is not looked for."""
         found: list[dict[int, tuple[int | None, int]]] = []
 
         def look() -> bool:
@@ -357,8 +359,9 @@ class FileJournalStore(JournalStore):
         with scan(found) as records:
             return [record for record, _, _ in records]
 
+    @override
     def spoil(self, seq: int, record_bytes: bytes) -> None:
-        """See ``JournalStore``; the record keeps its length, or its neighbours would be lost.
+        """The record keeps its length, or its neighbours would be lost.
 
         Something is stored after it first: until then it is taken for a write that was torn.
         """
@@ -368,8 +371,8 @@ class FileJournalStore(JournalStore):
         contents = inspect(self.settings)
         self._spoil(contents.message_files, contents.messages.find(seq), record_bytes)
 
+    @override
     def spoil_binding(self, binding_id: int, record_bytes: bytes) -> None:
-        """See ``JournalStore``."""
         contents = inspect(self.settings)
         self._spoil(contents.binding_files, contents.bindings.find(binding_id), record_bytes)
 
@@ -380,8 +383,9 @@ class FileJournalStore(JournalStore):
             file.seek(position.offset + RECORD_BYTES)
             file.write(record_bytes[: position.size].ljust(position.size, b"\0"))
 
+    @override
     def remove(self, seq: int) -> None:
-        """See ``JournalStore``: the journal that is open finds it gone."""
+        """The journal that is open finds it gone."""
         (journal,) = self._opened
         assert isinstance(journal, Journal)
         store = journal._writer._store

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from sqlalchemy import select
+from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageLocation, Unit
@@ -87,8 +88,8 @@ class Replicated(SqlJournalStore):
             what="the configuration is read again",
         )
 
+    @override
     def close(self) -> None:
-        """See ``JournalStore``."""
         self.find_standby()
         super().close()
 

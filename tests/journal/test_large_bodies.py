@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
+from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RetentionSettings
@@ -416,29 +417,31 @@ class BusyStore(BodyStore):
         self.write_more: Callable[[], None] = lambda: None
         self.removed: list[int] = []
 
+    @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        """See ``BodyStore``."""
         if pieces and not self.removed:
             self.write_more()
 
+    @override
     def finish(self, body_id: int) -> None:
-        """See ``BodyStore``."""
+        pass
 
+    @override
     def read(self, body_id: int, position: int) -> bytes:
-        """See ``BodyStore``."""
         raise LargeBodyError(f"piece {position} of body {body_id} is not kept")
 
+    @override
     def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
-        """See ``BodyStore``."""
         return [after_id + limit], None
 
+    @override
     def remove(self, body_id: int) -> bool:
-        """See ``BodyStore``."""
         self.removed.append(body_id)
         return True
 
+    @override
     def close(self) -> None:
-        """See ``BodyStore``."""
+        pass
 
 
 def test_bodies_are_removed_while_others_keep_coming() -> None:
@@ -461,8 +464,9 @@ def test_bodies_are_removed_while_others_keep_coming() -> None:
 class PickyStore(BusyStore):
     """A store that does not take some pieces."""
 
+    @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        """See ``BodyStore``; all of them or none."""
+        """All of them or none."""
         if any(piece.data == b"poison" for piece in pieces):
             raise PermanentStoreError("it is poison")
 

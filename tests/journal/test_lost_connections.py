@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
+from typing_extensions import override
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings, RoutingType
@@ -56,8 +57,8 @@ class ProxiedStore(SqlJournalStore):
         self._opened.append(journal)
         return journal
 
+    @override
     def close(self) -> None:
-        """See ``JournalStore``."""
         super().close()
         self.proxied.dispose()
         self.proxy.close()

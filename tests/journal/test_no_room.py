@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from typing_extensions import override
 
 from orthia.config.settings import RoutingType
 from orthia.database import NoRoom, UnknownOutcome
@@ -40,11 +41,12 @@ class FullStore(BatchStore):
         self.bound: list[int] = []
         self.confirmed = 0
 
+    @override
     def connect(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
+    @override
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
         if self.lost:
             self.lost -= 1
             raise UnknownOutcome("connection lost")
@@ -56,16 +58,17 @@ class FullStore(BatchStore):
         self.bound += [row.seq for row in batch.binding_rows]
         self.bound = [one for one in self.bound if one not in batch.unbound]
 
+    @override
     def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
         return marker.seq in self.stored
 
+    @override
     def confirm(self) -> None:
-        """See ``BatchStore``."""
         self.confirmed += 1
 
+    @override
     def close(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
 
 class Writing:

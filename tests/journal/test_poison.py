@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from sqlalchemy import text
+from typing_extensions import override
 
 import orthia.journal.sql.postgresql
 from orthia.config.dialects import Dialect
@@ -51,26 +52,28 @@ class PickyStore(BatchStore):
         self.attempts = 0
         self.connects = 0
 
+    @override
     def connect(self) -> None:
-        """See ``BatchStore``."""
         self.connects += 1
 
+    @override
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
         self.attempts += 1
         if not self.takes_others or any(one.payload == POISON for one in batch.messages):
             raise self.error
         self.stored += [one.last_seq for one in batch.messages]
 
+    @override
     def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
         return marker.seq in self.stored
 
+    @override
     def confirm(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
+    @override
     def close(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
 
 @dataclass

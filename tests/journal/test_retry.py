@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from typing_extensions import override
 
 import orthia.journal.engine.writer
 from orthia.config.clock import monotonic_seconds
@@ -97,33 +98,33 @@ class ScriptedStore(BatchStore):
         self._failures = list(failures)
         self._stored = stored
 
+    @override
     def connect(self) -> None:
-        """See ``BatchStore``."""
         self.calls.append("connect")
 
+    @override
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
         self.calls.append("store")
         assert batch.items
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise failure
 
+    @override
     def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
         self.calls.append("is_stored")
         assert marker == Marker(JournalTable.MESSAGES, 1)
         return self._stored
 
+    @override
     def confirm(self) -> None:
-        """See ``BatchStore``."""
         self.calls.append("confirm")
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise failure
 
+    @override
     def close(self) -> None:
-        """See ``BatchStore``."""
         self.calls.append("close")
 
 
@@ -359,8 +360,8 @@ class SlowStore(ScriptedStore):
         self.go_on = threading.Event()
         self.sizes: list[tuple[int, int]] = []
 
+    @override
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
         self.sizes.append((batch.size, batch.payload_bytes))
         assert self.go_on.wait(30)
 

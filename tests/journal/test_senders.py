@@ -10,6 +10,7 @@ from queue import SimpleQueue
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
@@ -44,11 +45,12 @@ class FickleStore(BatchStore):
         self.stored: list[int] = []
         self.deleted: list[int] = []
 
+    @override
     def connect(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
+    @override
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
         seqs = [one.last_seq for one in batch.messages]
         seqs += [row.seq for row in batch.rows if row.seq > 0]
         if seqs and self.errors:
@@ -60,15 +62,17 @@ class FickleStore(BatchStore):
         self.stored += sorted(seqs)
         self.deleted += batch.deletes
 
+    @override
     def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
         return marker.seq in self.stored
 
+    @override
     def confirm(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
+    @override
     def close(self) -> None:
-        """See ``BatchStore``."""
+        pass
 
 
 @dataclass

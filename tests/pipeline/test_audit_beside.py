@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
 
 from orthia.config.settings import DatabaseStoreSettings, RoutingType
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
@@ -76,8 +77,8 @@ class Slow(StoreInputs):
         super().__init__(spark, reference)
         self._worker = worker
 
+    @override
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
-        """See ``AuditInputs``."""
         if table in ("pieces", "bindings"):
             self._worker.takes.set()
         until = self._worker.rounds + KEPT
