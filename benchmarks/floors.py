@@ -14,7 +14,7 @@ from typing import Any
 
 from orthia.config.dialects import Dialect
 from orthia.database import Database
-from orthia.journal import MessageRecord, encode_message
+from orthia.journal import Message, encode_message
 from tests.support.servers import MariadbServer, PostgresqlServer, SqliteServer, StoreServer
 
 EVERY_DBMS = ("postgresql", "mariadb", "sqlite")
@@ -25,7 +25,7 @@ FLOOR_ROWS = 1_000
 FLOOR_SEQ = 2**40
 """Where the floor's rows begin, out of the journal's way."""
 PAYLOAD = encode_message(
-    MessageRecord("bench", b"content-type:text/plain\n", BODY, 1_700_000_000_000, 0, 4)
+    Message("bench", b"content-type:text/plain\n", BODY, 1_700_000_000_000, 0, 4)
 )
 COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 

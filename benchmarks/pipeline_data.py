@@ -18,7 +18,8 @@ from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings, RoutingType
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
-from orthia.journal.codec import MessageRecord, QueueBinding, encode_message, encode_queue_binding
+from orthia.journal.codec import QueueBinding, encode_queue_binding
+from orthia.journal.message import Message, encode_message
 from orthia.journal.records import RecordType, UserRecordType
 from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.nodemanager import events
@@ -59,7 +60,7 @@ def journal_rows(count: int, payload_bytes: int = PAYLOAD_BYTES) -> Iterator[Row
 def _record(number: int, body: bytes) -> bytes:
     at = 1_767_225_600_000 + number
     headers = b"content-type:text/plain\ncustomer:%04d\n" % (number % 1_000)
-    return encode_message(MessageRecord("orders", headers, body, at, 0, 4))
+    return encode_message(Message("orders", headers, body, at, 0, 4))
 
 
 def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int) -> None:

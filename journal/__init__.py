@@ -1,13 +1,7 @@
 """What is durable: records and their codec, the fenced group-commit writer, windows, recovery."""
 
 from orthia.journal.abc import MessageJournal
-from orthia.journal.codec import (
-    AddressBinding,
-    MessageRecord,
-    QueueBinding,
-    decode_message,
-    encode_message,
-)
+from orthia.journal.codec import AddressBinding, QueueBinding
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import (
     CorruptRecord,
@@ -17,9 +11,9 @@ from orthia.journal.errors import (
     LeaseExpired,
     RecordTooLarge,
 )
-from orthia.journal.headers import header_lines, headers_map
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal, MemoryStore
+from orthia.journal.message import Message, decode_message, encode_message
 from orthia.journal.unit import Binding, Body, Done, MessageLocation, Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window
 
@@ -37,9 +31,9 @@ __all__ = [
     "LeaseExpired",
     "MemoryJournal",
     "MemoryStore",
+    "Message",
     "MessageJournal",
     "MessageLocation",
-    "MessageRecord",
     "QueueBinding",
     "QueueCounts",
     "QueuePlace",
@@ -49,6 +43,4 @@ __all__ = [
     "Window",
     "decode_message",
     "encode_message",
-    "header_lines",
-    "headers_map",
 ]

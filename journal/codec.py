@@ -1,15 +1,9 @@
-"""The bytes in the ``record`` column, versioned; the broker and the pipeline both read them here.
+"""The bytes in the ``record`` column of what is no message, versioned.
 
-A message, version 1, big-endian::
+``orthia.journal.message`` has the messages. Everything else is small and rare::
 
-    version u8 | priority u8 | address length u16 | headers length u32 | body length u32
-    timestamp i64 | expires i64 | address | headers | body | CRC-32 of all before it, u32
+    version u8 | CRC-32 of the document, u32 | JSON document
 
-Version 2 is a large message: in the place of the body it says where the body is::
-
-    id u64 | size u64 | CRC-32 of the body, u32
-
-Everything else is small and rare: ``version u8 | CRC-32 of the document, u32 | JSON document``.
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
 
@@ -25,46 +19,8 @@ from orthia.journal.errors import CorruptRecord
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 
 _VERSION = 1
-_LARGE_VERSION = 2
-_LARGE_BODY = struct.Struct(">QQI")
-_MESSAGE_HEADER = struct.Struct(">BBHIIqq")
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
-_MAX_ADDRESS_BYTES = 0xFFFF
-RECORD_OVERHEAD = _MESSAGE_HEADER.size + _CRC.size
-"""Bytes of an encoded message beside its address, headers and body."""
-
-
-class LargeBody(NamedTuple):
-    """The body of a large message, which lies outside the journal."""
-
-    id: int
-    size: int
-    """In bytes."""
-    checksum: int
-    """CRC-32 of all of it."""
-
-
-class MessageRecord(NamedTuple):
-    """A persistent message as it was accepted; a tuple because one is made for every SEND."""
-
-    address: str
-    headers: bytes
-    """``key:value\\n`` lines, STOMP 1.2-escaped, as they came; see ``orthia.journal.headers``."""
-    body: bytes
-    """Empty for a large message."""
-    timestamp_ms: int
-    """When the broker accepted it, milliseconds since 1970 UTC."""
-    expires_ms: int
-    """When it expires, milliseconds since 1970 UTC; 0 never."""
-    priority: int
-    large: LargeBody | None = None
-    """Where the body of a large message is."""
-
-    @property
-    def body_size(self) -> int:
-        """Bytes of the body, wherever it is."""
-        return len(self.body) if self.large is None else self.large.size
 
 
 class ReferenceRecord(NamedTuple):
@@ -136,71 +92,6 @@ class PreparedTransaction:
     deletes: tuple[tuple[int, tuple[int, int] | None, int | None], ...]
     """For each acknowledged message its seq, its body's seq and number of references, and the id of
     its large body."""
-
-
-def encode_message(record: MessageRecord) -> bytes:
-    """Return the stored form of ``record``; raise ValueError for an address over 65,535 bytes."""
-    address_text, headers, body, timestamp_ms, expires_ms, priority, large = record
-    version = _VERSION
-    if large is not None:
-        version, body = _LARGE_VERSION, _LARGE_BODY.pack(*large)
-    address = address_text.encode()
-    if len(address) > _MAX_ADDRESS_BYTES:
-        raise ValueError(f"an address of {len(address)} bytes is longer than {_MAX_ADDRESS_BYTES}")
-    head = _MESSAGE_HEADER.pack(
-        version, priority, len(address), len(headers), len(body), timestamp_ms, expires_ms
-    )
-    head = b"".join((head, address, headers))
-    return b"".join((head, body, _CRC.pack(zlib.crc32(body, zlib.crc32(head)))))
-
-
-def decode_message(data: bytes, seq: int) -> MessageRecord:
-    """Return the message stored as ``data`` in row ``seq``; raise CorruptRecord."""
-    if len(data) < _MESSAGE_HEADER.size + _CRC.size:
-        raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a message has")
-    version, priority, address_size, headers_size, body_size, timestamp_ms, expires_ms = (
-        _MESSAGE_HEADER.unpack_from(data)
-    )
-    if version not in (_VERSION, _LARGE_VERSION):
-        reads = f"{_VERSION} and {_LARGE_VERSION}"
-        raise CorruptRecord(seq, f"its codec version is {version} and this node reads {reads}")
-    headers_at = _MESSAGE_HEADER.size + address_size
-    body_at = headers_at + headers_size
-    end = body_at + body_size
-    if end + _CRC.size != len(data):
-        raise CorruptRecord(seq, f"it has {len(data)} bytes and its lengths say {end + _CRC.size}")
-    body = data[body_at:end]
-    if zlib.crc32(body, zlib.crc32(data[:body_at])) != _CRC.unpack_from(data, end)[0]:
-        raise CorruptRecord(seq, "its checksum does not match")
-    try:
-        address = data[_MESSAGE_HEADER.size : headers_at].decode()
-    except UnicodeDecodeError as error:
-        raise CorruptRecord(seq, "its address is not UTF-8") from error
-    large = None
-    if version == _LARGE_VERSION:
-        if body_size != _LARGE_BODY.size:
-            raise CorruptRecord(seq, "it does not say where its large body is")
-        large, body = LargeBody(*_LARGE_BODY.unpack(body)), b""
-    return MessageRecord(
-        address, data[headers_at:body_at], body, timestamp_ms, expires_ms, priority, large
-    )
-
-
-def large_body_id(payload: bytes) -> int | None:
-    """Return the id of the large body an encoded message refers to; None if it has its own."""
-    if payload[:1] != bytes((_LARGE_VERSION,)):
-        return None
-    body_id: int = _LARGE_BODY.unpack_from(payload, len(payload) - _CRC.size - _LARGE_BODY.size)[0]
-    return body_id
-
-
-def large_body_size(payload: bytes) -> int:
-    """Return the size of the large body an encoded message refers to; 0 if it has its own."""
-    if payload[:1] != bytes((_LARGE_VERSION,)):
-        return 0
-    at = len(payload) - _CRC.size - _LARGE_BODY.size
-    size: int = _LARGE_BODY.unpack_from(payload, at)[1]
-    return size
 
 
 def encode_reference(reference: ReferenceRecord) -> bytes:

@@ -12,12 +12,13 @@ from functools import partial
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
-from orthia.journal.codec import decode_binding, large_body_size
+from orthia.journal.codec import decode_binding
 from orthia.journal.engine.batch import BatchReport, batch_of
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from orthia.journal.limits import JournalLimits
+from orthia.journal.message import large_body_size
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import (
     Appended,

@@ -9,16 +9,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from orthia.journal.codec import (
-    LargeBody,
-    PreparedTransaction,
-    QueueBinding,
-    decode_binding,
-    decode_message,
-    decode_reference,
-)
+from orthia.journal.codec import PreparedTransaction, QueueBinding, decode_binding, decode_reference
+from orthia.journal.encodings import NO_HEAD, encoding_of
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.headers import headers_map
+from orthia.journal.message import LargeBody, decode_message
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, RemovalReason, UserRecordType
 
 MAX_KEY: Final = 2**63 - 1
@@ -49,8 +43,10 @@ _BINDING_TYPES: Final = (
 )
 
 
-_read_headers: Final = lru_cache(maxsize=512)(headers_map)
-"""They are often the same."""
+@lru_cache(maxsize=512)
+def _read_head(encoding: int, head: bytes) -> None:
+    """Raise ValueError for a head that cannot be read; they are often the same."""
+    encoding_of(encoding).fields(head)
 
 
 class Finding(NamedTuple):
@@ -218,7 +214,8 @@ def _judge_payload(
     """Return what a row is whose record is a message."""
     try:
         message = decode_message(_there(record), row.seq or 0)
-        _read_headers(message.headers)
+        if message.encoding != NO_HEAD:
+            _read_head(message.encoding, message.head)
     except CorruptRecord as error:
         return Judged(kind, [*findings, Finding("corrupt-record", error.reason)])
     except ValueError as error:

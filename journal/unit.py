@@ -18,8 +18,8 @@ from orthia.journal.codec import (
     encode_prepared_transaction,
     encode_queue_binding,
     encode_reference,
-    large_body_id,
 )
+from orthia.journal.message import large_body_id
 from orthia.journal.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]

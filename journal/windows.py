@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from orthia.journal.codec import MessageRecord, decode_message, decode_reference
+from orthia.journal.codec import decode_reference
 from orthia.journal.errors import CorruptRecord
+from orthia.journal.message import Message, decode_message
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import Body, MessageLocation
 
@@ -14,7 +15,7 @@ class StoredMessage(NamedTuple):
     seq: int
     epoch: int
     """The fencing token it was written under; an earlier one means it may have been delivered."""
-    record: MessageRecord
+    record: Message
     location: MessageLocation
 
 
@@ -76,5 +77,5 @@ def stored_message(
     return StoredMessage(seq, epoch, message, location)
 
 
-def _large_id(record: MessageRecord) -> int | None:
+def _large_id(record: Message) -> int | None:
     return None if record.large is None else record.large.id

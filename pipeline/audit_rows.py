@@ -14,8 +14,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from orthia.journal.codec import LargeBody
+from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.journal.large_check import BodyFinding, StoredPiece, judge_body
+from orthia.journal.message import LargeBody
 from orthia.journal.soundness import (
     Finding,
     RowKeys,

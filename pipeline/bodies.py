@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from typing_extensions import override
 
 from orthia.config.settings import DatabaseStoreSettings
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import EXTENSION, list_bodies
 from orthia.journal.file.disk import io_errors
+from orthia.journal.message import LargeBody
 from orthia.pipeline.errors import BodyUnreadable
 from orthia.pipeline.fetching import open_source
 from orthia.pipeline.schemas import BODIES, arrow_schema

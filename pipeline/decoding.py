@@ -7,17 +7,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from orthia.journal.codec import (
-    AddressBinding,
-    LargeBody,
-    MessageRecord,
-    PreparedTransaction,
-    QueueBinding,
-    decode_binding,
-    large_body_size,
-)
+from orthia.broker.protocols.stomp.encoding import head_for, headers_map
+from orthia.journal.codec import AddressBinding, PreparedTransaction, QueueBinding, decode_binding
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.headers import headers_map
+from orthia.journal.message import LargeBody, Message, large_body_size
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 from orthia.journal.windows import stored_message
 from orthia.pipeline.bodies import BodyReader
@@ -186,7 +179,7 @@ class Decoder:
             "corrupt": corrupt,
         }
 
-    def _body(self, message: MessageRecord) -> tuple[bytes | None, str | None]:
+    def _body(self, message: Message) -> tuple[bytes | None, str | None]:
         """Return the body as far as it is wanted, and why it cannot be read."""
         if message.large is None:
             return message.body, None
@@ -197,8 +190,8 @@ class Decoder:
         except BodyUnreadable as error:
             return None, str(error)
 
-    def _headers(self, message: MessageRecord) -> list[tuple[str, str]]:
-        block = message.headers
+    def _headers(self, message: Message) -> list[tuple[str, str]]:
+        block = head_for(message)
         found = self._blocks.get(block)
         if found is None:
             found = list(headers_map(block).items())

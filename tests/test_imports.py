@@ -10,13 +10,18 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _BELOW = {"config", "database", "nodemanager", "journal"}
+_ENCODINGS = {"broker.protocols.encodings", "broker.protocols.stomp.encoding"}
+"""What reads the heads of messages, and knows messages and frames: as far as the pipeline goes."""
 _KNOWS = {
     "config": set[str](),
     "database": {"config"},
     "migrations": {"config", "database"},
     "nodemanager": {"config", "database"},
     "journal": {"config", "database"},
-    "pipeline": {"config", "database", "migrations", "nodemanager", "journal"},
+    "pipeline": {
+        *("config", "database", "migrations", "nodemanager", "journal"),
+        *_ENCODINGS,
+    },
     # The sink sends as the broker's own client does.
     "pipeline.sink": {"config", "pipeline", "broker.client", "broker.protocols"},
     "broker": set(),
@@ -30,6 +35,9 @@ _KNOWS = {
         *("broker.core.api", "broker.core.destinations"),
     },
     "broker.core": {"config", "database", "journal", "broker.quoting", "broker.security"},
+    "broker.protocols.encodings": {"journal", "broker.protocols.stomp.encoding"},
+    "broker.protocols.stomp.encoding": {"config", "journal", "broker.protocols.stomp.frames"},
+    "broker.protocols.stomp.frames": {"config", "broker.quoting"},
     "broker.protocols": {"config", "journal", "broker.quoting", "broker.core"},
     "broker.connections": {
         *("config", "nodemanager", "journal"),

@@ -6,8 +6,9 @@ from typing import NamedTuple, Protocol
 
 from orthia.broker.core.slices import Slices, Steps
 from orthia.config.errors import OrthiaError
-from orthia.journal.codec import LargeBody, MessageRecord
+from orthia.journal.encodings import FIRST_ENCODING
 from orthia.journal.engine.large import LargeMessages, Upload
+from orthia.journal.message import LargeBody, Message
 from orthia.journal.unit import MessageLocation, Sender
 
 Done = Callable[[], None]
@@ -68,14 +69,18 @@ class Principal:
 class OutgoingMessage(NamedTuple):
     """A SEND as the core takes it."""
 
-    headers: bytes
-    """The sender's own headers, STOMP 1.2-escaped ``key:value\\n`` lines."""
+    head: bytes
+    """What the sender's protocol says of it, as it came, of the ``encoding`` below."""
     body: bytes
     persistent: bool
     expires_ms: int
     priority: int
     large: LargeBody | None = None
     """The body of a large message, pinned; ``body`` is empty then."""
+    encoding: int = FIRST_ENCODING
+    """A tag of ``orthia.journal.encodings``."""
+    stated: bytes = b""
+    """Fields that the head does not say; see ``Message.stated``."""
 
 
 class MessageReference:
@@ -95,7 +100,7 @@ class MessageReference:
     def __init__(
         self,
         seq: int,
-        record: MessageRecord,
+        record: Message,
         location: MessageLocation | None,
         size: int,
         *,

@@ -46,9 +46,10 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.abc import MessageJournal
-from orthia.journal.codec import LargeBody, MessageRecord, QueueBinding, encode_message
+from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed, RecordTooLarge, SentBehindRefused, StoreFull
+from orthia.journal.message import LargeBody, Message, encode_message
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import MessageLocation, Sender, Unit
 from orthia.journal.xa import XaTransactions
@@ -368,8 +369,8 @@ class Broker:
         unit = Unit()
         unit.sender = principal.sender
         bodies = [message.large for _, message in work.sends if message.large is not None]
-        stored: list[tuple[list[Queue], MessageRecord]] = []
-        heard: list[tuple[Topic, MessageRecord]] = []
+        stored: list[tuple[list[Queue], Message]] = []
+        heard: list[tuple[Topic, Message]] = []
         for index, (destination, message) in enumerate(work.sends, 1):
             address, queues, topic = self._route(principal, destination)
             record = self._record(address, message)
@@ -447,7 +448,7 @@ class Broker:
                 end.reject(references)
 
     @staticmethod
-    def _refuse_if_gone(messages: Iterable[tuple[list[Queue], MessageRecord]]) -> None:
+    def _refuse_if_gone(messages: Iterable[tuple[list[Queue], Message]]) -> None:
         for queue in {queue: None for queues, _ in messages for queue in queues}:
             if queue.is_leaving:
                 raise DestinationRefused(
@@ -507,7 +508,7 @@ class Broker:
     def _send_to_one(
         self,
         queue: Queue,
-        record: MessageRecord,
+        record: Message,
         message: OutgoingMessage,
         done: Done | None,
         on_refused: OnRefused,
@@ -548,7 +549,7 @@ class Broker:
             queue.use.release(size)
             raise _refusal(error) from None
 
-    def _refuse_if_full(self, queues: Iterable[Queue], record: MessageRecord) -> None:
+    def _refuse_if_full(self, queues: Iterable[Queue], record: Message) -> None:
         """Without persistence memory is all there is: raise LimitExceeded when it is full."""
         size = size_in_memory(record)
         for queue in queues:
@@ -574,12 +575,12 @@ class Broker:
     def _append(
         self,
         unit: Unit,
-        messages: list[tuple[list[Queue], MessageRecord]],
+        messages: list[tuple[list[Queue], Message]],
         done: Done | None,
         on_refused: Callable[[OrthiaError], None],
     ) -> None:
         """Append ``unit``; once it is stored, its messages go into their queues in order."""
-        placed: list[tuple[Queue, MessageRecord, MessageLocation]] = []
+        placed: list[tuple[Queue, Message, MessageLocation]] = []
 
         def stored() -> None:
             for queue, record, location in placed:
@@ -616,15 +617,17 @@ class Broker:
         except JournalClosed as error:
             raise NotLive(str(error)) from None
 
-    def _record(self, address: str, message: OutgoingMessage) -> MessageRecord:
-        return MessageRecord(
+    def _record(self, address: str, message: OutgoingMessage) -> Message:
+        return Message(
             address,
-            message.headers,
+            message.head,
             message.body,
             self.time_ms(),
             message.expires_ms,
             message.priority,
             message.large,
+            message.encoding,
+            message.stated,
         )
 
     def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
@@ -643,7 +646,7 @@ class Broker:
             for body in bodies:
                 self.large.taken_over(body.id)
 
-    def _charge(self, charges: Charges, queues: Iterable[Queue], record: MessageRecord) -> None:
+    def _charge(self, charges: Charges, queues: Iterable[Queue], record: Message) -> None:
         size = size_in_store(record)
         for queue in queues:
             charges.charge(queue.use, size)
@@ -653,13 +656,13 @@ class Broker:
             for body in bodies:
                 self.large.unpin(body.id)
 
-    def _encoded(self, record: MessageRecord) -> bytes:
+    def _encoded(self, record: Message) -> bytes:
         try:
             return encode_message(record)
         except ValueError as error:
             raise LimitExceeded(str(error)) from None
 
-    def _publishing(self, topic: Topic, record: MessageRecord, done: Done | None) -> Done:
+    def _publishing(self, topic: Topic, record: Message, done: Done | None) -> Done:
         """Return what publishes to a topic, once its queues have the message, and is ``done``."""
         seq = self._next_id()
 
@@ -676,14 +679,14 @@ class Broker:
         reference: MessageReference,
         reason: RemovalReason,
         to: Sequence[Queue],
-        record: MessageRecord,
+        record: Message,
         refused: Callable[[], None],
     ) -> None:
         """Take a message out of ``queue`` for ``reason``, into others if there are any."""
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location, reason)
-        messages: list[tuple[list[Queue], MessageRecord]] = []
+        messages: list[tuple[list[Queue], Message]] = []
         if to:
             unit.add_message([queue.id for queue in to], self._encoded(record))
             messages.append((list(to), record))

@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from orthia.journal.codec import MessageRecord
+from orthia.journal.message import Message
 
 SMALL_CLAIM = 65_536
 """Bytes a consumer may hold however many others do not acknowledge what they have."""
@@ -16,12 +16,12 @@ MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
 
-def size_in_memory(record: MessageRecord) -> int:
+def size_in_memory(record: Message) -> int:
     """Return the bytes a message counts for while it is in memory."""
-    return len(record.headers) + len(record.body) + MESSAGE_OVERHEAD
+    return len(record.head) + len(record.stated) + len(record.body) + MESSAGE_OVERHEAD
 
 
-def size_in_store(record: MessageRecord) -> int:
+def size_in_store(record: Message) -> int:
     """Return the bytes a message counts for against the limits of the store."""
     size = size_in_memory(record)
     return size if record.large is None else size + record.large.size

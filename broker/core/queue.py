@@ -38,8 +38,8 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType
 from orthia.journal.abc import MessageJournal
-from orthia.journal.codec import RECORD_OVERHEAD
 from orthia.journal.errors import JournalClosed
+from orthia.journal.message import RECORD_OVERHEAD
 from orthia.journal.windows import StoredMessage, Window
 
 LOGGER = logging.getLogger("orthia.broker")

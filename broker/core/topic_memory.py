@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from orthia.broker.core.memory import Refused
-from orthia.journal.codec import MessageRecord
 from orthia.journal.engine.large import LargeMessages
+from orthia.journal.message import Message
 
 if TYPE_CHECKING:
     from orthia.broker.core.topic import TopicSubscription
@@ -15,7 +15,7 @@ class Publication:
 
     __slots__ = ("frames", "holders", "record", "seq", "size")
 
-    def __init__(self, seq: int, record: MessageRecord, size: int) -> None:
+    def __init__(self, seq: int, record: Message, size: int) -> None:
         self.seq = seq
         self.record = record
         self.size = size

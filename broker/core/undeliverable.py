@@ -13,8 +13,7 @@ from typing import Protocol
 from orthia.broker.core.api import BrokerError, MessageReference
 from orthia.broker.core.queue import Queue
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
-from orthia.journal.codec import MessageRecord
-from orthia.journal.headers import header_lines
+from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -29,7 +28,7 @@ class Relocate(Protocol):
         reference: MessageReference,
         reason: RemovalReason,
         to: Sequence[Queue],
-        record: MessageRecord,
+        record: Message,
         refused: Callable[[], None],
     ) -> None:
         """Put ``record`` into each of ``to``, if there is one; or raise BrokerError and do nothing.
@@ -115,7 +114,11 @@ class Undeliverable:
     ) -> bool:
         try:
             to = () if target == DROP else self._ensure_queues(target)
-            record = _moved(queue, reference.record, target)
+            origin = {
+                "_AMQ_ORIG_ADDRESS": reference.record.address,
+                "_AMQ_ORIG_QUEUE": queue.name,
+            }
+            record = reference.record.relocated(target, origin)
             self._relocate(queue, reference, reason, to, record, refused)
         except BrokerError as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
@@ -134,13 +137,3 @@ def _what_becomes(element: str, target: str, default: str) -> str:
     if target == DROP:
         return f"dropped, as the empty {element} says"
     return f"moved to {element} {target}{' (the default)' if target == default else ''}"
-
-
-def _moved(queue: Queue, record: MessageRecord, target: str) -> MessageRecord:
-    origin = header_lines({"_AMQ_ORIG_ADDRESS": record.address, "_AMQ_ORIG_QUEUE": queue.name})
-    kept = b"".join(
-        line + b"\n"
-        for line in record.headers.split(b"\n")
-        if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
-    )
-    return record._replace(address=target, headers=kept + origin, expires_ms=0)

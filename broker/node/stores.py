@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orthia import migrations
+from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.lockers import keeps_leases, lock_database, lock_directory, with_locker

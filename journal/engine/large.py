@@ -28,11 +28,11 @@ from typing import NamedTuple
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, StoreUnavailable, TransientStoreError
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.read_threads import ReadThreads
 from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.errors import Fenced, JournalError, LargeBodyError, StoreFull
+from orthia.journal.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.journal")
 UPLOAD_WINDOW_BYTES = 4 * PIECE_BYTES

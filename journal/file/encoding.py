@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from orthia.journal.codec import large_body_id
 from orthia.journal.file.format import NO_QUEUE, Record, encode_seqs
 from orthia.journal.file.index import Added
+from orthia.journal.message import large_body_id
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
 from orthia.journal.unit import Row
 

@@ -7,13 +7,13 @@ is not what was planned is looked up again, and only if it still stands there it
 import os
 from contextlib import ExitStack
 
-from orthia.journal.codec import large_body_size
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import RECORD_BYTES, Scanned, parse
 from orthia.journal.file.index import MessageIndex, Position, QueuedMessage
 from orthia.journal.file.instance import JournalFiles
+from orthia.journal.message import large_body_size
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 
 _REFERENCE_BYTES = 256

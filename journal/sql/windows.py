@@ -4,9 +4,9 @@ from sqlalchemy import Connection, MetaData, Select, case, func, select
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
-from orthia.journal.codec import large_body_size
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
+from orthia.journal.message import large_body_size
 from orthia.journal.sql.tables import messages_table
 from orthia.journal.sql.walk import QueueWalk
 from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message

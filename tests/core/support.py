@@ -18,6 +18,7 @@ from orthia.broker.core.api import (
     unheard,
 )
 from orthia.broker.core.broker import Broker
+from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.settings import AddressSettings, DatabaseStoreSettings, Settings
 from orthia.config.urls import DatabaseUrl
 from orthia.journal.memory import MemoryJournal, MemoryStore

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from orthia.broker.core import queue as queue_module
 from orthia.broker.core.api import MessageReference
 from orthia.config.settings import AddressSettings
-from orthia.journal.codec import decode_message
+from orthia.journal.message import decode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
 
 QUEUE = "/queue/orders"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import DestinationRefused, LimitExceeded, NotLive
+from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import (
     AddressConfiguration,
@@ -16,7 +17,6 @@ from orthia.config.settings import (
     Settings,
     StompLimits,
 )
-from orthia.journal.headers import headers_map
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
@@ -172,7 +172,7 @@ def test_too_many_failed_deliveries_go_to_the_dead_letter_address() -> None:
     assert consumer.texts == ["a", "a", "a"]
     dead = core.consume("/queue/DLQ")
     assert dead.texts == ["a"]
-    headers = headers_map(dead.received[0].record.headers)
+    headers = headers_map(dead.received[0].record.head)
     assert headers["colour"] == "red"
     assert headers["_AMQ_ORIG_ADDRESS"] == "orders"
     assert headers["_AMQ_ORIG_QUEUE"] == "orders"
@@ -315,7 +315,7 @@ def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:
     late.reject("a")
     core.settle()
     (dead,) = core.consume("/queue/DLQ").received
-    assert sorted(dead.record.headers.splitlines()) == [
+    assert sorted(dead.record.head.splitlines()) == [
         b"_AMQ_ORIG_ADDRESS:late",
         b"_AMQ_ORIG_QUEUE:late",
         b"colour:red",
@@ -331,7 +331,7 @@ def test_a_dead_letter_names_its_origin_whatever_that_is_called(name: str) -> No
     consumer.reject("a")
     core.settle()
     (dead,) = core.consume("/queue/DLQ").received
-    (frame,) = FrameParser(StompLimits()).feed(b"MESSAGE\n" + dead.record.headers + b"\n\0")
+    (frame,) = FrameParser(StompLimits()).feed(b"MESSAGE\n" + dead.record.head + b"\n\0")
     assert frame.get(b"_AMQ_ORIG_ADDRESS") == name
     assert frame.get(b"_AMQ_ORIG_QUEUE") == name
 

@@ -18,10 +18,10 @@ from orthia.broker.client.connection import (
     ServerFrame,
 )
 from orthia.broker.client.replay import Replay, ReplayMessage, ReplayReport, UnprovenMarkers
+from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.config import ConfigurationError
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, User
-from orthia.journal.headers import header_lines
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client
 
@@ -116,9 +116,7 @@ class Story:
     def sent(self) -> list[int]:
         """Return the numbers in the target queue, in order."""
         received = self.core.consume(TARGET).received
-        return [
-            int(one.record.headers.partition(b"number:")[2].split(b"\n")[0]) for one in received
-        ]
+        return [int(one.record.head.partition(b"number:")[2].split(b"\n")[0]) for one in received]
 
     def plant(self, place: str, proof: str | None = None, *, times: int = 1) -> None:
         """Send a marker as anybody could."""
@@ -204,7 +202,7 @@ def test_a_replay_of_many_chunks_goes_on_and_keeps_one_marker(
     assert (report.sent, report.through) == (TOTAL - 20, TOTAL)
     assert story.sent() == list(range(1, TOTAL + 1))
     (marker,) = story.core.consume(MARKERS).received
-    assert b"orthia-replayed-through:25\n" in marker.record.headers
+    assert b"orthia-replayed-through:25\n" in marker.record.head
     assert story.told == []
 
 
@@ -223,7 +221,7 @@ def test_an_old_marker_that_is_sent_again_takes_nothing_back(story: Story) -> No
     """It is proven, and says less than the newest."""
     with pytest.raises(KilledError):
         story.replay(dies_after=10)
-    old = story.core.consume(MARKERS).received[-1].record.headers
+    old = story.core.consume(MARKERS).received[-1].record.head
     again = Story(CoreUnderTest(), story.directory)
     again.core.send(MARKERS, "", headers=old)
     assert again.replay().sent == TOTAL - 10

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from orthia.config.settings import JournalType, RoutingType
 from orthia.journal import MessageLocation, QueueBinding, Unit, encode_message
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import Piece
 from orthia.journal.errors import JournalError
 from orthia.journal.file.bodies import FileBodies, list_bodies
 from orthia.journal.file.opening import OpenedFiles
+from orthia.journal.message import LargeBody
 from tests.file_journal.device import Device, PowerFailure
 from tests.file_journal.steps import observed
 from tests.file_journal.support import BODY, DirectJournal, file_settings

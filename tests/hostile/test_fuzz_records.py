@@ -10,24 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.settings import RoutingType
-from orthia.journal import AddressBinding, CorruptRecord, MessageRecord, QueueBinding
+from orthia.journal import AddressBinding, CorruptRecord, Message, QueueBinding
 from orthia.journal.codec import (
     ReferenceRecord,
     decode_address_binding,
-    decode_message,
     decode_queue_binding,
     decode_reference,
     encode_address_binding,
-    encode_message,
     encode_queue_binding,
     encode_reference,
 )
-from orthia.journal.headers import headers_map
+from orthia.journal.message import decode_message, encode_message
 from tests.hostile.fuzzing import Long, damaged, fuzzed
 
 VALID = [
-    encode_message(MessageRecord("orders", b"a:b\n", b"body", 1_700_000_000_000, 0, 4)),
+    encode_message(Message("orders", b"a:b\n", b"body", 1_700_000_000_000, 0, 4)),
     encode_reference(ReferenceRecord(1, 2)),
     encode_queue_binding(QueueBinding(3, "q", "a", RoutingType.ANYCAST)),
     encode_address_binding(AddressBinding(3, "a", frozenset(RoutingType))),

@@ -18,9 +18,9 @@ from orthia.journal import (
     JournalLimits,
     MemoryJournal,
     MemoryStore,
+    Message,
     MessageJournal,
     MessageLocation,
-    MessageRecord,
     QueueCounts,
     QueuePlace,
     Window,
@@ -51,9 +51,9 @@ ALWAYS = 2**62
 NO_BYTE_LIMIT = 2**40
 
 
-def record(text: str = "hello") -> MessageRecord:
+def record(text: str = "hello") -> Message:
     """Return a message whose body is ``text``."""
-    return MessageRecord("orders", b"colour:red\n", text.encode(), 1_700_000_000_000, 0, 4)
+    return Message("orders", b"colour:red\n", text.encode(), 1_700_000_000_000, 0, 4)
 
 
 def payload(text: str = "hello") -> bytes:

@@ -8,9 +8,9 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageLocation, Unit
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.journal import Journal
+from orthia.journal.message import LargeBody
 from orthia.journal.records import ID_COUNTER_SEQ
 from orthia.journal.sql.journal import batch_store
 from tests.conftest import Servers

@@ -15,7 +15,7 @@ from orthia.config.errors import OrthiaError
 from orthia.config.settings import RetentionSettings
 from orthia.database import PermanentStoreError
 from orthia.journal import Fenced, JournalLimits, Unit, encode_message
-from orthia.journal.codec import LargeBody, Xid
+from orthia.journal.codec import Xid
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES, LargeMessages
 from orthia.journal.errors import LargeBodyError
@@ -23,6 +23,7 @@ from orthia.journal.file import bodies as bodies_on_files
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import open_files
 from orthia.journal.file.tools import compact
+from orthia.journal.message import LargeBody
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.windows import BEGINNING
 from orthia.journal.xa import XaTransactions

@@ -3,8 +3,9 @@
 import pytest
 
 from orthia.journal import MessageLocation, RecordTooLarge, Unit
-from orthia.journal.codec import Xid, decode_message
+from orthia.journal.codec import Xid
 from orthia.journal.errors import TransactionError
+from orthia.journal.message import decode_message
 from orthia.journal.xa import XaTransactions
 from tests.journal.support import OTHER_QUEUE, QUEUE, THIRD_QUEUE, JournalStore, payload
 

@@ -20,14 +20,9 @@ from sqlalchemy import Table, delete, func, insert, select, text, update
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings, RoutingType
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
-from orthia.journal.codec import (
-    LargeBody,
-    ReferenceRecord,
-    Xid,
-    encode_queue_binding,
-    encode_reference,
-)
+from orthia.journal.codec import ReferenceRecord, Xid, encode_queue_binding, encode_reference
 from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.message import LargeBody
 from orthia.journal.xa import XaTransactions
 from tests.journal.keeping import KeepingStore
 from tests.journal.large_support import DATA, bodies_of, table_of, upload
@@ -297,7 +292,7 @@ def an_address_that_is_no_text(scene: Scene) -> Expected:
 @injects
 def headers_that_are_none(scene: Scene) -> Expected:
     seq = scene.orders.pop()
-    headless = record("x")._replace(address="orders", headers=b"no colon\n")
+    headless = record("x")._replace(address="orders", head=b"no colon\n")
     scene.change(seq, record=encode_message(headless))
     return at("corrupt-record", seq)
 

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text, update
 
 from orthia.config.settings import RoutingType
-from orthia.journal import MessageRecord, QueueBinding, encode_message
-from orthia.journal.codec import LargeBody
+from orthia.journal import Message, QueueBinding, encode_message
+from orthia.journal.message import LargeBody
 from orthia.journal.unit import Unit
 from orthia.pipeline.journal_source import BindingsReader, JournalReader
 from orthia.pipeline.portions import BYTES, ROWS, portions
@@ -26,7 +26,7 @@ NOW_MS = 1_700_000_000_000
 
 def message(**changes: Any) -> bytes:
     """Return an encoded message."""
-    plain = MessageRecord("orders", b"colour:red\n", b"body", NOW_MS, 0, 4)
+    plain = Message("orders", b"colour:red\n", b"body", NOW_MS, 0, 4)
     return encode_message(plain._replace(**changes))
 
 
@@ -68,8 +68,8 @@ def test_what_no_broker_writes_is_corrupt_and_read(
         "is no time": message(timestamp_ms=2**62),
         "ms, which is no time": message(timestamp_ms=-(2**63)),
         "has 18446744073709551615 bytes": message(large=LargeBody(5, 2**64 - 1, 0)),
-        "headers cannot be read": message(headers=b"colour\n"),
-        "can't decode": message(headers=b"\xff:\xfe\n"),
+        "headers cannot be read": message(head=b"colour\n"),
+        "can't decode": message(head=b"\xff:\xfe\n"),
         "fewer than a message has": b"",
     }
     store_all(store, payload("before"), *(payload("gone") for _ in spoilt), payload("after"))
@@ -198,7 +198,7 @@ def test_a_worker_needs_little_memory(store: SqlJournalStore, reference: StoreRe
     mixes = (
         [message(body=b"%d" % n) for n in range(5_000)],
         *([message(body=bytes(95 * 1024)) for _ in range(100)] for _ in range(17)),
-        *([message(headers=b"h%d:%s\n" % (n, b"x" * 60_000)) for n in range(100)] for _ in "ab"),
+        *([message(head=b"h%d:%s\n" % (n, b"x" * 60_000)) for n in range(100)] for _ in "ab"),
     )
     total = 0
     for payloads in mixes:

@@ -6,8 +6,8 @@ from pyspark.sql import SparkSession
 
 from orthia.config.settings import RoutingType
 from orthia.journal import MessageJournal, QueueBinding, Unit, encode_message
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.message import LargeBody
 from orthia.pipeline.file_journal import FileReference
 from orthia.pipeline.jobs import audit
 from orthia.pipeline.reading import FileInputs

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader
 from sqlalchemy import delete
 
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import PIECE_BYTES
+from orthia.journal.message import LargeBody
 from orthia.pipeline.bodies import (
     FileBodiesReader,
     FileBodyReader,

@@ -16,7 +16,7 @@ from orthia.broker.client.traffic import Producer
 from orthia.config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
-from orthia.journal.codec import LargeBody
+from orthia.journal.message import LargeBody
 from orthia.journal.sql.tables import (
     bindings_table,
     history_table,

@@ -9,7 +9,7 @@ from click.testing import Result
 
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import RoutingType
-from orthia.journal import MessageRecord, QueueBinding, encode_message
+from orthia.journal import Message, QueueBinding, encode_message
 from orthia.journal.unit import Unit
 from tests.cli.conftest import Run, run
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
@@ -29,7 +29,7 @@ def url(store: SqlJournalStore) -> str:
     journal = store.open()
     for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
         journal.add_binding(QueueBinding(queue_id, name, name, RoutingType.ANYCAST))
-    late = MessageRecord("orders", b"", b"late", 1_700_000_000_000, 9_999_999_999_999_999, 4)
+    late = Message("orders", b"", b"late", 1_700_000_000_000, 9_999_999_999_999_999, 4)
     unit = Unit()
     unit.add_message([QUEUE], payload("good"))
     unit.add_message([QUEUE], encode_message(late))

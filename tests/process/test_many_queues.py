@@ -8,7 +8,7 @@ from sqlalchemy import MetaData, Table, insert
 from orthia import migrations
 from orthia.config.settings import DatabaseStoreSettings, RoutingType
 from orthia.database import Database
-from orthia.journal import MessageRecord, QueueBinding, encode_message
+from orthia.journal import Message, QueueBinding, encode_message
 from orthia.journal.records import RecordType, UserRecordType
 from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.journal.unit import binding_row
@@ -66,7 +66,7 @@ def leave_queues(database: Database, settings: DatabaseStoreSettings) -> None:
                 "user_record_type": int(UserRecordType.ADD_MESSAGE),
                 "queue_id": one,
                 "record": encode_message(
-                    MessageRecord(f"queue.{one}", b"", f"message {one}".encode(), 0, 0, 4)
+                    Message(f"queue.{one}", b"", f"message {one}".encode(), 0, 0, 4)
                 ),
             }
             for one in ids[QUEUES // 2 :]

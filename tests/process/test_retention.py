@@ -15,8 +15,8 @@ from sqlalchemy import MetaData, select
 from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database
-from orthia.journal.codec import decode_message
 from orthia.journal.history import ROW_BYTES
+from orthia.journal.message import decode_message
 from orthia.journal.sql.tables import history_table, messages_table
 from tests.process.clients import QUEUE, Consumer, Producer
 from tests.process.file_nodes import FileCluster, file_cluster

@@ -22,7 +22,7 @@ from orthia.broker.cli.rendering import print_json
 from orthia.broker.client.checkpoint import Checkpoint, default_checkpoint
 from orthia.broker.client.replay import LargePieces, Replay, ReplayMessage, ReplayReport
 from orthia.broker.core.destinations import REPLAYS
-from orthia.journal.codec import LargeBody
+from orthia.journal.message import LargeBody
 from orthia.journal.records import RemovalReason
 from orthia.pipeline.errors import WrongInput
 

@@ -71,9 +71,9 @@ from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import StompLimits
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed
+from orthia.journal.message import LargeBody
 
 LOGGER = logging.getLogger("orthia.broker")
 SERVER = f"orthia/{metadata.version('orthia')}"

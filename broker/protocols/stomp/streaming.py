@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from orthia.config.errors import OrthiaError
-from orthia.journal.codec import LargeBody
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.errors import LargeBodyError
+from orthia.journal.message import LargeBody
 
 
 class BodyStream:

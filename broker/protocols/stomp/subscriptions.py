@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from orthia.broker.core.api import MessageReference, Subscription
+from orthia.broker.protocols.stomp.encoding import TAG, head_for
 from orthia.broker.protocols.stomp.frames import (
     ProtocolError,
     Version,
@@ -13,7 +14,7 @@ from orthia.broker.protocols.stomp.frames import (
 )
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
-from orthia.journal.codec import LargeBody
+from orthia.journal.message import LargeBody
 
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
 
@@ -125,13 +126,15 @@ class ClientSubscription:
     def _frame(self, reference: MessageReference, body_size: int, body: bytes, end: bytes) -> bytes:
         record = reference.record
         ack = b"\nack:%d-%d" % (self.number, reference.seq) if self._with_ack else b""
+        is_as_sent = record.encoding == TAG and not record.stated
+        head = record.head if is_as_sent else head_for(record)
         return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b%b" % (
             self._head,
             reference.seq,
             ack,
             b"true" if reference.redelivered else b"false",
             record.timestamp_ms,
-            block_for(self._version, record.headers),
+            block_for(self._version, head),
             body_size,
             body,
             end,

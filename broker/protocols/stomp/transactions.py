@@ -56,7 +56,7 @@ class OpenTransactions:
         """
         work = self.named(frame)
         self._enter(frame, work, 1)
-        self._grow(work, len(message.headers) + len(message.body) + _MESSAGE_COST)
+        self._grow(work, len(message.head) + len(message.body) + _MESSAGE_COST)
         return work
 
     def answer(

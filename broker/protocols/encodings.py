@@ -1,0 +1,11 @@
+"""The encodings of all protocols: with this imported, messages can be asked what they say."""
+
+from typing import Final
+
+from orthia.broker.protocols.stomp.encoding import StompEncoding
+from orthia.journal.encodings import Encoding, register_encoding
+
+ENCODINGS: Final[tuple[Encoding, ...]] = (StompEncoding(),)
+
+for _encoding in ENCODINGS:
+    register_encoding(_encoding)

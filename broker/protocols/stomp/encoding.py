@@ -1,0 +1,147 @@
+"""What STOMP's part of a stored message says: header lines, escaped as STOMP 1.2 does.
+
+They are kept as they came, whatever version the client spoke otherwise, and go to STOMP clients as
+they are. Whoever else asks what they say gets it as ``Fields``; and a message that came by another
+protocol gets such lines made of its fields.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape, unescape
+from orthia.config.settings import RoutingType
+from orthia.journal.encodings import FIRST_ENCODING, Encoding
+from orthia.journal.fields import Fields, Property, decode_fields
+from orthia.journal.message import Message
+
+TAG: Final = FIRST_ENCODING
+_STANDARD: Final = frozenset(
+    {
+        *("content-type", "correlation-id", "expires", "persistent", "priority", "reply-to"),
+        *("type", "JMSXGroupID", "JMSXGroupSeq"),
+    }
+)
+"""Headers that STOMP, or Artemis' mapping of it to JMS, gives a meaning: no properties."""
+_BROKERS_OWN: Final = "_AMQ_"
+_ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
+_DEFAULT_PRIORITY: Final = 4
+
+
+class StompEncoding(Encoding):
+    """Reads header lines."""
+
+    @property
+    def tag(self) -> int:
+        """Records of before there were tags hold such lines."""
+        return TAG
+
+    def fields(self, head: bytes) -> Fields:
+        """Return what lines say; every property is a text."""
+        headers = headers_map(head)
+        get = headers.get
+        return Fields(
+            routing_type=_ROUTING_TYPES.get(get("destination-type", "").upper()),
+            durable=get("persistent") != "false",
+            group=get("_AMQ_GROUP_ID", get("JMSXGroupID")),
+            duplicate_id=get("_AMQ_DUPL_ID"),
+            correlation_id=get("correlation-id"),
+            reply_to=get("reply-to"),
+            content_type=get("content-type"),
+            user_id=get("_AMQ_VALIDATED_USER", get("JMSXUserID")),
+            properties={
+                name: value
+                for name, value in headers.items()
+                if name not in _STANDARD and not name.startswith(_BROKERS_OWN)
+            },
+        )
+
+    def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:
+        """Return the lines of a message that was moved; those of its origin come last."""
+        kept = b"".join(
+            line + b"\n"
+            for line in head.split(b"\n")
+            if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
+        )
+        return kept + header_lines(origin)
+
+
+def head_for(message: Message) -> bytes:
+    """Return the header lines of a message for a STOMP client: its own as they came, if it has any.
+
+    A property that is bytes is said in hex.
+    """
+    if message.encoding == TAG:
+        if not message.stated:
+            return message.head
+        stated = decode_fields(message.stated).properties
+        return _without(message.head, stated) + header_lines(dict(_texts(stated)))
+    return header_lines(dict(_said(message)))
+
+
+def header_lines(headers: Mapping[str, str]) -> bytes:
+    """Return ``headers`` as lines; a NUL, which STOMP cannot say, is a space."""
+    return b"".join(
+        b"%b:%b\n"
+        % (escape(name.encode(), Version.V1_2, is_key=True), escape(value.encode(), Version.V1_2))
+        for name, value in headers.items()
+    )
+
+
+def headers_map(head: bytes) -> dict[str, str]:
+    """Return what header lines say; the first of repeated headers counts.
+
+    Raises ValueError if a line has no colon, an escape STOMP 1.2 does not know, or is no UTF-8.
+    """
+    head.decode()
+    decoded: dict[str, str] = {}
+    for line in head.split(b"\n"):
+        if line:
+            key, colon, value = line.partition(b":")
+            if not colon:
+                raise ValueError(f"the header line {line.decode()!r} has no colon")
+            decoded.setdefault(_text(key), _text(value))
+    return decoded
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return unescape(raw, Version.V1_2).decode()
+    except ProtocolError as error:
+        raise ValueError(f"{error}, in {raw.decode()!r}") from None
+
+
+def _without(head: bytes, names: Mapping[str, object]) -> bytes:
+    keys = {escape(name.encode(), Version.V1_2, is_key=True) for name in names}
+    lines = (line for line in head.split(b"\n") if line and line.partition(b":")[0] not in keys)
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _said(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield the headers of a message that did not come by STOMP, the standard ones last."""
+    fields = message.fields()
+    yield from _texts(fields.properties)
+    said = {
+        "content-type": fields.content_type,
+        "correlation-id": fields.correlation_id,
+        "reply-to": fields.reply_to,
+        "JMSXGroupID": fields.group,
+        "_AMQ_DUPL_ID": fields.duplicate_id,
+        "JMSXUserID": fields.user_id,
+        "destination-type": None if fields.routing_type is None else fields.routing_type.value,
+        "persistent": "false" if fields.durable is False else None,
+        "expires": str(message.expires_ms) if message.expires_ms else None,
+        "priority": str(message.priority) if message.priority != _DEFAULT_PRIORITY else None,
+        "_AMQ_SCHED_DELIVERY": None if fields.delivery_ms is None else str(fields.delivery_ms),
+        "JMSMessageID": fields.id,
+    }
+    yield from ((name, value) for name, value in said.items() if value is not None)
+
+
+def _texts(properties: Mapping[str, Property]) -> Iterator[tuple[str, str]]:
+    for name, value in properties.items():
+        if isinstance(value, bytes):
+            yield name, value.hex()
+        elif isinstance(value, bool):
+            yield name, str(value).lower()
+        else:
+            yield name, str(value)

@@ -1,0 +1,63 @@
+"""In which encodings messages keep what a protocol wrote of them, and who reads those.
+
+The journal knows the encodings by their tags alone. What reads one is of its protocol, which
+registers it; so the journal, the broker's core and the pipeline learn what a message says without
+knowing how it is said. Programs that ask import ``orthia.broker.protocols.encodings``, which has
+all of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Final
+
+from orthia.journal.fields import Fields
+
+NO_HEAD: Final = 0
+"""The tag of a message that has no head: its stated fields say all there is."""
+FIRST_ENCODING: Final = 1
+"""The tag of all heads in records of versions 1 and 2, which have none."""
+KNOWN: Final = frozenset({NO_HEAD, FIRST_ENCODING})
+"""Every tag a record may have; one more is one more version of records, too."""
+
+
+class UnknownEncoding(ValueError):  # noqa: N818 - named for what is the case
+    """Nobody has registered what reads heads of this encoding."""
+
+
+class Encoding(ABC):
+    """Reads the heads of one protocol."""
+
+    @property
+    @abstractmethod
+    def tag(self) -> int:
+        """By which records name the encoding; never another one's, and never changed."""
+
+    @abstractmethod
+    def fields(self, head: bytes) -> Fields:
+        """Return what a head says; raises ValueError if it cannot be read."""
+
+    @abstractmethod
+    def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:
+        """Return the head of a message that was moved, for good, to another address.
+
+        It says where the message was, as properties, in place of any origin it said before, and
+        that it expires no more. Raises nothing: a head that cannot be read is kept.
+        """
+
+
+_ENCODINGS: Final[dict[int, Encoding]] = {}
+
+
+def register_encoding(encoding: Encoding) -> None:
+    """Have heads of an encoding read by it from here on; raise ValueError if another reads them."""
+    there = _ENCODINGS.setdefault(encoding.tag, encoding)
+    if encoding.tag not in KNOWN or type(there) is not type(encoding):
+        raise ValueError(f"encoding {encoding.tag} is {type(there).__name__}'s, or of no record")
+
+
+def encoding_of(tag: int) -> Encoding:
+    """Return what reads heads of an encoding; raises UnknownEncoding."""
+    encoding = _ENCODINGS.get(tag)
+    if encoding is None:
+        raise UnknownEncoding(f"this program reads no heads of encoding {tag}")
+    return encoding
