@@ -105,9 +105,9 @@ wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere:
 	@ls dist/*.whl
 
 docs: setup ## Write the documents that are generated
-	$(BIN)/python -m orthia.config.reference > docs/configuration.md
-	$(BIN)/python -m orthia.nodemanager.reference > docs/failover-log.md
-	$(BIN)/python -m orthia.broker.protocols.stomp.reference > docs/stomp-headers.md
+	$(BIN)/python -m tools.documents.configuration > docs/configuration.md
+	$(BIN)/python -m tools.documents.failover_log > docs/failover-log.md
+	$(BIN)/python -m tools.documents.stomp_headers > docs/stomp-headers.md
 
 lock: ## Write requirements*.lock anew, of the newest versions that setup.cfg allows; needs uv
 	uv pip compile $(UV_COMPILE) --output-file requirements.lock

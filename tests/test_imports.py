@@ -110,7 +110,7 @@ def test_what_decides_touches_no_world(room: str) -> None:
     assert not strange, "\n".join(strange)
 
 
-@pytest.mark.parametrize("top", [*_TOPS, "benchmarks", "tests", "docs"])
+@pytest.mark.parametrize("top", [*_TOPS, "benchmarks", "tests", "docs", "tools"])
 def test_rooms_are_imported_from_orthia(top: str) -> None:
     """Installed there is nothing else; in a checkout ``import broker`` would be a second copy."""
     bare = [

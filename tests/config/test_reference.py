@@ -15,14 +15,14 @@ from orthia.config import (
     StompLimits,
 )
 from orthia.config.reading import LOCKERS
-from orthia.config.reference import reference
 from orthia.config.vocabulary import configuration, find, schema, schema_path, snake_case
+from tools.documents.configuration import reference
 
 _ROOT = Path(__file__).parents[2]
 
 
 def test_the_committed_reference_is_the_generated_one() -> None:
-    """docs/configuration.md is what python -m orthia.config.reference writes."""
+    """docs/configuration.md is what python -m tools.documents.configuration writes."""
     assert (_ROOT / "docs" / "configuration.md").read_text() == reference()
 
 

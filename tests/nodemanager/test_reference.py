@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from orthia.nodemanager.events import REGISTRY
-from orthia.nodemanager.reference import reference
+from tools.documents.failover_log import reference
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "failover-log.md"
 
 
 def test_the_committed_reference_is_the_generated_one() -> None:
-    """docs/failover-log.md is what python -m orthia.nodemanager.reference writes."""
+    """docs/failover-log.md is what python -m tools.documents.failover_log writes."""
     assert _DOCUMENT.read_text() == reference()
 
 

@@ -18,11 +18,11 @@ from orthia.broker.protocols.stomp.headers import (
     resendable,
 )
 from orthia.broker.protocols.stomp.parser import Frame
-from orthia.broker.protocols.stomp.reference import reference
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import QUEUE, Client, bodies, fill
+from tools.documents.stomp_headers import reference
 
 _ROOT = Path(__file__).parents[2]
 _VERSIONS = [one.value for one in Version]
@@ -94,7 +94,7 @@ def subscribed(core: CoreUnderTest, version: str = "1.2") -> Client:
 
 
 def test_the_committed_page_is_the_generated_one() -> None:
-    """docs/stomp-headers.md is what python -m orthia.broker.protocols.stomp.reference writes."""
+    """docs/stomp-headers.md is what python -m tools.documents.stomp_headers writes."""
     assert (_ROOT / "docs" / "stomp-headers.md").read_text() == reference()
 
 

@@ -1,7 +1,7 @@
 """The configuration reference: docs/configuration.md, written from the XSD and the settings.
 
-``python -m orthia.config.reference`` prints it. A test compares it with the file, so they cannot
-drift.
+``python -m tools.documents.configuration`` prints it. A test compares it with the file, so they
+cannot drift.
 """
 
 import sys
@@ -98,7 +98,7 @@ def reference() -> str:
 def _introduction() -> Iterator[str]:
     yield f"""# Configuration reference
 
-<!-- Written by `python -m orthia.config.reference`: change config/*.xsd or config/settings.py. -->
+<!-- Written by `python -m tools.documents.configuration` from config/*.xsd and the settings. -->
 
 Orthia reads Artemis' `broker.xml`: the same elements in the same namespaces
 (`urn:activemq` and `urn:activemq:core`). What Artemis does not have stands beside it in a namespace

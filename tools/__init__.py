@@ -1,0 +1,1 @@
+"""What builds Orthia and writes its documents; nothing of it is installed."""
