@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from orthia.config.settings import RoutingType
 from orthia.journal.errors import CorruptRecord
+from orthia.journal.message import NEWEST_VERSION
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 
 _VERSION = 1
@@ -55,6 +56,14 @@ class AddressBinding:
     name: str
     routing_types: frozenset[RoutingType]
     auto_created: bool = False
+
+
+@dataclass(frozen=True)
+class RecordVersion:
+    """Says that messages may be in the journal whose records are of a version, and none above."""
+
+    binding_id: int
+    version: int
 
 
 class Xid(NamedTuple):
@@ -158,6 +167,26 @@ def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
     )
 
 
+def encode_record_version(binding: RecordVersion) -> bytes:
+    """Return the stored form of ``binding``; its id is the row's ``id`` column."""
+    return _encode_document({"record-version": binding.version})
+
+
+def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
+    """Return the version stored as ``data`` in row ``binding_id``.
+
+    Raises CorruptRecord, also for one that this node does not read.
+    """
+    version = _Document(data, binding_id).integer("record-version")
+    if version > NEWEST_VERSION:
+        raise CorruptRecord(
+            binding_id,
+            f"messages are stored in record version {version} and this node reads 1 to"
+            f" {NEWEST_VERSION}: install the version of Orthia that wrote them, or a newer one",
+        )
+    return RecordVersion(binding_id, version)
+
+
 def encode_pruned_through(instant: datetime) -> bytes:
     """Return the record of the counter's row: up to when the history was pruned."""
     return _encode_document({"history-pruned-through": instant.isoformat()})
@@ -229,7 +258,7 @@ def _prepared_delete(
 
 def decode_binding(
     user_record_type: int, data: bytes, binding_id: int
-) -> QueueBinding | AddressBinding | PreparedTransaction:
+) -> QueueBinding | AddressBinding | PreparedTransaction | RecordVersion:
     """Return what is in row ``binding_id`` of BINDINGS; raise CorruptRecord."""
     if user_record_type == UserRecordType.QUEUE_BINDING:
         return decode_queue_binding(data, binding_id)
@@ -237,6 +266,8 @@ def decode_binding(
         return decode_address_binding(data, binding_id)
     if user_record_type == UserRecordType.PREPARED_TRANSACTION:
         return decode_prepared_transaction(data, binding_id)
+    if user_record_type == UserRecordType.RECORD_VERSION:
+        return decode_record_version(data, binding_id)
     raise CorruptRecord(binding_id, f"its type {user_record_type} is not one this node knows")
 
 

@@ -126,6 +126,7 @@ class MemoryJournal(MessageJournal):
             max_record_bytes=max_record_bytes,
             limits=limits,
             submit=self._submit,
+            bindings=self.bindings,
         )
 
     # --- what a test drives ---------------------------------------------------------------

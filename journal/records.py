@@ -39,6 +39,9 @@ class UserRecordType(IntEnum):
     PREPARED_TRANSACTION = 100
     """A transaction in doubt, whole, in BINDINGS. Orthia's own: in Artemis' journal a transaction's
     records lie among the others, here its messages must not have a place in a queue yet."""
+    RECORD_VERSION = 101
+    """That messages of a version of records may be in the journal. Orthia's own: by it a node that
+    does not read them refuses the journal as a whole, and not each of the messages."""
 
 
 class RemovalReason(StrEnum):

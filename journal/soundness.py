@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from orthia.journal.codec import PreparedTransaction, QueueBinding, decode_binding, decode_reference
+from orthia.journal.codec import (
+    PreparedTransaction,
+    QueueBinding,
+    RecordVersion,
+    decode_binding,
+    decode_reference,
+)
 from orthia.journal.encodings import NO_HEAD, encoding_of
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import LargeBody, decode_message
@@ -40,6 +46,7 @@ _BINDING_TYPES: Final = (
     UserRecordType.QUEUE_BINDING,
     UserRecordType.ADDRESS_BINDING,
     UserRecordType.PREPARED_TRANSACTION,
+    UserRecordType.RECORD_VERSION,
 )
 
 
@@ -86,7 +93,7 @@ class JudgedBinding(NamedTuple):
     """A row of BINDINGS as an audit goes on with it."""
 
     type: str
-    """``queue``, ``address``, ``transaction``, ``counter`` or ``other``."""
+    """``queue``, ``address``, ``transaction``, ``record-version``, ``counter`` or ``other``."""
     findings: list[Finding]
     name: str | None = None
     address: str | None = None
@@ -269,6 +276,8 @@ def _judge_binding_record(
             deletes=tuple(seq for seq, *_ in binding.deletes),
             large=large,
         )
+    if isinstance(binding, RecordVersion):
+        return judged._replace(type="record-version", name=str(binding.version))
     return judged._replace(type="address", name=binding.name, address=binding.name)
 
 

@@ -13,19 +13,21 @@ from orthia.journal.codec import (
     AddressBinding,
     PreparedTransaction,
     QueueBinding,
+    RecordVersion,
     ReferenceRecord,
     encode_address_binding,
     encode_prepared_transaction,
     encode_queue_binding,
+    encode_record_version,
     encode_reference,
 )
-from orthia.journal.message import large_body_id
+from orthia.journal.message import large_body_id, record_version
 from orthia.journal.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]
 Refused = Callable[[OrthiaError], None]
 """Gets the reason why a unit is not stored, and never will be, though others are."""
-Binding = QueueBinding | AddressBinding | PreparedTransaction
+Binding = QueueBinding | AddressBinding | PreparedTransaction | RecordVersion
 
 
 class Body(NamedTuple):
@@ -162,7 +164,10 @@ class Changes:
 class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
-    __slots__ = ("deleted", "done", "last_seq", "messages", "refused", "sender")
+    __slots__ = (
+        *("deleted", "done", "last_seq", "messages", "record_version"),
+        *("refused", "sender"),
+    )
 
     def __init__(self, done: Done | None = None, last_seq: int = 0) -> None:
         super().__init__()
@@ -170,6 +175,8 @@ class Unit(Changes):
         """Those to be stored, each with its queues, and ..."""
         self.deleted: list[MessageLocation] = []
         """... those to be deleted, which ``place`` makes changes of."""
+        self.record_version = 0
+        """The highest of its messages' records, those of a prepared transaction included."""
         self.last_seq = last_seq
         """The highest seq of all that was appended up to and with this unit."""
         self.done = done
@@ -190,6 +197,7 @@ class Unit(Changes):
         if not queue_ids:
             raise ValueError("a message is stored for at least one queue")
         self.messages.append((queue_ids, payload))
+        self.record_version = max(self.record_version, record_version(payload))
 
     def delete(
         self, location: MessageLocation, reason: RemovalReason = RemovalReason.ACKNOWLEDGED
@@ -206,6 +214,8 @@ class Unit(Changes):
         self.payload_bytes += len(row.record)
         if isinstance(binding, PreparedTransaction):
             self.linked += large_references(binding)
+            versions = (record_version(payload) for _, payload in binding.messages)
+            self.record_version = max(self.record_version, *versions, 0)
 
     def delete_binding(self, binding_id: int) -> None:
         """Delete a queue's or an address' binding."""
@@ -285,6 +295,10 @@ def binding_row(binding: Binding) -> Row:
         record = encode_prepared_transaction(binding)
         kind = UserRecordType.PREPARED_TRANSACTION
         return Row(transaction_id, transaction_id, kind, None, record)
+    if isinstance(binding, RecordVersion):
+        binding_id = binding.binding_id
+        record = encode_record_version(binding)
+        return Row(binding_id, binding_id, UserRecordType.RECORD_VERSION, None, record)
     address_id = binding.address_id
     record = encode_address_binding(binding)
     return Row(address_id, address_id, UserRecordType.ADDRESS_BINDING, None, record)

@@ -8,7 +8,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from orthia.broker.protocols.stomp.encoding import head_for, headers_map
-from orthia.journal.codec import AddressBinding, PreparedTransaction, QueueBinding, decode_binding
+from orthia.journal.codec import (
+    AddressBinding,
+    PreparedTransaction,
+    QueueBinding,
+    RecordVersion,
+    decode_binding,
+)
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import LargeBody, Message, large_body_size
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
@@ -242,6 +248,8 @@ def _binding(row: dict[str, Any]) -> dict[str, Any]:
         return shared | _of_address(binding)
     if isinstance(binding, PreparedTransaction):
         return shared | {"type": "transaction", "name": str(binding.xid)}
+    if isinstance(binding, RecordVersion):
+        return shared | {"type": "record-version", "name": str(binding.version)}
     return shared | _of_queue(binding)
 
 

@@ -88,8 +88,9 @@ BINDINGS: Final = StructType(
     ]
 )
 """BINDINGS. ``type`` is ``queue``, ``address``, ``transaction`` (prepared and in doubt; ``name`` is
-its xid), ``other``, or ``counter``: the row whose ``id`` is the highest id that may have been given
-out. ``seq`` is the id of the queue, address or transaction."""
+its xid), ``record-version`` (the highest that messages may be stored in; ``name`` is its number),
+``other``, or ``counter``: the row whose ``id`` is the highest id that may have been given out. But
+for those ``seq`` is the id of the queue, address or transaction."""
 
 BODIES: Final = StructType(
     [

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from orthia.config.errors import OrthiaError
+from orthia.journal.codec import RecordVersion
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
+from orthia.journal.message import STATED_VERSION
 from orthia.journal.unit import (
     Appended,
     AppendedMessage,
+    Binding,
     Done,
     MessageLocation,
     Refused,
@@ -22,6 +25,9 @@ class Intake:
 
     An id reservation goes to the store ahead of the ids it covers, half a block early: no id that
     was ever given out, stored or not, is above the limit the next live node starts from.
+
+    Before the first message of a record version that nodes of before did not read goes a binding
+    that says so: none of them opens this journal then and passes its messages over.
     """
 
     def __init__(
@@ -31,7 +37,9 @@ class Intake:
         max_record_bytes: int,
         limits: JournalLimits,
         submit: Callable[[Appended], None],
+        bindings: Iterable[Binding] = (),
     ) -> None:
+        """``bindings`` are those that are stored, and say which record versions messages have."""
         self._next_id = first_id
         self._block = limits.id_block
         self._reserve_at = first_id + self._block // 2
@@ -41,6 +49,7 @@ class Intake:
         self._rows = 0
         self._bytes = 0
         self._was_full = False
+        self._says_stated = any(isinstance(one, RecordVersion) for one in bindings)
         self._room_listeners: list[Callable[[], None]] = []
         self._batch_listeners: list[Callable[[BatchReport], None]] = []
         self.last_committed_seq = first_id - 1
@@ -71,6 +80,8 @@ class Intake:
         size = len(payload)
         if size > self._max_record_bytes:
             raise RecordTooLarge(size, self._max_record_bytes)
+        if payload[0] == STATED_VERSION:
+            self._say_version()
         seq = self._next_id
         if seq >= self._reserve_at:
             self._reserve(1)
@@ -87,6 +98,8 @@ class Intake:
             if len(payload) > self._max_record_bytes:
                 raise RecordTooLarge(len(payload), self._max_record_bytes)
             needed += len(queue_ids) + (len(queue_ids) > 1)
+        if unit.record_version == STATED_VERSION:
+            self._say_version()
         first = self._take_ids(needed)
         locations = unit.place(first)
         self._account(unit)
@@ -161,6 +174,14 @@ class Intake:
         reservation.id_limit = self._next_id + count + self._block
         self._reserve_at = self._next_id + count + self._block // 2
         self._account(reservation)
+
+    def _say_version(self) -> None:
+        """Have it stored, before the first message of it, that the newest version is in use."""
+        if not self._says_stated:
+            self._says_stated = True
+            unit = Unit()
+            unit.add_binding(RecordVersion(self._take_ids(1), STATED_VERSION))
+            self.unit(unit)
 
     def _announce_room(self) -> None:
         if (

@@ -81,6 +81,7 @@ class Journal(MessageJournal):
             max_record_bytes=store.max_record_bytes,
             limits=limits,
             submit=self._writer.submit,
+            bindings=recovered.bindings,
         )
 
     @property

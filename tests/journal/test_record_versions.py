@@ -1,0 +1,195 @@
+"""Journals of every version of records, and what keeps a node from passing messages over."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from orthia.config.settings import RoutingType
+from orthia.journal import (
+    CorruptRecord,
+    Message,
+    MessageJournal,
+    QueueBinding,
+    Unit,
+    decode_message,
+    encode_message,
+)
+from orthia.journal.codec import (
+    AddressBinding,
+    PreparedTransaction,
+    RecordVersion,
+    Xid,
+    decode_binding,
+)
+from orthia.journal.encodings import FIRST_ENCODING, NO_HEAD
+from orthia.journal.fields import Fields, encode_fields
+from orthia.journal.message import LargeBody, record_version
+from orthia.journal.records import RecordType, UserRecordType
+from orthia.journal.unit import Row
+from orthia.journal.xa import XaTransactions
+from tests.journal.support import (
+    QUEUE,
+    JournalStore,
+    MemoryJournalStore,
+    SqlJournalStore,
+    record,
+)
+
+_OLDER = sorted((Path(__file__).parent / "older").glob("*.json"))
+NEUTRAL = record("neutral")._replace(
+    encoding=NO_HEAD, head=b"", stated=encode_fields(Fields(group="g"))
+)
+
+
+def _fill(store: JournalStore, document: dict[str, Any]) -> None:
+    """Put the rows of a fixture into a store, as they were."""
+    rows = {
+        table: [one | {"record": bytes.fromhex(one["record"])} for one in document[table]]
+        for table in ("messages", "bindings")
+    }
+    if isinstance(store, SqlJournalStore):
+        added = {"record_type": int(RecordType.ADD_RECORD)}
+        with store.database.engine.begin() as connection:
+            connection.execute(insert(store.messages), [one | added for one in rows["messages"]])
+            connection.execute(insert(store.bindings), [one | added for one in rows["bindings"]])
+        return
+    made: dict[str, list[tuple[Row, int]]] = {
+        table: [
+            (Row(**{name: one[name] for name in Row._fields}), one["epoch"]) for one in rows[table]
+        ]
+        for table in rows
+    }
+    if isinstance(store, MemoryJournalStore):
+        store.store.messages = {row.seq: (row, epoch) for row, epoch in made["messages"]}
+        store.store.bindings = {row.seq: row for row, _ in made["bindings"]}
+        return
+    unit = Unit()
+    unit.rows = [row for row, _ in made["messages"]]
+    unit.binding_rows = [row for row, _ in made["bindings"]]
+    unit.id_limit = max(row.seq for row in (*unit.rows, *unit.binding_rows))
+    journal = store.open()
+    journal.append_unit(unit)
+    store.settle(journal)
+    journal.close(drain=True)
+
+
+def _said(document: dict[str, Any], queue: int) -> list[Message]:
+    """Return the messages a fixture says a queue has."""
+    said = document["said"]
+    return [
+        Message(
+            one["address"],
+            bytes.fromhex(one["head"]),
+            bytes.fromhex(one["body"]),
+            said["timestamp"],
+            one.get("expires", 0),
+            4,
+            LargeBody(*one["large"]) if "large" in one else None,
+            one.get("encoding", FIRST_ENCODING),
+            encode_fields(Fields(**one["stated"])) if "stated" in one else b"",
+        )
+        for one in said["messages"]
+        if queue in one["queues"]
+    ]
+
+
+@pytest.mark.parametrize("path", _OLDER, ids=lambda path: path.stem)
+def test_a_journal_of_every_version_is_read(store: JournalStore, path: Path) -> None:
+    """With its queues, its messages as they were sent, and its transactions in doubt."""
+    document = json.loads(path.read_text())
+    _fill(store, document)
+    journal = store.open()
+    for queue in (1, 2):
+        window = store.window(journal, queue)
+        assert not window.corrupt
+        assert [one.record for one in window.messages] == _said(document, queue)
+    user = document["said"]["user"]
+    anycast, multicast = RoutingType.ANYCAST, RoutingType.MULTICAST
+    queues = [
+        QueueBinding(1, "orders", "orders", anycast, user=user),
+        QueueBinding(2, "news.1", "news", multicast, auto_created=True),
+    ]
+    bound = [one for one in journal.bindings if isinstance(one, QueueBinding | AddressBinding)]
+    assert bound == [*queues, AddressBinding(3, "news", frozenset({multicast}))]
+    (doubtful,) = XaTransactions(journal).in_doubt
+    assert isinstance(doubtful, PreparedTransaction)
+    assert doubtful.xid == Xid(1, b"global", b"branch")
+    assert doubtful.deletes == ((1_000_000, None, None),)
+    ((queue_ids, prepared),) = doubtful.messages
+    assert (queue_ids, decode_message(prepared, 1)) == ((1,), _said(document, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [
+        (record(), 1),
+        (record()._replace(body=b"", large=LargeBody(7, 5, 0)), 2),
+        (record()._replace(stated=encode_fields(Fields(delivery_ms=5))), 3),
+        (NEUTRAL, 3),
+        (NEUTRAL._replace(body=b"", large=LargeBody(7, 5, 0)), 3),
+    ],
+)
+def test_a_message_is_stored_in_the_oldest_version_that_can_say_it(
+    message: Message, version: int
+) -> None:
+    """So that nodes of before the newest one read all that does not need it."""
+    stored = encode_message(message)
+    assert (record_version(stored), decode_message(stored, 1)) == (version, message)
+
+
+def _reopened(store: JournalStore, journal: MessageJournal) -> MessageJournal:
+    store.settle(journal)
+    journal.close(drain=True)
+    return store.open()
+
+
+def _versions(journal: MessageJournal) -> list[int]:
+    return [one.version for one in journal.bindings if isinstance(one, RecordVersion)]
+
+
+def test_a_journal_says_once_that_it_has_messages_of_the_newest_version(
+    store: JournalStore,
+) -> None:
+    """No older one says so; from the first of them on it stands in the bindings."""
+    journal = store.open()
+    store.append(journal, "older")
+    journal = _reopened(store, journal)
+    assert not _versions(journal)
+    for _ in range(2):
+        journal.append_message(QUEUE, encode_message(NEUTRAL), None)
+        unit = Unit()
+        unit.add_message([QUEUE, QUEUE + 1], encode_message(NEUTRAL))
+        journal.append_unit(unit)
+    journal = _reopened(store, journal)
+    assert _versions(journal) == [3]
+    journal.append_message(QUEUE, encode_message(NEUTRAL), None)
+    again = _reopened(store, journal)
+    assert _versions(again) == [3]
+    bodies = [one.record.body for one in store.window(again).messages]
+    assert bodies == [b"older", *[b"neutral"] * 5]
+
+
+def test_a_prepared_message_of_the_newest_version_is_said_too(store: JournalStore) -> None:
+    """Or an older node could commit it, and pass it over."""
+    journal = store.open()
+    unit = Unit()
+    unit.add_message([QUEUE], encode_message(NEUTRAL))
+    XaTransactions(journal).prepare(Xid(1, b"a", b"b"), unit)
+    assert _versions(_reopened(store, journal)) == [3]
+
+
+def test_a_journal_with_messages_of_a_later_version_is_refused(store: JournalStore) -> None:
+    """As a whole, and it says what to do: else its messages would be passed over one by one."""
+    journal = store.open()
+    journal.add_binding(RecordVersion(journal.next_id(), 4))
+    with pytest.raises(CorruptRecord, match="record version 4 and this node reads 1 to 3"):
+        _reopened(store, journal)
+
+
+def test_a_node_of_before_record_versions_refuses_the_binding() -> None:
+    """It takes its type for one of a later version, as this node takes the next one."""
+    with pytest.raises(CorruptRecord, match="type 102 is not one this node knows"):
+        decode_binding(UserRecordType.RECORD_VERSION + 1, b"", 3)
