@@ -98,6 +98,22 @@ def test_imports_point_one_way(top: str) -> None:
     assert not strange, "\n".join(strange)
 
 
+@pytest.mark.parametrize(
+    ("room", "others"),
+    [("engine", {"sql", "file"}), ("sql", {"file"}), ("file", {"sql"}), (".", {"sql", "file"})],
+)
+def test_the_journal_is_the_same_whatever_it_is_kept_in(room: str, others: set[str]) -> None:
+    """The engine knows no store, and the stores do not know each other."""
+    modules = (_ROOT / "journal" / room).glob("*.py")
+    strange = [
+        f"{path.relative_to(_ROOT)}:{line}: {name}"
+        for path in modules
+        for line, name in _imported(path)
+        if any(_within(name, f"orthia.journal.{other}") for other in others)
+    ]
+    assert not strange, "\n".join(strange)
+
+
 @pytest.mark.parametrize("room", ["broker/core", "broker/security", "broker/protocols"])
 def test_what_decides_touches_no_world(room: str) -> None:
     """Bytes and calls come in and go out; whose socket it is, others know."""

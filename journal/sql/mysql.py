@@ -9,32 +9,33 @@ a statement's size is known beforehand, and it costs a third of PyMySQL's ``exec
 
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated, numbers, hex)
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pymysql
 from pymysql.cursors import Cursor
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import PoolProxiedConnection
+from typing_extensions import override
 
 from orthia.database import translate_errors
-from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
-from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ, RecordType, UserRecordType
+from orthia.journal.records import (
+    RecordType,
+    RemovalReason,
+    UserRecordType,
+)
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
+    ROW_COLUMNS,
+    Statements,
     TableNames,
-    confirm_sql,
     history_of,
-    unlink_sql,
 )
-from orthia.journal.unit import Row
+from orthia.journal.sql.store import SqlStore, Values
+from orthia.journal.unit import AppendedMessage, Body, Row
 
-_COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 _STATEMENT_BYTES = 4 * 1024 * 1024
 """The size multi-row statements are filled to, where the server allows it."""
 _ROW_OVERHEAD_BYTES = 256
@@ -45,153 +46,88 @@ _KEEP_ALIVES_IN_SILENCE = 3
 """How many keep-alives fall into the time after which the server ends a silent session."""
 
 
-class MysqlStore(BatchStore):
+class MysqlStore(SqlStore):
     """Writes batches through one PyMySQL connection in autocommit."""
 
+    driver_error = pymysql.Error
+
     def __init__(self, engine: Engine, names: TableNames, token: int) -> None:
-        self._engine = engine
-        self._names = names
-        self._token = token
-        self._proxy: PoolProxiedConnection | None = None
+        statements = Statements.of(names, token)
+        super().__init__(engine, names, token, statements)
         self._statement_bytes = _STATEMENT_BYTES
         self._removed_at: datetime | None = None
         """Of the latest row of the history; with one, later than those of all before."""
+        self._fence = f"{statements.fence} LOCK IN SHARE MODE"
         now = "1" if names.history is None else "UTC_TIMESTAMP(6)"
-        self._fence_sql = (
-            f"SELECT {now} FROM {names.node_manager_store}"
-            f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} LOCK IN SHARE MODE"
-        )
-        self._link_sql = (
-            f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
-            f" VALUES (%s, -%s, {token:d}, '')"
-        )
-        self._unlink_sql = unlink_sql(names)
-        self._confirm_sql = confirm_sql(names, token)
+        self._fence_sql = f"SELECT {now} {self._fence}"
 
-    def connect(self) -> None:
-        """See ``BatchStore``; a new session ends the earlier one by the mark they share."""
-        self.close()
-        with translate_errors("connect the journal writer"):
-            self._proxy = self._engine.raw_connection()
-            connection: Any = self._proxy.driver_connection
-            connection.autocommit(value=True)
-            self._cursor: Cursor = connection.cursor()
-            self._cursor.execute("SELECT @@max_allowed_packet, @@SESSION.wait_timeout")
-            packet_bytes, silence_seconds = self._cursor.fetchone() or (0, 1)
-            if self._names.history is not None:
-                self._cursor.execute(f"SELECT MAX(removed_at) FROM {self._names.history}")
-                ((self._removed_at,),) = self._cursor.fetchall()
+    @override
+    def _use(self, connection: Any) -> None:
+        # A new session ends the earlier one by the mark they share.
+        connection.autocommit(value=True)
+        self._cursor: Cursor = connection.cursor()
+        self._cursor.execute("SELECT @@max_allowed_packet, @@SESSION.wait_timeout")
+        packet_bytes, silence_seconds = self._cursor.fetchone() or (0, 1)
+        if self._names.history is not None:
+            self._cursor.execute(f"SELECT MAX(removed_at) FROM {self._names.history}")
+            ((self._removed_at,),) = self._cursor.fetchall()
         self.keep_alive_seconds = silence_seconds / _KEEP_ALIVES_IN_SILENCE
         self._statement_bytes = min(_STATEMENT_BYTES, packet_bytes) - _ROW_OVERHEAD_BYTES
         # Two hex digits a byte; two overheads, of the row and of its statement.
         self.max_record_bytes = packet_bytes // 2 - 2 * _ROW_OVERHEAD_BYTES
 
-    def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
-        if batch.only_messages and len(batch.messages) == 1:
-            self._store_at_once(batch)
-        else:
-            self._store_in_transaction(batch)
-
-    def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
-        table = self._names.of(marker.table)
-        with translate_errors("look for a row of a journal batch"):
-            self._cursor.execute(
-                f"SELECT 1 FROM {table} WHERE seq = %s AND epoch = %s", (marker.seq, self._token)
-            )
-            return self._cursor.fetchone() is not None
-
+    @override
     def keep_alive(self) -> None:
-        """See ``BatchStore``.
-
-        On MySQL the server ends a session that is silent for a quarter of the lease, in place of
-        one that idles in a transaction, which it cannot tell: that ends what a frozen node holds.
-        """
+        # The server ends a session of MySQL that is silent for a quarter of the lease, in place of
+        # one that idles in a transaction, which it cannot tell: that ends what a frozen node holds.
         with translate_errors("keep the journal's session alive"):
             self._cursor.execute("DO 0")
 
-    def confirm(self) -> None:
-        """See ``BatchStore``."""
-        with self._fenced_transaction("journal confirmation") as cursor:
-            cursor.execute(self._confirm_sql)
-
-    def close(self) -> None:
-        """See ``BatchStore``."""
-        if self._proxy is not None:
-            with contextlib.suppress(SQLAlchemyError, pymysql.Error):
-                self._proxy.invalidate()
-            self._proxy = None
-
-    def _store_at_once(self, batch: Batch) -> None:
+    @override
+    def _store_at_once(self, batch: Batch) -> bool:
+        if not batch.only_messages or len(batch.messages) != 1:
+            return False
         ((seq, queue_id, payload, *_),) = batch.messages
         values = f"{seq}, {seq}, {RecordType.ADD_RECORD:d}, {UserRecordType.ADD_MESSAGE:d}"
         with translate_errors("store a journal batch", during_commit=True):
             inserted = self._cursor.execute(
-                f"INSERT INTO {self._names.messages} {_COLUMNS}"
-                f" SELECT {values}, {queue_id:d}, {self._token:d}, x'{payload.hex()}'"
-                f" FROM {self._names.node_manager_store} WHERE id = {FENCE_ROW_ID}"
-                f" AND holder_token = {self._token:d} LOCK IN SHARE MODE"
+                f"INSERT INTO {self._names.messages} {ROW_COLUMNS}"
+                f" SELECT {values}, {queue_id:d}, {self._token:d}, x'{payload.hex()}' {self._fence}"
             )
         if not inserted:
             raise Fenced(self._token)
+        return True
 
-    def _store_in_transaction(self, batch: Batch) -> None:
-        with self._fenced_transaction("journal batch") as cursor:
-            self._change(cursor, batch)
+    @override
+    def _begin(self) -> None:
+        self._cursor.execute("START TRANSACTION")
+        if not self._cursor.execute(self._fence_sql):
+            raise Fenced(self._token)
+        if self._names.history is not None:
+            self._take_time()
 
-    @contextlib.contextmanager
-    def _fenced_transaction(self, what: str) -> Iterator[Cursor]:
-        cursor = self._cursor
-        try:
-            with translate_errors(f"store a {what}"):
-                cursor.execute("START TRANSACTION")
-                if not cursor.execute(self._fence_sql):
-                    raise Fenced(self._token)  # noqa: TRY301 - rolled back below like the others
-                if self._names.history is not None:
-                    self._take_time(cursor)
-                yield cursor
-            with translate_errors(f"commit a {what}", during_commit=True):
-                cursor.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(pymysql.Error):
-                cursor.execute("ROLLBACK")
-            raise
-
-    def _take_time(self, cursor: Cursor) -> None:
+    def _take_time(self) -> None:
         """Note when what leaves its queue in this transaction leaves it: see ``history_of``."""
-        ((now,),) = cursor.fetchall()
+        ((now,),) = self._cursor.fetchall()
         latest = self._removed_at
         later = now if latest is None else max(now, latest + timedelta(microseconds=1))
         self._removed_at = later
 
-    def _change(self, cursor: Cursor, batch: Batch) -> None:
-        names = self._names
-        self._insert(cursor, names.messages, self._message_values(batch))
-        self._insert(cursor, names.messages, self._row_values(batch.rows))
-        if names.history is not None:
-            for reason, seqs in batch.deletes_by_reason().items():
-                _keep(cursor, names, names.history, (reason.value, self._removed_at), seqs)
-        _delete(cursor, names.messages, batch.deletes)
-        if batch.bodies:
-            _delete(cursor, names.messages, self._unreferenced(cursor, batch))
-        if batch.touches_large_bodies:
-            cursor.executemany(self._link_sql, batch.linked)
-            for large_id, seq in batch.unlinked:
-                cursor.execute(self._unlink_sql, {"id": large_id, "seq": seq})
-        self._insert(cursor, names.bindings, self._row_values(batch.binding_rows))
-        _delete(cursor, names.bindings, batch.unbound)
-        if batch.id_limit:
-            cursor.execute(
-                f"UPDATE {names.bindings} SET id = %s, epoch = {self._token:d}"
-                f" WHERE seq = {ID_COUNTER_SEQ} AND id < %s",
-                (batch.id_limit, batch.id_limit),
-            )
+    @override
+    def _insert(
+        self,
+        table: str,
+        messages: Sequence[AppendedMessage],
+        rows: Sequence[Row],
+        payload_bytes: int,
+    ) -> None:
+        self._insert_values(table, self._message_values(messages))
+        self._insert_values(table, self._row_values(rows))
 
-    def _message_values(self, batch: Batch) -> Iterator[str]:
+    def _message_values(self, messages: Iterable[AppendedMessage]) -> Iterator[str]:
         kinds = f"{RecordType.ADD_RECORD:d},{UserRecordType.ADD_MESSAGE:d}"
         token = self._token
-        for seq, queue_id, payload, _, _, _ in batch.messages:
+        for seq, queue_id, payload, _, _, _ in messages:
             yield f"({seq},{seq},{kinds},{queue_id},{token},x'{payload.hex()}')"
 
     def _row_values(self, rows: Iterable[Row]) -> Iterator[str]:
@@ -200,53 +136,67 @@ class MysqlStore(BatchStore):
             queue_id = "NULL" if queue is None else f"{queue:d}"
             yield f"({seq},{row_id},{add},{kind:d},{queue_id},{self._token},x'{record.hex()}')"
 
-    def _insert(self, cursor: Cursor, table: str, values: Iterable[str]) -> None:
+    def _insert_values(self, table: str, values: Iterable[str]) -> None:
         """Insert rows by as few statements as their sizes allow."""
-        start = f"INSERT INTO {table} {_COLUMNS} VALUES "
+        start = f"INSERT INTO {table} {ROW_COLUMNS} VALUES "
         waiting: list[str] = []
         size = 0
         for row in values:
             if waiting and size + len(row) >= self._statement_bytes:
-                cursor.execute(start + ",".join(waiting))
+                self._cursor.execute(start + ",".join(waiting))
                 waiting, size = [], 0
             waiting.append(row)
             size += len(row) + 1
         if waiting:
-            cursor.execute(start + ",".join(waiting))
+            self._cursor.execute(start + ",".join(waiting))
 
-    def _unreferenced(self, cursor: Cursor, batch: Batch) -> list[int]:
-        """Return the bodies that have no reference left; by primary key, one range a body."""
+    @override
+    def _keep(self, seqs_by_reason: Mapping[RemovalReason, list[int]]) -> None:
+        names = self._names
+        insert = f"INSERT INTO {names.history} ({HISTORY_COLUMNS}) {history_of(names, '%s', '%s')}"
+        again = f"ON DUPLICATE KEY UPDATE {names.history}.seq = {names.history}.seq"
+        for reason, seqs in seqs_by_reason.items():
+            for listed in _lists(seqs):
+                self._cursor.execute(
+                    f"{insert} WHERE m.seq IN ({listed}) {again}", (reason.value, self._removed_at)
+                )
+
+    @override
+    def _delete(self, table: str, seqs: Sequence[int]) -> None:
+        for listed in _lists(seqs):
+            self._cursor.execute(f"DELETE FROM {table} WHERE seq IN ({listed})")
+
+    @override
+    def _delete_bodies(self, bodies: Collection[Body]) -> None:
+        """Look for those to delete, by primary key, one range a body; then delete them."""
         table = self._names.messages
-        bodies = list(set(batch.bodies))
+        wanted = list(bodies)
         found: list[int] = []
-        for start in range(0, len(bodies), _BODIES_IN_STATEMENT):
+        for start in range(0, len(wanted), _BODIES_IN_STATEMENT):
             questions = [
                 f"SELECT {seq:d} FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {table}"
                 f" WHERE seq BETWEEN {seq + 1:d} AND {seq + references:d})"
-                for seq, references in bodies[start : start + _BODIES_IN_STATEMENT]
+                for seq, references in wanted[start : start + _BODIES_IN_STATEMENT]
             ]
-            cursor.execute(" UNION ALL ".join(questions))
-            found += [seq for (seq,) in cursor.fetchall()]
-        return found
+            self._cursor.execute(" UNION ALL ".join(questions))
+            found += [seq for (seq,) in self._cursor.fetchall()]
+        self._delete(table, found)
+
+    @override
+    def _execute(self, statement: str, values: Values = ()) -> None:
+        self._cursor.execute(statement, values)
+
+    @override
+    def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
+        self._cursor.executemany(statement, values)
+
+    @override
+    def _finds(self, statement: str, values: Values) -> bool:
+        self._cursor.execute(statement, values)
+        return self._cursor.fetchone() is not None
 
 
-def _keep(
-    cursor: Cursor,
-    names: TableNames,
-    history: str,
-    why_and_when: tuple[str, datetime | None],
-    seqs: Sequence[int],
-) -> None:
+def _lists(seqs: Sequence[int]) -> Iterator[str]:
+    """Yield seqs as the lists of as few statements as may be."""
     for start in range(0, len(seqs), _SEQS_IN_STATEMENT):
-        listed = ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))
-        cursor.execute(
-            f"INSERT INTO {history} ({HISTORY_COLUMNS}) {history_of(names, '%s', '%s')}"
-            f" WHERE m.seq IN ({listed}) ON DUPLICATE KEY UPDATE {history}.seq = {history}.seq",
-            why_and_when,
-        )
-
-
-def _delete(cursor: Cursor, table: str, seqs: Sequence[int]) -> None:
-    for start in range(0, len(seqs), _SEQS_IN_STATEMENT):
-        listed = ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))
-        cursor.execute(f"DELETE FROM {table} WHERE seq IN ({listed})")
+        yield ",".join(map(str, seqs[start : start + _SEQS_IN_STATEMENT]))

@@ -11,39 +11,35 @@ client's CPU.
 
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated, and numbers)
 
-import contextlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from io import BytesIO
-from typing import cast
+from typing import Any
 
 import psycopg2
 from psycopg2 import extensions
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import PoolProxiedConnection
+from typing_extensions import override
 
 from orthia.database import UnknownOutcome, translate_errors
 from orthia.database.sessions import end_postgresql_session
-from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
 from orthia.journal.records import (
-    FENCE_ROW_ID,
-    ID_COUNTER_SEQ,
     RecordType,
     RemovalReason,
     UserRecordType,
 )
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
+    ROW_COLUMNS,
+    Statements,
     TableNames,
-    confirm_sql,
     history_of,
-    unlink_sql,
 )
-from orthia.journal.unit import AppendedMessage, Row
+from orthia.journal.sql.store import SqlStore, Values
+from orthia.journal.unit import AppendedMessage, Body, Row
 
 PLAN_FOR_ROWS = 5_000
 """Rows inserted, after which statements are planned anew; a fraction of a millisecond each time."""
@@ -61,7 +57,6 @@ COPY_STATEMENT_BYTES = 8 * 1024 * 1024
 transaction of any size is stored as long as the link carries so much of it in that time. More than
 a batch is that holds nothing of this kind."""
 
-_COLUMNS = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_TRAILER = b"\xff\xff"
 # The number of fields, then each field after its length; the record itself follows.
@@ -69,87 +64,49 @@ _COPY_ROW = struct.Struct(">hiqiqihihiqiqi")
 _COPY_ROW_WITHOUT_QUEUE = struct.Struct(">hiqiqihihiiqi")
 
 
-class PostgresqlStore(BatchStore):
+class PostgresqlStore(SqlStore):
     """Writes batches through one psycopg2 connection in autocommit."""
 
+    driver_error = psycopg2.Error
     # A field of 1 GB can be stored and never be read: as text, in hex, it has twice the size.
     max_record_bytes = 500 * 1024 * 1024
 
     def __init__(self, engine: Engine, names: TableNames, token: int) -> None:
-        self._engine = engine
-        self._names = names
-        self._token = token
-        self._proxy: PoolProxiedConnection | None = None
+        statements = Statements.of(names, token)
+        super().__init__(engine, names, token, statements)
         self._session: tuple[int, datetime] | None = None
         """Process id and start of the session there was last."""
         self._rows_since_planned = 0
         self._notices: list[str] = []
         """The driver's own: the server's warnings, of which there are none as a rule."""
-        fence = (
-            f"SELECT 1 FROM {names.node_manager_store}"
-            f" WHERE id = {FENCE_ROW_ID} AND holder_token = {token:d} FOR SHARE"
-        )
+        fence = f"SELECT 1 {statements.fence} FOR SHARE"
         self._begin_sql = f"BEGIN; {fence}"
-        self._copy_sql = f"COPY {{}} {_COLUMNS} FROM STDIN (FORMAT binary)"
+        self._copy_sql = f"COPY {{}} {ROW_COLUMNS} FROM STDIN (FORMAT binary)"
         self._prepare_sql = _prepared_statements(names, fence, token)
-        self._link_sql = (
-            f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
-            f" VALUES (%s, -%s, {token:d}, '')"
-        )
-        self._unlink_sql = unlink_sql(names)
-        self._confirm_sql = confirm_sql(names, token)
-        self._limit_sql = (
-            f"UPDATE {names.bindings} SET id = %s, epoch = {token:d}"
-            f" WHERE seq = {ID_COUNTER_SEQ} AND id < %s"
-        )
+        self._delete_sql = {
+            names.messages: "EXECUTE orthia_delete_unfenced(%s)",
+            names.bindings: f"DELETE FROM {names.bindings} WHERE seq = ANY(%s)",
+        }
 
-    def connect(self) -> None:
-        """See ``BatchStore``."""
-        self.close()
-        with translate_errors("connect the journal writer"):
-            self._proxy = self._engine.raw_connection()
-            connection = cast("extensions.connection", self._proxy.driver_connection)
-            connection.autocommit = True
-            cursor = connection.cursor()
-            if self._session is not None:
-                end_postgresql_session(cursor, *self._session)
-            cursor.execute(
-                "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-            )
-            self._session = cursor.fetchone()
-            cursor.execute(self._prepare_sql)
+    @override
+    def store(self, batch: Batch) -> None:
+        self._renew_plans(batch)
+        super().store(batch)
+
+    @override
+    def _use(self, connection: Any) -> None:
+        connection.autocommit = True
+        cursor: extensions.cursor = connection.cursor()
+        if self._session is not None:
+            end_postgresql_session(cursor, *self._session)
+        cursor.execute(
+            "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        )
+        self._session = cursor.fetchone()
+        cursor.execute(self._prepare_sql)
         self._cursor = cursor
         self._notices = connection.notices
         self._notices.clear()
-
-    def store(self, batch: Batch) -> None:
-        """See ``BatchStore``."""
-        self._renew_plans(batch)
-        if _fits_one_statement(batch) and not (batch.reasons and self._names.history):
-            self._store_at_once(batch)
-        else:
-            self._store_in_transaction(batch)
-
-    def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
-        table = self._names.of(marker.table)
-        with translate_errors("look for a row of a journal batch"):
-            self._cursor.execute(
-                f"SELECT 1 FROM {table} WHERE seq = %s AND epoch = %s", (marker.seq, self._token)
-            )
-            return self._cursor.fetchone() is not None
-
-    def confirm(self) -> None:
-        """See ``BatchStore``."""
-        with self._fenced_transaction("journal confirmation") as cursor:
-            cursor.execute(self._confirm_sql)
-
-    def close(self) -> None:
-        """See ``BatchStore``."""
-        if self._proxy is not None:
-            with contextlib.suppress(SQLAlchemyError, psycopg2.Error):
-                self._proxy.invalidate()
-            self._proxy = None
 
     def _renew_plans(self, batch: Batch) -> None:
         """Have statements planned anew after enough inserts: on an empty table any index is good.
@@ -162,7 +119,10 @@ class PostgresqlStore(BatchStore):
                 self._cursor.execute("DISCARD PLANS")
             self._rows_since_planned = 0
 
-    def _store_at_once(self, batch: Batch) -> None:
+    @override
+    def _store_at_once(self, batch: Batch) -> bool:
+        if not _fits_one_statement(batch) or (batch.reasons and self._names.history):
+            return False
         cursor, messages, deletes = self._cursor, batch.messages, batch.deletes
         with translate_errors("store a journal batch", during_commit=True):
             if len(messages) == 1 and not deletes:
@@ -183,28 +143,7 @@ class PostgresqlStore(BatchStore):
             raise Fenced(self._token)
         if self._notices:
             self._doubt_commit()
-
-    def _store_in_transaction(self, batch: Batch) -> None:
-        with self._fenced_transaction("journal batch") as cursor:
-            self._change(cursor, batch)
-
-    @contextlib.contextmanager
-    def _fenced_transaction(self, what: str) -> Iterator[extensions.cursor]:
-        cursor = self._cursor
-        try:
-            with translate_errors(f"store a {what}"):
-                cursor.execute(self._begin_sql)
-                if cursor.fetchone() is None:
-                    raise Fenced(self._token)  # noqa: TRY301 - rolled back below like the others
-                yield cursor
-            with translate_errors(f"commit a {what}", during_commit=True):
-                cursor.execute("COMMIT")
-            if self._notices:
-                self._doubt_commit()
-        except BaseException:
-            with contextlib.suppress(psycopg2.Error):
-                cursor.execute("ROLLBACK")
-            raise
+        return True
 
     def _doubt_commit(self) -> None:
         """Do not take a commit that came with a warning for one that a standby has.
@@ -216,46 +155,64 @@ class PostgresqlStore(BatchStore):
         self._notices.clear()
         raise UnknownOutcome(f"commit a journal batch: the database warns: {text}")
 
-    def _change(self, cursor: extensions.cursor, batch: Batch) -> None:
-        if batch.messages or batch.rows:
-            parts = _copy_messages(batch.messages, self._token)
-            parts += _copy_rows(batch.rows, self._token)
-            self._copy(cursor, self._names.messages, parts, batch.payload_bytes)
-        if batch.deletes:
-            if self._names.history is not None:
-                for reason, gone in batch.deletes_by_reason().items():
-                    cursor.execute("EXECUTE orthia_keep(%s, %s)", (gone, reason.value))
-            cursor.execute("EXECUTE orthia_delete_unfenced(%s)", (batch.deletes,))
-        if batch.bodies:
-            seqs, references = zip(*set(batch.bodies), strict=True)
-            cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
-        if batch.touches_large_bodies:
-            for reference in batch.linked:
-                cursor.execute(self._link_sql, reference)
-            for large_id, seq in batch.unlinked:
-                cursor.execute(self._unlink_sql, {"id": large_id, "seq": seq})
-        if batch.touches_bindings:
-            self._change_bindings(cursor, batch)
+    @override
+    def _begin(self) -> None:
+        self._cursor.execute(self._begin_sql)
+        if self._cursor.fetchone() is None:
+            raise Fenced(self._token)
 
-    def _change_bindings(self, cursor: extensions.cursor, batch: Batch) -> None:
-        if batch.binding_rows:
-            parts = _copy_rows(batch.binding_rows, self._token)
-            self._copy(cursor, self._names.bindings, parts, batch.payload_bytes)
-        if batch.unbound:
-            cursor.execute(
-                f"DELETE FROM {self._names.bindings} WHERE seq = ANY(%s)", (batch.unbound,)
-            )
-        if batch.id_limit:
-            cursor.execute(self._limit_sql, (batch.id_limit, batch.id_limit))
+    @override
+    def _commit(self) -> None:
+        super()._commit()
+        if self._notices:
+            self._doubt_commit()
 
-    def _copy(
-        self, cursor: extensions.cursor, table: str, parts: list[bytes], payload_bytes: int
+    @override
+    def _insert(
+        self,
+        table: str,
+        messages: Sequence[AppendedMessage],
+        rows: Sequence[Row],
+        payload_bytes: int,
     ) -> None:
+        parts = _copy_messages(messages, self._token)
+        parts += _copy_rows(rows, self._token)
+        self._copy(table, parts, payload_bytes)
+
+    @override
+    def _keep(self, seqs_by_reason: Mapping[RemovalReason, list[int]]) -> None:
+        for reason, seqs in seqs_by_reason.items():
+            self._cursor.execute("EXECUTE orthia_keep(%s, %s)", (seqs, reason.value))
+
+    @override
+    def _delete(self, table: str, seqs: list[int]) -> None:
+        self._cursor.execute(self._delete_sql[table], (seqs,))
+
+    @override
+    def _delete_bodies(self, bodies: Collection[Body]) -> None:
+        seqs, references = zip(*bodies, strict=True)
+        self._cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
+
+    @override
+    def _execute(self, statement: str, values: Values = ()) -> None:
+        self._cursor.execute(statement, values)
+
+    @override
+    def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
+        for one in values:
+            self._cursor.execute(statement, one)
+
+    @override
+    def _finds(self, statement: str, values: Values) -> bool:
+        self._cursor.execute(statement, values)
+        return self._cursor.fetchone() is not None
+
+    def _copy(self, table: str, parts: list[bytes], payload_bytes: int) -> None:
         """Copy rows, each a head and a record of ``parts``, by as few statements as may be."""
         copies = [parts] if payload_bytes <= COPY_STATEMENT_BYTES else _copies(parts)
         for rows in copies:
             source = BytesIO(b"".join((_COPY_HEADER, *rows, _COPY_TRAILER)))
-            cursor.copy_expert(self._copy_sql.format(table), source, COPY_CHUNK_BYTES)
+            self._cursor.copy_expert(self._copy_sql.format(table), source, COPY_CHUNK_BYTES)
 
 
 def _fits_one_statement(batch: Batch) -> bool:
@@ -315,7 +272,7 @@ def _prepared_statements(names: TableNames, fence: str, token: int) -> str:
     messages = names.messages
     with_fence = f"WITH fence AS MATERIALIZED ({fence})"
     add, kind = int(RecordType.ADD_RECORD), int(UserRecordType.ADD_MESSAGE)
-    put = f"INSERT INTO {messages} {_COLUMNS} SELECT"
+    put = f"INSERT INTO {messages} {ROW_COLUMNS} SELECT"
     keep = keep_4 = keep_1 = ""
     if names.history is not None:
         # The parts of one statement see what was there before it: here, the rows that go.

@@ -1,14 +1,16 @@
-"""How a batch reaches a database: the interface of the three hot paths, and the tables' names."""
+"""The tables' names, and the statements that every DBMS understands."""
 
 # ruff: noqa: S608  (the only text put into SQL is table names, which are validated)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import fold_table_name
 from orthia.journal.engine.batch import JournalTable
-from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,9 @@ class TableNames:
         return self.messages if table is JournalTable.MESSAGES else self.bindings
 
 
-HISTORY_COLUMNS = "seq, id, queue_id, epoch, written_at, record, size, reason, removed_at"
+ROW_COLUMNS: Final = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
+"""What is written to MESSAGES and BINDINGS; the database adds when."""
+HISTORY_COLUMNS: Final = "seq, id, queue_id, epoch, written_at, record, size, reason, removed_at"
 """What is written to the history."""
 
 
@@ -68,23 +72,52 @@ def history_of(names: TableNames, reason: str, removed_at: str) -> str:
     )
 
 
-def confirm_sql(names: TableNames, token: int) -> str:
-    """Return the UPDATE of ``BatchStore.confirm``.
+@dataclass(frozen=True)
+class Statements:
+    """What is said alike to every DBMS, in the style of parameters of its driver."""
 
-    One id fewer to give out is a change that harms nobody; an UPDATE that changes nothing is not
-    replicated by every DBMS.
-    """
-    return (
-        f"UPDATE {names.bindings} SET id = id + 1, epoch = {token:d} WHERE seq = {ID_COUNTER_SEQ}"
-    )
+    fence: str
+    """Finds the fence's row if its token is the writer's; how it is locked follows."""
+    find: Mapping[JournalTable, str]
+    """Finds a row by its seq and its epoch."""
+    link: str
+    """Refers to a large body: its id, and the seq of what needs it."""
+    unlink: str
+    """Deletes a reference to a large body, unless the history refers to it now. Takes names."""
+    reserve: str
+    """Sets up to where ids are given out, if that is higher than it was; takes it twice."""
+    confirm: str
+    """Gives out one id fewer, which harms nobody: a change that is nothing would not be replicated
+    by every DBMS."""
 
-
-def unlink_sql(names: TableNames) -> str:
-    """Return what deletes a reference to a large body, unless the history refers to it now.
-
-    For drivers that take ``%(id)s`` and ``%(seq)s``.
-    """
-    statement = f"DELETE FROM {names.large_messages} WHERE id = %(id)s AND position = -%(seq)s"
-    if names.history is None:
-        return statement
-    return f"{statement} AND NOT EXISTS (SELECT 1 FROM {names.history} WHERE seq = %(seq)s)"
+    @classmethod
+    def of(
+        cls,
+        names: TableNames,
+        token: int,
+        *,
+        mark: str = "%s",
+        named: str = "%({})s",
+        no_bytes: str = "''",
+    ) -> "Statements":
+        """Return the statements of a writer; ``mark`` and ``named`` are how parameters look."""
+        large_id, seq = named.format("large_id"), named.format("seq")
+        unlink = f"DELETE FROM {names.large_messages} WHERE id = {large_id} AND position = -{seq}"
+        if names.history is not None:
+            unlink += f" AND NOT EXISTS (SELECT 1 FROM {names.history} WHERE seq = {seq})"
+        counter = (
+            f"UPDATE {names.bindings} SET id = {{}}, epoch = {token:d} WHERE seq = {ID_COUNTER_SEQ}"
+        )
+        return cls(
+            fence=f"FROM {names.node_manager_store} WHERE id = {FENCE_ROW_ID}"
+            f" AND holder_token = {token:d}",
+            find={
+                table: f"SELECT 1 FROM {names.of(table)} WHERE seq = {mark} AND epoch = {mark}"
+                for table in JournalTable
+            },
+            link=f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
+            f" VALUES ({mark}, -{mark}, {token:d}, {no_bytes})",
+            unlink=unlink,
+            reserve=f"{counter.format(mark)} AND id < {mark}",
+            confirm=counter.format("id + 1"),
+        )

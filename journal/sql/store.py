@@ -1,0 +1,183 @@
+"""How a batch reaches a database: one transaction, whose steps come in one order.
+
+==========  ==============================================================================
+step        what it does
+==========  ==============================================================================
+fence       locks the fence's row for sharing, if its token is this node's
+insert      rows of MESSAGES
+keep        with retention, a copy of what is deleted next in the history
+delete      rows of MESSAGES
+bodies      rows of MESSAGES that lost their last reference
+links       references to large bodies, then the end of references
+bindings    rows of BINDINGS, then the end of rows
+counter     up to where ids are given out
+commit      after which callers are told
+==========  ==============================================================================
+
+The order lets a unit delete what an earlier one of its batch inserts, and has the history read a
+row before it goes. A module beside this one says each step in the SQL of its DBMS, and may have a
+faster way for the batches that most are: one statement with the fence in it, which commits itself.
+"""
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+from typing_extensions import override
+
+from orthia.database import translate_errors
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.records import RemovalReason
+from orthia.journal.sql.statements import Statements, TableNames
+from orthia.journal.unit import AppendedMessage, Body, Row
+
+Values = Sequence[object] | Mapping[str, object]
+
+
+class SqlStore(BatchStore):
+    """Writes batches through one connection of a driver, in autocommit but for its transactions."""
+
+    driver_error: ClassVar[type[Exception]]
+    """The root of the driver's errors."""
+    loses_commits: ClassVar[bool] = True
+    """Whether a connection that is lost in a COMMIT leaves open what it came to."""
+
+    def __init__(
+        self, engine: Engine, names: TableNames, token: int, statements: Statements
+    ) -> None:
+        self._engine = engine
+        self._names = names
+        self._token = token
+        self._sql = statements
+        self._proxy: PoolProxiedConnection | None = None
+
+    @override
+    def connect(self) -> None:
+        self._disconnect()
+        with translate_errors("connect the journal writer"):
+            self._proxy = self._engine.raw_connection()
+            self._use(self._proxy.driver_connection)
+
+    @override
+    def store(self, batch: Batch) -> None:
+        if not self._store_at_once(batch):
+            with self._transaction("journal batch"):
+                self._change(batch)
+
+    @override
+    def is_stored(self, marker: Marker) -> bool:
+        statement = self._sql.find[marker.table]
+        with translate_errors("look for a row of a journal batch"):
+            return self._finds(statement, (marker.seq, self._token))
+
+    @override
+    def confirm(self) -> None:
+        with self._transaction("journal confirmation"):
+            self._execute(self._sql.confirm)
+
+    @override
+    def close(self) -> None:
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._proxy is not None:
+            with contextlib.suppress(SQLAlchemyError, self.driver_error):
+                self._proxy.invalidate()
+            self._proxy = None
+
+    @contextlib.contextmanager
+    def _transaction(self, what: str) -> Iterator[None]:
+        """Prove the fence, do what is done within, and commit it; raises Fenced."""
+        try:
+            with translate_errors(f"store a {what}"):
+                self._begin()
+                yield
+            with translate_errors(f"commit a {what}", during_commit=self.loses_commits):
+                self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _change(self, batch: Batch) -> None:
+        """Make the changes of a batch, in the order that the module says."""
+        names = self._names
+        if batch.messages or batch.rows:
+            self._insert(names.messages, batch.messages, batch.rows, batch.payload_bytes)
+        if batch.deletes:
+            if names.history is not None:
+                self._keep(batch.deletes_by_reason())
+            self._delete(names.messages, batch.deletes)
+        if batch.bodies:
+            self._delete_bodies(set(batch.bodies))
+        if batch.linked:
+            self._execute_each(self._sql.link, batch.linked)
+        if batch.unlinked:
+            self._execute_each(self._sql.unlink, [one._asdict() for one in batch.unlinked])
+        if batch.binding_rows:
+            self._insert(names.bindings, (), batch.binding_rows, batch.payload_bytes)
+        if batch.unbound:
+            self._delete(names.bindings, batch.unbound)
+        if batch.id_limit:
+            self._execute(self._sql.reserve, (batch.id_limit, batch.id_limit))
+
+    # --- what each DBMS says in its own words
+
+    @abstractmethod
+    def _use(self, connection: Any) -> None:
+        """Make a driver's connection that was just opened ready for batches."""
+
+    def _store_at_once(self, batch: Batch) -> bool:  # noqa: ARG002 - a default: not at all
+        """Store a batch by one statement, if one can; return whether it did. Raises Fenced."""
+        return False
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin a transaction and prove the fence; raises Fenced."""
+
+    @abstractmethod
+    def _insert(
+        self,
+        table: str,
+        messages: Sequence[AppendedMessage],
+        rows: Sequence[Row],
+        payload_bytes: int,
+    ) -> None:
+        """Insert messages of one queue each, and rows, of so many bytes at most."""
+
+    @abstractmethod
+    def _keep(self, seqs_by_reason: Mapping[RemovalReason, list[int]]) -> None:
+        """Copy messages into the history; one that is there stays as it is."""
+
+    @abstractmethod
+    def _delete(self, table: str, seqs: list[int]) -> None:
+        """Delete rows by their keys."""
+
+    @abstractmethod
+    def _delete_bodies(self, bodies: Collection[Body]) -> None:
+        """Delete those of these bodies that have no reference left."""
+
+    @abstractmethod
+    def _execute(self, statement: str, values: Values = ()) -> None:
+        """Execute one statement."""
+
+    @abstractmethod
+    def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
+        """Execute one statement for each of ``values``."""
+
+    @abstractmethod
+    def _finds(self, statement: str, values: Values) -> bool:
+        """Return whether a query finds a row."""
+
+    def _commit(self) -> None:
+        """Commit."""
+        self._execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        """Undo what is open of a transaction; never raises a driver's error."""
+        with contextlib.suppress(self.driver_error):
+            self._execute("ROLLBACK")
