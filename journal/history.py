@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 ROW_BYTES = 200
 """What a row of the history takes beside a small record, in its table and its two indexes: measured
@@ -34,3 +35,11 @@ class HistoryTotals:
     kept: Kept
     oldest_removed_at: datetime | None
     """When, by the database's clock, the oldest message left its queue; None if none is kept."""
+
+
+class KeptRow(NamedTuple):
+    """A row of the history, as pruning sees it."""
+
+    seq: int
+    removed_at: datetime
+    size: int

@@ -17,8 +17,6 @@ class JournalLimits:
     journal means the database is behind, not that a burst came in."""
     max_waiting_bytes: int = 32 * 1024 * 1024
     """Payload appended and not yet stored, above which ``is_full``."""
-    reader_threads: int = 1
-    """Threads that read windows and counts; one keeps all reads in the order they were asked."""
     drain_timeout_ms: int = 10_000
     """How long ``close(drain=True)`` waits for what was appended to be stored."""
     abandon_timeout_ms: int = 1_000

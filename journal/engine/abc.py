@@ -1,12 +1,14 @@
 """What the engine asks of a store: where batches go, windows come from, and bodies are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from datetime import datetime
+from typing import NamedTuple
 
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch, Marker, probe
+from orthia.journal.history import Kept, KeptRow
 from orthia.journal.unit import Binding
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
@@ -86,14 +88,16 @@ class BatchStore(ABC):
         """Close the connection; never raises."""
 
 
-class Windows(Protocol):
-    """Where windows and counts are read, on the reader's threads; raises OrthiaError."""
+class Windows(ABC):
+    """Where windows and counts are read, on the reader's thread; raises OrthiaError."""
 
+    @abstractmethod
     def window(
         self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
     ) -> Window:
         """Read a window."""
 
+    @abstractmethod
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages."""
 
@@ -135,6 +139,38 @@ class BodyStore(ABC):
     @abstractmethod
     def remove(self, body_id: int) -> bool:
         """Do a step of removing a body, if nothing refers to it; return whether no step is left."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open; never raises."""
+
+
+class History(ABC):
+    """What retention keeps; every method blocks, and raises StoreError."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Return the time by the clock that says when messages left their queues."""
+
+    @abstractmethod
+    def oldest(self) -> datetime | None:
+        """Return when the oldest message left its queue; None if none is kept."""
+
+    @abstractmethod
+    def count(self, after: datetime | None, up_to: datetime | None) -> tuple[Kept, datetime | None]:
+        """Count some of what was removed later than ``after`` and not later than ``up_to``.
+
+        Returns also up to when; None if nothing is left.
+        """
+
+    @abstractmethod
+    def prune(
+        self, limit: int, choose: Callable[[datetime, Sequence[KeptRow]], list[KeptRow]]
+    ) -> list[KeptRow]:
+        """Delete what is chosen of the ``limit`` oldest rows and return it; one transaction.
+
+        ``choose`` gets the time and these rows. Raises Fenced.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -75,7 +75,7 @@ class Journal(MessageJournal):
             full=lambda error: post(partial(self._say_full, error)),
         )
         self._full_listeners: list[Callable[[OrthiaError | None], None]] = []
-        self._reader = Reader(windows, limits.reader_threads, still_valid=still_valid, post=post)
+        self._reader = Reader(windows, still_valid=still_valid, post=post)
         self._intake = Intake(
             first_id=recovered.horizon + 1,
             max_record_bytes=store.max_record_bytes,

@@ -1,11 +1,11 @@
-"""Reading queues back: windows and counts, on threads of their own, in the order asked for."""
+"""Reading queues back: windows and counts, on a thread of its own, in the order asked for."""
 
 from collections.abc import Callable
 from functools import partial
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import Windows
-from orthia.journal.engine.read_threads import ReadThreads
+from orthia.journal.engine.read_thread import ReadThread
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 
@@ -19,18 +19,17 @@ def within(sizes: list[tuple[int, int]], max_messages: int, max_bytes: int) -> i
     return min(len(sizes), max_messages)
 
 
-class Reader(ReadThreads):
-    """Threads that answer windows and counts."""
+class Reader(ReadThread):
+    """The thread that answers windows and counts."""
 
     def __init__(
         self,
         windows: Windows,
-        threads: int,
         *,
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        super().__init__("journal-reader", threads, still_valid=still_valid, post=post)
+        super().__init__("journal-reader", still_valid=still_valid, post=post)
         self._windows = windows
 
     def window(

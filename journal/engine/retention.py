@@ -5,24 +5,18 @@ from then on only what is new is counted. Nothing is counted by the writer: keep
 it nothing but the row.
 """
 
+import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
-
-from sqlalchemy import MetaData, delete, select, update
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
-from orthia.database import Database, StoreError, db_now, translate_errors, write_transaction
-from orthia.journal.codec import encode_pruned_through
+from orthia.config.settings import RetentionSettings
+from orthia.database import StoreError
+from orthia.journal.engine.abc import History
+from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced
-from orthia.journal.history import ROW_BYTES, HistoryTotals, Kept
-from orthia.journal.records import ID_COUNTER_SEQ
-from orthia.journal.sql.fence import fenced_engine, prove_fence
-from orthia.journal.sql.history import HistoryWalk
-from orthia.journal.sql.tables import bindings_table
+from orthia.journal.history import ROW_BYTES, HistoryTotals, Kept, KeptRow
 
 LOGGER = logging.getLogger("orthia.journal")
 ROWS_IN_STEP = 500
@@ -38,14 +32,6 @@ SETTLED_AFTER = timedelta(minutes=1)
 that is set back by less is noticed."""
 RECOUNT_AFTER = timedelta(days=1)
 """Everything is counted anew so often: a clock that was set back by more is mended then."""
-
-
-class KeptRow(NamedTuple):
-    """A row of the history, as pruning sees it."""
-
-    seq: int
-    removed_at: datetime
-    size: int
 
 
 class Tally:
@@ -107,69 +93,39 @@ class Pruner:
 
     def __init__(
         self,
-        database: Database,
-        s: DatabaseStoreSettings,
+        history: History,
         retention: RetentionSettings,
         *,
-        token: int,
         period_seconds: float = PERIOD_SECONDS,
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        self._engine = fenced_engine(database, s, "history", token)
-        self._database = database
-        self._settings = s
+        self._history = history
         self._retention = retention
-        self._token = token
         self._period_seconds = period_seconds
         self._clock = clock
-        self._walk = HistoryWalk(s, database.dialect)
         self._tally = Tally(self._count)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="journal-pruner", daemon=True)
+        self._worker: Worker[None] = Worker("journal-pruner", self._run, ended=history.close)
+        self._stopped = self._worker.stopping
+        self.start = self._worker.start
+        self.stop = self._worker.stop
+        self.join = self._worker.join
         self.totals: HistoryTotals | None = None
         """What was kept at the last look; None before the first."""
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Have the thread end after the step it is at."""
-        self._stopped.set()
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread's end."""
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
-
     def count(self) -> None:
         """Bring the count of what is kept up to date; raises StoreError."""
-        self._tally.refresh(self._database.server_now())
-        with translate_errors("look at the history"), self._engine.connect() as connection:
-            self.totals = HistoryTotals(self._tally.kept, self._walk.oldest(connection))
+        self._tally.refresh(self._history.now())
+        self.totals = HistoryTotals(self._tally.kept, self._history.oldest())
 
     def prune(self) -> int:
         """Delete one step's rows and return how many; raises Fenced, StoreError."""
-        history, limit = self._walk.history, self._retention.storage_limit
+        limit = self._retention.storage_limit
         excess = 0 if limit is None else self._tally.kept.stored_bytes - limit
-        columns = history.c
-        oldest = select(columns.seq, columns.removed_at, columns.size)
-        oldest = oldest.order_by(columns.removed_at).limit(ROWS_IN_STEP)
-        name, dialect = self._settings.bindings_table_name, self._database.dialect
-        bindings = bindings_table(MetaData(), name, dialect)
-        self._database.turnstile.give_way()
-        with write_transaction(self._engine, "prune the history") as connection:
-            prove_fence(connection, self._settings, dialect, self._token)
-            now = connection.execute(select(db_now())).scalar_one()
-            rows = [KeptRow(*row) for row in connection.execute(oldest)]
-            gone = rows_to_prune(rows, self._keep_from(now), excess)
-            if gone:
-                seqs = [row.seq for row in gone]
-                connection.execute(delete(history).where(columns.seq.in_(seqs)))
-                # For whoever reads the history as a stream, to know if it was overtaken.
-                through = encode_pruned_through(max(row.removed_at for row in gone))
-                counter = bindings.c.seq == ID_COUNTER_SEQ
-                connection.execute(update(bindings).where(counter).values(record=through))
+
+        def choose(now: datetime, oldest: Sequence[KeptRow]) -> list[KeptRow]:
+            return rows_to_prune(oldest, self._keep_from(now), excess)
+
+        gone = self._history.prune(ROWS_IN_STEP, choose)
         self._tally.pruned(gone)
         return len(gone)
 
@@ -180,20 +136,15 @@ class Pruner:
     def _count(self, after: datetime | None, up_to: datetime | None) -> Kept:
         kept, place = Kept(), after
         while not self._stopped.is_set():
-            with translate_errors("count the history"), self._engine.connect() as connection:
-                found, place = self._walk.step(connection, place, up_to)
+            found, place = self._history.count(place, up_to)
             kept += found
             if place is None:
                 break
         return kept
 
     def _run(self) -> None:
-        try:
+        with contextlib.suppress(Fenced):  # the successor prunes
             self._prune_until_stopped()
-        except Fenced:
-            pass  # the successor prunes
-        finally:
-            self._engine.dispose()
 
     def _prune_until_stopped(self) -> None:
         pause = 0.0

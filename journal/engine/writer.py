@@ -7,10 +7,9 @@ by themselves, at rest a single message goes at once.
 
 import contextlib
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
@@ -29,6 +28,7 @@ from orthia.journal.engine.retry import (
     room_needed,
 )
 from orthia.journal.engine.senders import in_turn, mark_refused, refusal_before, storable
+from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import Appended
@@ -85,7 +85,6 @@ class Writer:
         self._stored = stored
         self._refused = refused
         self._unanswered = 0
-        self._failed = failed
         self._full = full
         self._is_full = False
         self._look_again_seconds = 0.0
@@ -95,47 +94,31 @@ class Writer:
         self._kept: list[Appended] = []
         """What binds queues, while there is no room for that."""
         self._clock = clock
-        self._queue: SimpleQueue[Appended | None] = SimpleQueue()
-        self._abandoned = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
-        self.submit = self._queue.put
+        self._worker: Worker[Appended] = Worker(
+            "journal-writer",
+            self._run,
+            failed=failed,
+            failure="the journal writer failed",
+            ended=store.close,
+        )
+        self._abandoned = self._worker.stopping
+        self.start = self._worker.start
+        self.join = self._worker.join
+        self.submit = self._worker.put
         """Hand a unit over; any thread, never waits."""
+        self.abandon = self._worker.stop
+        """Have the thread end without beginning another transaction."""
         self.drained = False
         """True once everything submitted before ``finish`` is stored."""
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
     def finish(self) -> None:
         """Have the thread end when all that was submitted is stored."""
-        self._queue.put(None)
-
-    def abandon(self) -> None:
-        """Have the thread end without beginning another transaction."""
-        self._abandoned.set()
-        self._queue.put(None)
-
-    def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread's end; return whether it ended in time."""
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
+        self._worker.put(None)
 
     def _run(self) -> None:
-        try:
-            while (batch := self._next_batch()) is not None:
-                self._store_and_report(batch)
-            self.drained = not self._abandoned.is_set() and not self._kept
-        except OrthiaError as error:
-            self._fail(error)
-        except Exception as error:  # noqa: BLE001 - a thread that dies silently loses messages
-            self._fail(JournalError(f"the journal writer failed: {type(error).__name__}: {error}"))
-        finally:
-            self._store.close()
-
-    def _fail(self, error: OrthiaError) -> None:
-        if not self._abandoned.is_set():
-            self._failed(error)
+        while (batch := self._next_batch()) is not None:
+            self._store_and_report(batch)
+        self.drained = not self._abandoned.is_set() and not self._kept
 
     def _next_batch(self) -> Batch | None:
         """Wait for something to store; None at the end."""
@@ -144,13 +127,13 @@ class Writer:
             return None
         batch = Batch()
         batch.add(first)
-        take = self._queue.get_nowait
+        take = self._worker.take_now
         max_rows, max_bytes = self._limits.max_batch_rows, self._limits.max_batch_bytes
         try:
             while batch.size < max_rows and batch.payload_bytes < max_bytes:
                 item = take()
                 if item is None:
-                    self._queue.put(None)
+                    self._worker.put(None)
                     break
                 batch.add(item)
         except Empty:
@@ -163,7 +146,7 @@ class Writer:
                 self._look_for_room()  # acknowledgements may come without a pause
             wait = ROOM_SECONDS if self._is_full else self._store.keep_alive_seconds
             try:
-                return self._queue.get(timeout=wait)
+                return self._worker.take(timeout=wait)
             except Empty:
                 if self._is_full:
                     self._look_for_room()

@@ -1,14 +1,17 @@
 """Opening a journal on files, and the thread that keeps its files."""
 
+import contextlib
 import logging
-import threading
 from collections.abc import Callable
+from enum import Enum
+from queue import Empty
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import FileStoreSettings
 from orthia.journal.engine.abc import Recovered
 from orthia.journal.engine.journal import Journal
+from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import Fenced, JournalError
 from orthia.journal.file.bodies import FileBodies
 from orthia.journal.file.opening import OpenedFiles, open_files
@@ -22,6 +25,10 @@ _SAY_AGAIN_SECONDS = 60.0
 _JOIN_SECONDS = 5.0
 
 
+class _Look(Enum):
+    NOW = "now"
+
+
 class FileKeeper:
     """Prepares files, uses them again, and compacts, on a thread of its own.
 
@@ -32,30 +39,19 @@ class FileKeeper:
     def __init__(self, opened: OpenedFiles, s: FileStoreSettings) -> None:
         self._opened = opened
         self._settings = s
-        self._changed = threading.Condition()
-        self._wanted = False
-        self._stopping = False
         self._said: str | None = None
         self._say_again_seconds = 0.0
-        self._thread = threading.Thread(target=self._run, name="journal-files", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self._worker: Worker[_Look] = Worker("journal-files", self._run)
+        self.start = self._worker.start
 
     def wake(self) -> None:
         """Have it look now; any thread, never waits long."""
-        with self._changed:
-            self._wanted = True
-            self._changed.notify()
+        self._worker.put(_Look.NOW)
 
     def stop(self) -> None:
         """End the thread after the step that is under way."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join(_JOIN_SECONDS)
+        self._worker.stop()
+        self._worker.join(_JOIN_SECONDS)
 
     def keep(self) -> None:
         """Do all that is to be done once; raises JournalError."""
@@ -71,13 +67,7 @@ class FileKeeper:
                 files.reclaim()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._wanted and not self._stopping:
-                    self._changed.wait(_KEEP_SECONDS)
-                if self._stopping:
-                    return
-                self._wanted = False
+        while self._is_to_look():
             try:
                 self.keep()
             except Fenced:
@@ -92,6 +82,14 @@ class FileKeeper:
                 if self._said is not None:
                     LOGGER.warning("the files of the journal are looked after again")
                     self._said = None
+
+    def _is_to_look(self) -> bool:
+        """Wait until there may be something to do; return whether it is to be done."""
+        with contextlib.suppress(Empty):
+            self._worker.take(timeout=_KEEP_SECONDS)
+            while True:  # woken several times it looks once
+                self._worker.take_now()
+        return not self._worker.stopping.is_set()
 
     def _say(self, problem: str, unexpected: Exception | None) -> None:
         now = monotonic_seconds()

@@ -7,6 +7,7 @@ is not what was planned is looked up again, and only if it still stands there it
 import os
 from contextlib import ExitStack
 
+from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.disk import io_errors
@@ -22,7 +23,7 @@ _ATTEMPTS = 5
 """How often a record is looked up anew; a compaction in between costs one."""
 
 
-class FileWindows:
+class FileWindows(Windows):
     """Reads windows; any thread but the loop's."""
 
     def __init__(self, files: JournalFiles, index: MessageIndex) -> None:

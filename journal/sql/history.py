@@ -1,15 +1,21 @@
-"""Counting the history by its index, in steps, without a look at any message."""
+"""The history in its table: counted by its index, in steps, and pruned under the fence."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Connection, MetaData, Select, func, select, text
+from sqlalchemy import Column, Connection, MetaData, Select, delete, func, select, text, update
+from typing_extensions import override
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
-from orthia.database import Database, translate_errors
-from orthia.journal.history import HistoryTotals, Kept
-from orthia.journal.sql.tables import history_index_name, history_table
+from orthia.database import Database, db_now, translate_errors, write_transaction
+from orthia.journal.codec import encode_pruned_through
+from orthia.journal.engine.abc import History
+from orthia.journal.history import HistoryTotals, Kept, KeptRow
+from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.journal.sql.fence import fenced_engine, prove_fence
+from orthia.journal.sql.tables import bindings_table, history_index_name, history_table
 
 COUNT_STEP_ROWS = 50_000
 """Rows one statement looks at, so that none comes near the query time-out."""
@@ -63,6 +69,59 @@ class HistoryWalk:
         return statement.with_hint(self.history, f"FORCE INDEX ({self._index})", "mysql").with_hint(
             self.history, f"INDEXED BY {self._index}", "sqlite"
         )
+
+
+class SqlHistory(History):
+    """The history of one database, under one token, on a connection of its own."""
+
+    def __init__(self, database: Database, s: DatabaseStoreSettings, token: int) -> None:
+        self._engine = fenced_engine(database, s, "history", token)
+        self._database = database
+        self._settings = s
+        self._token = token
+        self._walk = HistoryWalk(s, database.dialect)
+
+    @override
+    def now(self) -> datetime:
+        return self._database.server_now()
+
+    @override
+    def oldest(self) -> datetime | None:
+        with translate_errors("look at the history"), self._engine.connect() as connection:
+            return self._walk.oldest(connection)
+
+    @override
+    def count(self, after: datetime | None, up_to: datetime | None) -> tuple[Kept, datetime | None]:
+        with translate_errors("count the history"), self._engine.connect() as connection:
+            return self._walk.step(connection, after, up_to)
+
+    @override
+    def prune(
+        self, limit: int, choose: Callable[[datetime, Sequence[KeptRow]], list[KeptRow]]
+    ) -> list[KeptRow]:
+        history = self._walk.history
+        columns = history.c
+        oldest = select(columns.seq, columns.removed_at, columns.size)
+        oldest = oldest.order_by(columns.removed_at).limit(limit)
+        name, dialect = self._settings.bindings_table_name, self._database.dialect
+        bindings = bindings_table(MetaData(), name, dialect)
+        self._database.turnstile.give_way()
+        with write_transaction(self._engine, "prune the history") as connection:
+            prove_fence(connection, self._settings, dialect, self._token)
+            now = connection.execute(select(db_now())).scalar_one()
+            gone = choose(now, [KeptRow(*row) for row in connection.execute(oldest)])
+            if gone:
+                seqs = [row.seq for row in gone]
+                connection.execute(delete(history).where(columns.seq.in_(seqs)))
+                # For whoever reads the history as a stream, to know if it was overtaken.
+                through = encode_pruned_through(max(row.removed_at for row in gone))
+                counter = bindings.c.seq == ID_COUNTER_SEQ
+                connection.execute(update(bindings).where(counter).values(record=through))
+        return gone
+
+    @override
+    def close(self) -> None:
+        self._engine.dispose()
 
 
 def history_totals(database: Database, s: DatabaseStoreSettings) -> HistoryTotals:

@@ -17,6 +17,7 @@ from orthia.journal.engine.retry import pause_seconds
 from orthia.journal.limits import JournalLimits
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.history import SqlHistory
 from orthia.journal.sql.mysql import MysqlStore
 from orthia.journal.sql.postgresql import PostgresqlStore
 from orthia.journal.sql.recovery import recover
@@ -69,7 +70,7 @@ def open_journal(
         limits=limits,
         pruner=None
         if s.journal_retention is None
-        else Pruner(database, s, s.journal_retention, token=token),
+        else Pruner(SqlHistory(database, s, token), s.journal_retention),
         reusable=partial(free_bytes, database),
     )
     journal.start()

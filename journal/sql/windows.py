@@ -4,6 +4,7 @@ from sqlalchemy import Connection, MetaData, Select, case, func, select
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
+from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import large_body_size
@@ -12,7 +13,7 @@ from orthia.journal.sql.walk import QueueWalk
 from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message
 
 
-class WindowQueries:
+class WindowQueries(Windows):
     """The SQL of windows and counts; every statement walks the index on (queue_id, seq)."""
 
     def __init__(self, database: Database, s: DatabaseStoreSettings) -> None:

@@ -11,6 +11,7 @@ from orthia.journal import MessageLocation
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import Pruner
 from orthia.journal.sql.fence import fenced_engine
+from orthia.journal.sql.history import SqlHistory
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.tables import history_table
 from orthia.journal.unit import AppendedMessage, Unit
@@ -51,7 +52,7 @@ class KeepingStore(SqlJournalStore):
 
     def pruner(self, token: int = 1) -> Pruner:
         """Return a pruner that is not started."""
-        return Pruner(self.database, self.settings, self._retention, token=token)
+        return Pruner(SqlHistory(self.database, self.settings, token), self._retention)
 
     def keep(self, *payloads: bytes, first: int = 1) -> None:
         """Store messages and acknowledge them, all at one instant."""

@@ -16,11 +16,10 @@ from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import (
     BYTES_IN_STEP,
     ROWS_IN_STEP,
-    KeptRow,
     Tally,
     rows_to_prune,
 )
-from orthia.journal.history import ROW_BYTES, Kept
+from orthia.journal.history import ROW_BYTES, Kept, KeptRow
 from orthia.journal.records import RemovalReason
 from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.history import history_totals

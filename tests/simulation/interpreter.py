@@ -14,7 +14,7 @@ from typing import Any
 import orthia.broker.node.critical_analyzer
 import orthia.broker.node.log_queue
 import orthia.journal.engine.journal
-import orthia.journal.engine.writer
+import orthia.journal.engine.worker
 from tests.simulation.engine import (
     Engine,
     Life,
@@ -27,7 +27,7 @@ _MODULES: tuple[ModuleType, ...] = (
     orthia.broker.node.critical_analyzer,
     orthia.broker.node.log_queue,
     orthia.journal.engine.journal,
-    orthia.journal.engine.writer,
+    orthia.journal.engine.worker,
 )
 
 

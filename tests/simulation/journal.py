@@ -1,17 +1,17 @@
-"""The real journal on the simulated database: intake, writer and its rules for retries."""
+"""The real journal on the simulated database, with all of its threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import orthia.journal.engine.journal
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, UnknownOutcome
-from orthia.journal.engine.abc import BatchStore, Recovered
+from orthia.journal.engine.abc import BatchStore, BodyStore, Piece, Recovered, Windows
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.writer import Writer
 from orthia.journal.limits import JournalLimits
+from orthia.journal.windows import QueueCounts, QueuePlace, Window
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
 from tests.simulation.interpreter import simulated
@@ -106,23 +106,46 @@ def _answer(request: Callable[[], _Answer]) -> _Answer | OrthiaError:
         return error
 
 
-class _Nothing:
-    """In the place of what reads windows, and of large messages: there are none."""
+class _NoWindows(Windows):
+    """In the place of what reads queues, which nobody asks for."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        """Take whatever those take."""
+    def window(
+        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
+    ) -> Window:
+        """Read nothing."""
+        raise NotImplementedError
 
-    def start(self) -> None:
-        """Start no thread."""
+    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
+        """Count nothing."""
+        raise NotImplementedError
+
+
+class _NoBodies(BodyStore):
+    """In the place of large bodies, of which there are none."""
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Store nothing."""
+        raise NotImplementedError
+
+    def finish(self, body_id: int) -> None:
+        """Complete nothing."""
+        raise NotImplementedError
+
+    def read(self, body_id: int, position: int) -> bytes:
+        """Read nothing."""
+        raise NotImplementedError
+
+    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
+        """Find none."""
+        del after_id, limit
+        return [], None
+
+    def remove(self, body_id: int) -> bool:
+        """Remove nothing."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Have nothing to end."""
-
-    def join(self, _: float) -> None:
-        """Have nothing to wait for."""
-
-    def unlinked(self, _: set[int]) -> None:
-        """Have no bodies."""
+        """Close nothing."""
 
 
 class _Several:
@@ -154,8 +177,8 @@ def open_journal(
     def make(store: SimulatedStore) -> Journal:
         return Journal(
             store,
-            _Nothing(),  # type: ignore[arg-type]
-            _Nothing(),  # type: ignore[arg-type]
+            _NoWindows(),
+            _NoBodies(),
             Recovered([], horizon),
             still_valid=still_valid,
             post=post,
@@ -163,21 +186,12 @@ def open_journal(
             limits=LIMITS,
         )
 
-    replaced = {
-        name: vars(orthia.journal.engine.journal)[name] for name in ("LargeMessages", "Reader")
-    }
-    try:
-        for name in replaced:
-            setattr(orthia.journal.engine.journal, name, _Nothing)
-        with simulated(engine, life):
-            made = make(store)
-            if not mechanisms.one_batch_after_the_other:
-                second = make(store.another())
-                second._writer._stored = made._writer._stored
-                made._intake._submit = _Several(made._writer, second._writer).submit
-                second.start()
-    finally:
-        for name, real in replaced.items():
-            setattr(orthia.journal.engine.journal, name, real)
+    with simulated(engine, life):
+        made = make(store)
+        if not mechanisms.one_batch_after_the_other:
+            second = make(store.another())
+            second._writer._stored = made._writer._stored
+            made._intake._submit = _Several(made._writer, second._writer).submit
+            second.start()
     made.start()
     return made

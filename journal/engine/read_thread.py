@@ -1,68 +1,50 @@
-"""Threads that read from a store for the loop, in the order they are asked."""
+"""A thread that reads from a store for the loop, in the order it is asked."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, TransientStoreError
 from orthia.journal.engine.retry import pause_seconds
+from orthia.journal.engine.worker import Worker
 from orthia.journal.errors import JournalError
 
 _Answer = TypeVar("_Answer")
 _Job = Callable[[], None]
 
 
-class ReadThreads:
-    """Threads that answer what they are asked.
+class ReadThread:
+    """A thread that answers what it is asked.
 
     A store that does not answer is asked again while ``still_valid``; then ``done`` gets the
-    error. ``post`` is called on these threads.
+    error. ``post`` is called on the thread.
     """
 
     def __init__(
         self,
         name: str,
-        threads: int,
         *,
         still_valid: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
     ) -> None:
         self._still_valid = still_valid
         self._post = post
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
-            for number in range(threads)
-        ]
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
+        self._worker: Worker[_Job] = Worker(name, self._run)
+        self._closed = self._worker.stopping
+        self.start = self._worker.start
+        self.close = self._worker.stop
+        """Have the thread end after the read that is under way; no answer comes any more."""
+        self.join = self._worker.join
 
     def ask(
         self, read: Callable[[], _Answer], done: Callable[[_Answer | OrthiaError], None]
     ) -> None:
-        """Have ``read`` called on one of the threads, and ``done`` with what it returned."""
-        self._jobs.put(partial(self._answer, read, done))
-
-    def close(self) -> None:
-        """Have the threads end after the read that is under way; no answer comes any more."""
-        self._closed.set()
-        for _ in self._threads:
-            self._jobs.put(None)
-
-    def join(self, timeout_seconds: float) -> None:
-        """Wait for the threads' end, at most so long for each."""
-        for thread in self._threads:
-            thread.join(timeout_seconds)
+        """Have ``read`` called on the thread, and ``done`` with what it returned."""
+        self._worker.put(partial(self._answer, read, done))
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._worker.take()) is not None:
             job()
 
     def _answer(
