@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orthia.journal.file.format import NO_QUEUE, Record, encode_seqs
+from orthia.journal.file.format import NO_QUEUE, Record, encode_count, encode_seqs
 from orthia.journal.file.index import Added
 from orthia.journal.message import large_body_id
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -23,9 +23,9 @@ def counter_record(id_limit: int, token: int) -> Record:
     return Record(RecordType.UPDATE_RECORD, kind, ID_COUNTER_SEQ, id_limit, 0, NO_QUEUE, token, b"")
 
 
-def end_record(record_type: RecordType, tx_id: int, count: int, token: int) -> Record:
-    """Return the record that prepares, commits or rolls back a transaction."""
-    return Record(record_type, 0, 0, 0, tx_id, NO_QUEUE, token, encode_seqs([count]))
+def end_record(record_type: RecordType, tx_id: int, count: int | None, token: int) -> Record:
+    """Return the record that prepares, commits or rolls back a transaction of so many records."""
+    return Record(record_type, 0, 0, 0, tx_id, NO_QUEUE, token, encode_count(count))
 
 
 def delete_record(seqs: list[int], token: int) -> Record:

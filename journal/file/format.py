@@ -27,7 +27,7 @@ A file that is used again has a new id, so that what it held before is not mista
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
@@ -51,6 +51,7 @@ _HEAD: Final = struct.Struct(">4sII")
 _TAIL: Final = struct.Struct(">IBBBxQqqqqqI")
 RECORD_BYTES: Final = _HEAD.size + _TAIL.size
 _SEQ: Final = struct.Struct(">q")
+_ANY_NUMBER: Final = -1
 
 Data: TypeAlias = bytes | memoryview
 
@@ -163,6 +164,11 @@ class Record(NamedTuple):
     payload: bytes
 
 
+def record_start(file_id: int) -> bytes:
+    """Return how every record of a file begins."""
+    return _MARKER + _CRC.pack(file_id)
+
+
 def encode_record(record: Record, file_id: int, sync: int, flags: int) -> bytes:
     """Return the 72 bytes that go before the payload of ``record``."""
     return encode_head(
@@ -235,6 +241,17 @@ def encode_seqs(seqs: list[int]) -> bytes:
 def decode_seqs(payload: Data) -> list[int]:
     """Return what a delete record deletes."""
     return [seq for (seq,) in _SEQ.iter_unpack(payload)]
+
+
+def encode_count(count: int | None) -> bytes:
+    """Return the payload of the end of a transaction of so many records; None does not say."""
+    return _SEQ.pack(_ANY_NUMBER if count is None else count)
+
+
+def decode_count(payload: Data) -> int | None:
+    """Return how many records a transaction has, if its end says so."""
+    (count,) = _SEQ.unpack_from(payload)
+    return None if count < 0 else count
 
 
 class Scanned(NamedTuple):
@@ -322,157 +339,3 @@ def parse(data: Data, offset: int, file_id: int, base: int = 0) -> Scanned | Non
         size,
         payload_crc,
     )
-
-
-class Damage(NamedTuple):
-    """A stretch of a file that was durable and cannot be read any more."""
-
-    begin: int
-    end: int
-
-
-class FileScan:
-    """Reads the records of one file; ``end`` and ``damages`` are known once it is read through.
-
-    ``data`` supports ``find`` and slices, as bytes and a memory map do.
-    """
-
-    def __init__(self, data: bytes, header: FileHeader, sealed_end: int | None) -> None:
-        self._data = data
-        self._view = memoryview(data)
-        self._file_id = header.file_id
-        self._sealed_end = sealed_end
-        self._limit = len(data) if sealed_end is None else min(sealed_end, len(data))
-        self.end = HEADER_BYTES
-        """Where the last durable record ends."""
-        self.damages: list[Damage] = []
-        self.torn_bytes = 0
-        """How much lies behind ``end`` that looks like records and never was durable."""
-        self._durable_sync = 1
-        """The sync that the record at ``end`` belongs to."""
-
-    def records(self) -> Iterator[tuple[Scanned, bool]]:
-        """Yield each record and whether its payload is intact; one that is not is damaged."""
-        while True:
-            found = self._parse(self.end)
-            if found is not None and self._intact(found):
-                yield self._take(found), True
-                continue
-            if self._sealed_end is not None and self.end >= self._sealed_end:
-                return
-            if not self._is_durable(self.end):
-                return
-            if found is not None and found.end <= self._limit:
-                yield self._take(found), False
-                continue
-            resumed = self._next_record(self.end + 1)
-            begin, self.end = self.end, self._limit if resumed is None else resumed.offset
-            self.damages.append(Damage(begin, self.end))
-            if resumed is None:
-                return
-
-    def release(self) -> None:
-        """Let go of the data, so that it can be closed."""
-        self._view.release()
-
-    def _take(self, found: Scanned) -> Scanned:
-        self.end = found.end
-        self._durable_sync = found.sync + (found.flags & LAST_OF_SYNC)
-        return found
-
-    def _parse(self, offset: int) -> Scanned | None:
-        return parse(self._view[: self._limit], offset, self._file_id)
-
-    def _intact(self, found: Scanned) -> bool:
-        begin = found.offset + RECORD_BYTES
-        return found.end <= self._limit and found.is_intact(self._view[begin : found.end])
-
-    def _is_durable(self, offset: int) -> bool:
-        """Return whether what should be at ``offset`` is known to have been synced."""
-        if self._sealed_end is not None:
-            return True
-        found = self._next_record(offset + 1)
-        torn = found is not None
-        while found is not None:
-            if found.sync > self._durable_sync:
-                return True
-            found = self._next_record(found.end if self._intact(found) else found.offset + 1)
-        self.torn_bytes = self._limit - offset if torn else 0
-        return False
-
-    def _next_record(self, offset: int) -> Scanned | None:
-        marker = _MARKER + _CRC.pack(self._file_id)
-        while True:
-            offset = self._data.find(marker, offset, self._limit)
-            if offset < 0:
-                return None
-            found = self._parse(offset)
-            if found is not None:
-                return found
-            offset += 1
-
-
-class Transactions:
-    """Gives records on once their transaction is committed: the fold over a journal's records.
-
-    Records of no transaction go through at once. What is neither committed nor prepared when the
-    journal ends was never durable as a whole, and is dropped.
-    """
-
-    def __init__(self, watched: Iterable[int] = ()) -> None:
-        self._open: dict[int, list[tuple[int, Scanned, bytes]]] = {}
-        self._prepared: set[int] = set()
-        self._watched = frozenset(watched)
-        self.committed: set[int] = set()
-        """Those of the ``watched`` transactions whose commit was met."""
-        self.highest_tx_id = 0
-
-    @property
-    def in_doubt(self) -> set[int]:
-        """Transactions that were prepared and neither committed nor rolled back."""
-        return set(self._prepared)
-
-    def take(
-        self, file_id: int, record: Scanned, payload: bytes
-    ) -> list[tuple[int, Scanned, bytes]]:
-        """Return what becomes effective: file id, record and payload, in the order written.
-
-        Raises ValueError for a commit that lacks records, and for a record of no known type.
-        """
-        tx_id = record.tx_id
-        self.highest_tx_id = max(self.highest_tx_id, tx_id)
-        match record.record_type:
-            case RecordType.ADD_RECORD | RecordType.UPDATE_RECORD | RecordType.DELETE_RECORD:
-                return [(file_id, record, payload)]
-            case (
-                RecordType.ADD_RECORD_TX | RecordType.UPDATE_RECORD_TX | RecordType.DELETE_RECORD_TX
-            ):
-                self._open.setdefault(tx_id, []).append((file_id, record, payload))
-                return []
-            case RecordType.PREPARE_RECORD:
-                self._prepared.add(tx_id)
-                return []
-            case RecordType.COMMIT_RECORD:
-                return self.commit(tx_id, decode_seqs(payload)[0])
-            case RecordType.ROLLBACK_RECORD:
-                self.roll_back(tx_id)
-                return []
-        raise ValueError(f"its type {record.record_type} is not one this node knows")
-
-    def commit(self, tx_id: int, count: int = -1) -> list[tuple[int, Scanned, bytes]]:
-        """Commit a transaction of ``count`` records, of any number for a negative count.
-
-        One whose records are gone was compacted since.
-        """
-        if tx_id in self._watched:
-            self.committed.add(tx_id)
-        self._prepared.discard(tx_id)
-        records = self._open.pop(tx_id, [])
-        if records and 0 <= count != len(records):
-            raise ValueError(f"transaction {tx_id} has {len(records)} records instead of {count}")
-        return records
-
-    def roll_back(self, tx_id: int) -> None:
-        """Forget a transaction."""
-        self._prepared.discard(tx_id)
-        self._open.pop(tx_id, None)

@@ -18,10 +18,12 @@ from orthia.journal.file.bodies import LargeReferences
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.encoding import added_at, counter_record, end_record
 from orthia.journal.file.fence import DirectoryLock, Fence
-from orthia.journal.file.format import RECORD_BYTES, Kind, Transactions, parse
-from orthia.journal.file.index import BindingIndex, MessageIndex, Position
+from orthia.journal.file.format import RECORD_BYTES, Kind, parse
+from orthia.journal.file.index import BindingIndex, Position
 from orthia.journal.file.instance import JournalFiles
+from orthia.journal.file.message_index import MessageIndex
 from orthia.journal.file.recovery import Listing, Replay
+from orthia.journal.file.transactions import Transactions
 from orthia.journal.file.writing import OpenFile, opener, probe
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType
 from orthia.journal.unit import Binding, LargeReference, large_references
@@ -328,7 +330,10 @@ def _write_first_records(
     """Resolve what was in doubt, reserve ids, and so put the first records into our own file."""
     records = [
         end_record(
-            RecordType.COMMIT_RECORD if committed else RecordType.ROLLBACK_RECORD, tx_id, -1, token
+            RecordType.COMMIT_RECORD if committed else RecordType.ROLLBACK_RECORD,
+            tx_id,
+            None,
+            token,
         )
         for tx_id, committed in sorted(contents.decided.items())
     ]

@@ -30,19 +30,18 @@ from orthia.journal.file.encoding import large_id
 from orthia.journal.file.format import (
     HEADER_BYTES,
     BadHeader,
-    Damage,
     FileHeader,
-    FileScan,
     Kind,
     Scanned,
     Seal,
-    Transactions,
     decode_header,
     decode_seal,
     decode_seqs,
     encode_seal,
 )
 from orthia.journal.file.index import Added, RecordIndex
+from orthia.journal.file.scan import Damage, FileScan
+from orthia.journal.file.transactions import Transactions
 from orthia.journal.records import RecordType, UserRecordType
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -179,8 +178,11 @@ def finish_compactions(directory: Path, kind: Kind, complete: int) -> None:
             retire_replaced(directory, kind, control)
 
 
-def list_files(directory: Path, kind: Kind, complete: int) -> Listing:
-    """Look at every file of one instance; changes nothing. Raises JournalIOError."""
+def list_files(directory: Path, kind: Kind, complete: int | None) -> Listing:
+    """Look at every file of one instance; changes nothing. Raises JournalIOError.
+
+    Without a generation that is ``complete`` only what is sealed counts.
+    """
     listing = Listing()
     pattern = re.compile(
         rf"{re.escape(kind.prefix)}-([0-9]+)\.{kind.extension}"
@@ -212,7 +214,7 @@ def _reading_order(found: FoundFile) -> tuple[bool, int, int, int]:
     return found.seal is None, order, found.header.generation, found.file_id
 
 
-def _published(directory: Path, kind: Kind, complete: int) -> tuple[set[int], set[Path]]:
+def _published(directory: Path, kind: Kind, complete: int | None) -> tuple[set[int], set[Path]]:
     """Return which files a compaction replaces, and those that are still to be renamed."""
     replaced: set[int] = set()
     published: set[Path] = set()
@@ -226,7 +228,7 @@ def _published(directory: Path, kind: Kind, complete: int) -> tuple[set[int], se
     return replaced, published
 
 
-def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: int) -> None:
+def _sort_in(listing: Listing, path: Path, kind: Kind, file_id: int, complete: int | None) -> None:
     try:
         with io_errors(f"read {path}"), path.open("rb") as file:
             head = file.read(HEADER_BYTES)

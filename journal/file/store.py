@@ -251,7 +251,7 @@ class FileStore(BatchStore):
 
     def _commit(self, tx_id: int) -> _Change:
         # How many records it has is not said: they may be in a file that was compacted since.
-        commit = end_record(RecordType.COMMIT_RECORD, tx_id, -1, self._token)
+        commit = end_record(RecordType.COMMIT_RECORD, tx_id, None, self._token)
         return _Change([commit], effective=False)
 
     # --- records into files

@@ -123,7 +123,7 @@ def _mend_fence(s: FileStoreSettings, recovered: Recovered) -> None:
                 return
         generation = token = 0
         for kind in Kind:
-            listing = list_files(directory_of(s, kind), kind, -1)
+            listing = list_files(directory_of(s, kind), kind, None)
             for found in (*listing.counting, *listing.stale):
                 generation = max(generation, found.header.generation)
                 token = max(token, found.header.token)

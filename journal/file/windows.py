@@ -12,8 +12,9 @@ from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import RECORD_BYTES, Scanned, parse
-from orthia.journal.file.index import MessageIndex, Position, QueuedMessage
+from orthia.journal.file.index import Position
 from orthia.journal.file.instance import JournalFiles
+from orthia.journal.file.message_index import MessageIndex, QueuedMessage
 from orthia.journal.message import large_body_size
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 

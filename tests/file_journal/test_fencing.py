@@ -153,7 +153,7 @@ def test_files_of_a_fenced_writer_are_not_read(tmp_path: Path) -> None:
     old = DirectJournal(s)
     before = old.add("before")
     successor = DirectJournal(s, token=2)
-    created = old.opened.messages._create(s.journal_file_size)
+    created = old.opened.messages._free._create(s.journal_file_size)
     assert created.path.exists()
     mine = successor.add("mine")
     assert stored(s) == [*before, *mine]

@@ -11,11 +11,9 @@ from orthia.journal.file.format import (
     SEAL_AT,
     BadHeader,
     FileHeader,
-    FileScan,
     Kind,
     Record,
     Seal,
-    Transactions,
     decode_header,
     decode_seal,
     decode_seqs,
@@ -24,6 +22,8 @@ from orthia.journal.file.format import (
     encode_seal,
     encode_seqs,
 )
+from orthia.journal.file.scan import FileScan
+from orthia.journal.file.transactions import Transactions
 from orthia.journal.records import RecordType
 
 HEADER = FileHeader(Kind.MESSAGES, 7, 3, 5)

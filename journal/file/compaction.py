@@ -1,0 +1,200 @@
+"""Compaction: what is live in closed files is copied into new ones, which take their place.
+
+Whether it happened is one rename, that of the control file: whoever opens the journal after it
+carries the rest out, and whoever opens it before finds nothing of it.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from orthia.journal.errors import JournalDamaged
+from orthia.journal.file import disk
+from orthia.journal.file.fence import Fence
+from orthia.journal.file.format import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    FileHeader,
+    Kind,
+    Scanned,
+    Seal,
+    encode_head,
+    encode_header,
+    encode_seal,
+    parse,
+)
+from orthia.journal.file.index import Position
+from orthia.journal.file.journal_file import JournalFile
+from orthia.journal.file.recovery import (
+    COMPACTED,
+    Control,
+    control_path,
+    publish_outputs,
+    retire_replaced,
+    under_way,
+    write_control,
+)
+from orthia.journal.records import RecordType
+
+_COPY_BYTES: Final = 1024 * 1024
+
+Output: TypeAlias = tuple[JournalFile, list[Position]]
+"""A new file, and where in it the records stand."""
+
+
+class Compaction:
+    """Replaces the ``old`` files of one instance; raises OSError, Fenced."""
+
+    def __init__(
+        self,
+        directory: Path,
+        kind: Kind,
+        old: Sequence[JournalFile],
+        *,
+        generation: int,
+        file_size: int,
+        next_header: Callable[[], FileHeader],
+    ) -> None:
+        self._directory = directory
+        self._kind = kind
+        self._old = old
+        self._generation = generation
+        self._file_size = file_size
+        self._next_header = next_header
+        self.met_damage = False
+        """Whether there is a record that cannot be copied."""
+
+    def copy(self, positions: Sequence[Position]) -> list[Output]:
+        """Copy the records at ``positions`` into new files, which have no names yet.
+
+        Raises JournalDamaged for a record that cannot be copied.
+        """
+        order = min(closed.order for closed in self._old)
+        sources = {closed.file_id: closed.path for closed in self._old}
+        outputs: list[Output] = []
+        output: _Copy | None = None
+        with _Sources(sources) as reading:
+            for position in positions:
+                record, payload = self._read(reading, position)
+                if output is None or not output.has_room(len(payload)):
+                    if output is not None:
+                        outputs.append(output.finish(order))
+                    header = self._next_header()
+                    size = HEADER_BYTES + RECORD_BYTES + len(payload)
+                    path = self._directory / self._kind.file_name(header.file_id)
+                    output = _Copy(path, header, max(size, self._file_size))
+                output.add(position, record, payload)
+            if output is not None:
+                outputs.append(output.finish(order))
+        return outputs
+
+    def _read(self, reading: "_Sources", position: Position) -> tuple[Scanned, bytes]:
+        data = reading.read(position.file_id, position.offset, RECORD_BYTES + position.size)
+        record = parse(data, position.offset, position.file_id, position.offset)
+        if record is None or record.seq != position.seq:
+            self.met_damage = True
+            raise JournalDamaged(
+                f"{reading.path(position.file_id)} is damaged at byte {position.offset}, where the"
+                f" record with seq {position.seq} was; it is not compacted"
+            )
+        return record, record.payload(data, position.offset)
+
+    def put_in_place(
+        self,
+        outputs: Sequence[Output],
+        fence: Fence,
+        take_effect: Callable[[Sequence[JournalFile], Sequence[Output]], None],
+    ) -> None:
+        """Have the new files take the place of the old, which are removed.
+
+        ``take_effect`` is called in between, while both are there.
+        """
+        new_ids = [closed.file_id for closed, _ in outputs]
+        old_ids = [closed.file_id for closed in self._old]
+        newest = max(new_ids, default=max(old_ids))
+        path = control_path(self._directory, self._kind, self._generation, newest)
+        control = Control(path, self._generation, new_ids, old_ids)
+        # What the control file names must have its name before that one has.
+        disk.sync_directory(self._directory)
+        fence.check()
+        write_control(control.path, control)
+        fence.check()
+        publish_outputs(self._directory, self._kind, control)
+        take_effect(self._old, outputs)
+        retire_replaced(self._directory, self._kind, control)
+
+
+class _Sources:
+    """Descriptors of files that are copied from."""
+
+    def __init__(self, paths: dict[int, Path]) -> None:
+        self._paths = paths
+        self._open: tuple[int, int] | None = None
+
+    def path(self, file_id: int) -> Path:
+        return self._paths[file_id]
+
+    def read(self, file_id: int, offset: int, size: int) -> bytes:
+        if self._open is None or self._open[0] != file_id:
+            self._close()
+            descriptor = os.open(self._paths[file_id], os.O_RDONLY | os.O_CLOEXEC)
+            self._open = (file_id, descriptor)
+        return os.pread(self._open[1], size, offset)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    def __enter__(self) -> "_Sources":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+
+class _Copy:
+    """A compacted file on its way; it has its name only once all of the compaction is durable."""
+
+    def __init__(self, path: Path, header: FileHeader, size: int) -> None:
+        self._path = path
+        self._header = header
+        self._size = size
+        unfinished = under_way(path, header.generation, COMPACTED)
+        disk.create(unfinished, 0, encode_header(header))
+        self._descriptor = os.open(unfinished, os.O_RDWR | os.O_CLOEXEC)
+        self._written = self._end = HEADER_BYTES
+        self._parts: list[bytes] = []
+        self._positions: list[Position] = []
+
+    def has_room(self, payload_size: int) -> bool:
+        return self._end + RECORD_BYTES + payload_size <= self._size
+
+    def add(self, position: Position, record: Scanned, payload: bytes) -> None:
+        """Copy a record; a payload that is damaged stays so, with the checksum it had."""
+        file_id = self._header.file_id
+        plain = record.as_record(b"")._replace(record_type=RecordType.ADD_RECORD, tx_id=0)
+        head = encode_head(plain, record.payload_size, record.payload_checksum, file_id, 1, 0)
+        self._parts += (head, payload.ljust(record.payload_size, b"\0"))
+        self._positions.append(position._replace(file_id=file_id, offset=self._end))
+        self._end += RECORD_BYTES + record.payload_size
+        if self._end - self._written > _COPY_BYTES:
+            self._flush()
+
+    def finish(self, order: int) -> Output:
+        """Make it durable and sealed."""
+        try:
+            self._flush()
+            os.fsync(self._descriptor)
+            disk.seal(self._descriptor, encode_seal(Seal(self._end, order)))
+        finally:
+            os.close(self._descriptor)
+        # What it holds, not how large it could be: so much is what the next compaction saves.
+        closed = JournalFile(self._path, self._header, self._end, is_own=True, order=order)
+        return closed, self._positions
+
+    def _flush(self) -> None:
+        disk.write_all(self._descriptor, b"".join(self._parts), self._written)
+        self._written = self._end
+        self._parts.clear()

@@ -1,0 +1,304 @@
+"""Where each message stands: by seq and by queue, in columns of numbers. No IO.
+
+A message costs about fifty bytes here, whatever its size: a row of numbers in the segment of its
+file, and its seq in its queue. Seqs grow from file to file, so that a seq is found by two binary
+searches, and a stretch of a queue by one.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from orthia.journal.file.format import NO_QUEUE, RECORD_BYTES
+from orthia.journal.file.index import Added, Position, RecordIndex
+from orthia.journal.records import UserRecordType
+from orthia.journal.unit import AppendedMessage, LargeReference
+
+_DEAD = -2
+_MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)
+_TRIM_AT = 1_024
+"""Dead seqs a queue may hold before they are swept away."""
+
+
+class _Segment:
+    """The records of one file, dead ones included, in columns."""
+
+    __slots__ = ("bodies", "file_id", "offsets", "queues", "seqs", "sizes")
+
+    def __init__(self, file_id: int) -> None:
+        self.file_id = file_id
+        self.seqs = array("q")
+        self.queues = array("q")
+        self.offsets = array("Q")
+        self.sizes = array("Q")
+        self.bodies = array("q")
+        """The seq of a reference's body; 0 for what is no reference."""
+
+    def append(self, seq: int, queue_id: int, offset: int, size: int, body: int) -> None:
+        self.seqs.append(seq)
+        self.queues.append(queue_id)
+        self.offsets.append(offset)
+        self.sizes.append(size)
+        self.bodies.append(body)
+
+
+class _QueueSeqs:
+    """The seqs of one queue, in order; some may be dead already."""
+
+    __slots__ = ("dead", "head", "seqs")
+
+    def __init__(self) -> None:
+        self.seqs = array("q")
+        self.head = 0
+        """Everything before it is dead."""
+        self.dead = 0
+        """How many from ``head`` on are dead."""
+
+    @property
+    def live(self) -> int:
+        return len(self.seqs) - self.head - self.dead
+
+
+class QueuedMessage(NamedTuple):
+    """A message of a queue, and where to read it."""
+
+    seq: int
+    size: int
+    """Of the message's payload: for a reference, of its body's."""
+    file_id: int
+    offset: int
+    body: int
+    """The seq of the body; 0 for a message of one queue."""
+
+
+class MessageIndex(RecordIndex):
+    """Messages, bodies and references, by seq and by queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._segments: list[_Segment] = []
+        self._starts: list[int] = []
+        self._queues: dict[int, _QueueSeqs] = {}
+        self._references: Counter[int] = Counter()
+        self._large: dict[int, int] = {}
+        """The seqs of large messages, and the ids of their bodies."""
+        self.highest_seq = 0
+
+    def add(self, file_id: int, added: Added) -> None:
+        """See ``RecordIndex``."""
+        seq, row_id, user_record_type, queue_id, offset, size, large_id = added
+        if seq <= self.highest_seq:
+            raise ValueError(f"seq {seq} comes after seq {self.highest_seq}")
+        self.highest_seq = seq
+        segments = self._segments
+        if segments and segments[-1].file_id == file_id:
+            segment = segments[-1]
+        else:
+            segment = _Segment(file_id)
+            segments.append(segment)
+            self._starts.append(seq)
+        body = 0
+        if user_record_type == UserRecordType.ADD_REF:
+            body = row_id
+            self._references[body] += 1
+        elif large_id is not None:
+            self._large[seq] = large_id
+        segment.append(seq, queue_id, offset, size, body)
+        self._note_added(file_id, size)
+        if queue_id != NO_QUEUE:
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                queue = self._queues[queue_id] = _QueueSeqs()
+            queue.seqs.append(seq)
+
+    def add_messages(
+        self,
+        file_id: int,
+        messages: Sequence[AppendedMessage],
+        sizes: Sequence[int],
+        offsets: Sequence[int],
+    ) -> None:
+        """Take note of messages of one queue each, in the order of their seqs: the hot path."""
+        first = messages[0]
+        self.add(file_id, Added(first[0], first[0], _MESSAGE, first[1], offsets[0], sizes[0]))
+        if len(messages) == 1:
+            return
+        seqs, queue_ids, *_ = zip(*messages[1:], strict=True)
+        segment = self._segments[-1]
+        segment.seqs.extend(seqs)
+        segment.queues.extend(queue_ids)
+        segment.offsets.extend(offsets[1:])
+        segment.sizes.extend(sizes[1:])
+        segment.bodies.frombytes(bytes(8 * len(seqs)))
+        self.highest_seq = seqs[-1]
+        self._live[file_id] += len(seqs)
+        self._live_bytes[file_id] += RECORD_BYTES * len(seqs) + sum(sizes) - sizes[0]
+        if queue_ids.count(first[1]) == len(queue_ids):
+            self._queues[first[1]].seqs.extend(seqs)
+            return
+        for queue_id, of_queue in groupby(zip(queue_ids, seqs, strict=True), key=itemgetter(0)):
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                queue = self._queues[queue_id] = _QueueSeqs()
+            queue.seqs.extend(map(itemgetter(1), of_queue))
+
+    def delete(self, file_id: int, seqs: Iterable[int]) -> None:
+        """See ``RecordIndex``; a body goes with its last reference."""
+        for seq in seqs:
+            body = self._kill(seq, file_id)
+            if body:
+                self._references[body] -= 1
+                if self._references[body] <= 0:
+                    del self._references[body]
+                    self._kill(body, file_id)
+
+    def _kill(self, seq: int, deleted_in: int) -> int:
+        """Mark a record dead; return the seq of its body, 0 if it has none."""
+        place = self._place(seq)
+        if place is None:
+            return 0
+        segment, at = place
+        queue_id = segment.queues[at]
+        segment.queues[at] = _DEAD
+        self._note_dead(segment.file_id, seq, segment.sizes[at], deleted_in=deleted_in)
+        if queue_id != NO_QUEUE:
+            self._leave(queue_id, seq)
+        if self._large:
+            self._large.pop(seq, None)
+        return segment.bodies[at]
+
+    def _leave(self, queue_id: int, seq: int) -> None:
+        queue = self._queues[queue_id]
+        queue.dead += 1
+        seqs = queue.seqs
+        if seqs[queue.head] == seq:
+            while queue.head < len(seqs) and queue.dead and self._place(seqs[queue.head]) is None:
+                queue.head += 1
+                queue.dead -= 1
+        if not queue.live:
+            del self._queues[queue_id]
+        elif queue.head + queue.dead > max(_TRIM_AT, len(seqs) // 2):
+            live = (one for one in seqs[queue.head :] if self._place(one) is not None)
+            queue.seqs = array("q", live)
+            queue.head = queue.dead = 0
+
+    def _place(self, seq: int) -> tuple[_Segment, int] | None:
+        number = bisect_right(self._starts, seq) - 1
+        if number < 0:
+            return None
+        segment = self._segments[number]
+        at = bisect_left(segment.seqs, seq)
+        if at == len(segment.seqs) or segment.seqs[at] != seq or segment.queues[at] == _DEAD:
+            return None
+        return segment, at
+
+    def settle(self) -> None:
+        """Drop bodies that no reference needs: their last one was deleted, or never durable."""
+        unneeded = [
+            (segment.file_id, seq)
+            for segment in self._segments
+            for seq, queue_id in zip(segment.seqs, segment.queues, strict=True)
+            if queue_id == NO_QUEUE and seq not in self._references
+        ]
+        for file_id, seq in unneeded:
+            self._kill(seq, file_id)
+
+    def find(self, seq: int) -> Position | None:
+        """See ``RecordIndex``."""
+        place = self._place(seq)
+        if place is None:
+            return None
+        segment, at = place
+        return Position(seq, segment.file_id, segment.offsets[at], segment.sizes[at])
+
+    def rows(self) -> Iterator[tuple[Position, int]]:
+        """Yield every live record with its queue id, NO_QUEUE for a body."""
+        for segment in self._segments:
+            for at, (seq, queue_id) in enumerate(zip(segment.seqs, segment.queues, strict=True)):
+                if queue_id != _DEAD:
+                    position = Position(
+                        seq, segment.file_id, segment.offsets[at], segment.sizes[at]
+                    )
+                    yield position, queue_id
+
+    def large_references(self) -> Iterator[LargeReference]:
+        """Yield every queue's message whose body is a large one."""
+        if not self._large:
+            return
+        for segment in self._segments:
+            columns = zip(segment.seqs, segment.queues, segment.bodies, strict=True)
+            for seq, queue_id, body in columns:
+                large_id = self._large.get(body or seq)
+                if large_id is not None and queue_id not in (_DEAD, NO_QUEUE):
+                    yield LargeReference(large_id, seq)
+
+    def positions(self, file_ids: Sequence[int]) -> list[Position]:
+        """See ``RecordIndex``."""
+        wanted = set(file_ids)
+        return [position for position, _ in self.rows() if position.file_id in wanted]
+
+    def stretch(
+        self, queue_id: int, after_seq: int, up_to_seq: int, limit: int
+    ) -> list[QueuedMessage]:
+        """Return a queue's first ``limit`` messages with ``after_seq < seq <= up_to_seq``."""
+        found: list[QueuedMessage] = []
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            return found
+        seqs = queue.seqs
+        at = max(queue.head, bisect_right(seqs, after_seq))
+        while at < len(seqs) and len(found) < limit and seqs[at] <= up_to_seq:
+            place = self._place(seqs[at])
+            if place is not None:
+                found.append(self._queued(*place))
+            at += 1
+        return found
+
+    def _queued(self, segment: _Segment, at: int) -> QueuedMessage:
+        body, size = segment.bodies[at], segment.sizes[at]
+        if body:
+            whole = self.find(body)
+            size = size if whole is None else whole.size
+        return QueuedMessage(segment.seqs[at], size, segment.file_id, segment.offsets[at], body)
+
+    def queues_from(self, queue_id: int) -> list[int]:
+        """Return the ids of the queues that have messages, from this one on, in order."""
+        return sorted(one for one in self._queues if one >= queue_id)
+
+    def large_among(self, messages: Iterable[QueuedMessage]) -> Iterator[Position]:
+        """Yield where the records are, for a reference its body's, of those that are large."""
+        for message in messages if self._large else ():
+            seq = message.body or message.seq
+            position = self.find(seq) if seq in self._large else None
+            if position is not None:
+                yield position
+
+    def _move(self, moves: Sequence[tuple[int, Sequence[Position]]], old: Sequence[int]) -> None:
+        gone = set(old)
+        moved: list[_Segment] = []
+        for file_id, positions in moves:
+            segment = _Segment(file_id)
+            for position in positions:
+                place = self._place(position.seq)
+                # One that was deleted meanwhile stays in the new file, dead.
+                queue_id, body = _DEAD, 0
+                if place is not None:
+                    before, at = place
+                    queue_id, body = before.queues[at], before.bodies[at]
+                    self._note_added(file_id, position.size)
+                segment.append(position.seq, queue_id, position.offset, position.size, body)
+            if positions:
+                moved.append(segment)
+        kept = [segment for segment in self._segments if segment.file_id not in gone]
+        self._segments = sorted([*moved, *kept], key=lambda segment: segment.seqs[0])
+        self._starts = [segment.seqs[0] for segment in self._segments]
+
+    def forget_file(self, file_id: int) -> None:
+        """See ``RecordIndex``."""
+        super().forget_file(file_id)
+        self._segments = [one for one in self._segments if one.file_id != file_id]
+        self._starts = [segment.seqs[0] for segment in self._segments]
