@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[1]
-_PAGES = (_ROOT / "README.md", _ROOT / "ARCHITECTURE.md", *sorted((_ROOT / "docs").rglob("*.md")))
+_TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+_PAGES = (*(_ROOT / name for name in _TOP), *sorted((_ROOT / "docs").rglob("*.md")))
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
