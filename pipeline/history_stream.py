@@ -7,7 +7,8 @@ the node before. So what can be read up to the latest time there is, is complete
 below it later. By ``seq`` it would not be: messages leave in another order than they came.
 
 Pruning deletes the oldest, and notes up to when in the counter's row of BINDINGS. A stream that
-was overtaken has missed something, and says so: it fails, unless it was told to go on.
+was overtaken has missed something, and says so: it fails, unless it was told to go on. Its first
+micro-batch has missed nothing: it begins where pruning goes on, with what it finds there.
 """
 
 import logging
@@ -40,6 +41,8 @@ _ROWS_A_PARTITION: Final = 250_000
 _MAX_PARTITIONS: Final = 64
 
 Offset = dict[str, int]
+_BEGINS: Final = "begins"
+"""Said by the offset before the first micro-batch, and by no other."""
 
 
 def _micros(instant: datetime) -> int:
@@ -53,9 +56,11 @@ def _instant(micros: int) -> datetime:
 class HistoryStretch(InputPartition):
     """What left its queue later than ``after`` and not later than ``up_to``: one task's part."""
 
-    def __init__(self, after: int, up_to: int) -> None:
+    def __init__(self, after: int, up_to: int, *, begins: bool) -> None:
+        """``begins`` says that it is of the first micro-batch."""
         self.after = after
         self.up_to = up_to
+        self.begins = begins
 
 
 class HistoryStreamReader(TailReader):
@@ -79,7 +84,7 @@ class HistoryStreamReader(TailReader):
         """Return the place before all that is kept: what was pruned before, nobody was to have."""
         settings = self._store.settings()
         with open_source(settings) as source:
-            return {"removed_at": pruned_through(source, settings)}
+            return {"removed_at": pruned_through(source, settings), _BEGINS: 1}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note where this run ends, however much leaves the queues meanwhile."""
@@ -95,13 +100,14 @@ class HistoryStreamReader(TailReader):
         after = start["removed_at"]
         settings = self._store.settings()
         with open_source(settings) as source:
-            self._look_for_pruning(source, settings, after)
+            if _BEGINS not in start:
+                self._look_for_pruning(source, settings, after)
             history = _History(source, settings)
             last = history.latest() if self._stop_at is None else self._stop_at
             if isinstance(limit, ReadMaxRows):
                 last = history.after_rows(after, limit.max_rows, up_to=last)
         # All of it may have been pruned.
-        return {"removed_at": max(after, last)}
+        return {"removed_at": last} if last > after else start
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Cut what left after ``start`` and up to ``end``, in the order of leaving."""
@@ -110,7 +116,8 @@ class HistoryStreamReader(TailReader):
             cuts = _History(source, settings).cut(
                 start["removed_at"], end["removed_at"], self._wanted_partitions
             )
-        return [HistoryStretch(after, up_to) for after, up_to in pairwise(cuts)]
+        begins = _BEGINS in start
+        return [HistoryStretch(after, up_to, begins=begins) for after, up_to in pairwise(cuts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what left in a stretch, in order; raises HistoryPruned if pruning overtook it."""
@@ -126,7 +133,8 @@ class HistoryStreamReader(TailReader):
             conditions = [one.sql(source, ids_by_name(queues)) for one in self._conditions]
             for batch in history.rows(needed(self._columns), partition, conditions):
                 yield from decoder.decode_in_parts(batch)
-            self._look_for_pruning(source, settings, partition.after)
+            if not partition.begins:
+                self._look_for_pruning(source, settings, partition.after)
 
     def _look_for_pruning(
         self, source: Source, settings: DatabaseStoreSettings, after: int

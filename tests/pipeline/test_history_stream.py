@@ -69,7 +69,7 @@ def test_what_left_comes_once_and_in_the_order_of_leaving(
 ) -> None:
     """Not in the order of ``seq``: the last to come may be the first to leave."""
     reader = HistoryStreamReader(reference, COLUMNS)
-    assert tail(reader, reader.initialOffset()) == ([], {"removed_at": 0})
+    assert tail(reader, reader.initialOffset()) == ([], reader.initialOffset())
     for first in (50, 30, 40):
         keeping.keep(b"x", first=first)
     seqs, place = tail(reader, reader.initialOffset())
@@ -170,6 +170,30 @@ def test_a_stream_that_pruning_overtook_says_so(
     assert "may be missing from the stream" in caplog.text
     # A new stream begins with what is kept.
     assert tail(reader, reader.initialOffset())[0] == [3]
+
+
+def test_the_first_micro_batch_is_overtaken_by_nothing(
+    keeping: KeepingStore, reference: StoreReference
+) -> None:
+    """It begins where pruning goes on: what goes meanwhile, nobody was to have."""
+    reader = HistoryStreamReader(reference, COLUMNS)
+    keeping.keep(b"old", first=1)
+    keeping.age(days=9)
+    keeping.keep(b"there", first=2)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    (stretch,) = reader.partitions(start, end)
+    assert keeping.pruner().prune() == 1
+    (batch,) = reader.read(stretch)
+    found: Any = batch
+    assert [row["seq"] for row in found.to_pylist()] == [2]
+    assert reader.latestOffset(start, ALL) == end
+    # With nothing there it has not begun yet.
+    keeping.age(days=9)
+    assert keeping.pruner().prune() == 1
+    assert reader.latestOffset(start, ALL) == start
+    keeping.keep(b"first", first=3)
+    assert tail(reader, start)[0] == [3]
 
 
 def test_an_option_for_pruning_is_one_of_two() -> None:
