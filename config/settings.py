@@ -218,6 +218,8 @@ class AcceptorSettings:
     name: str
     host: str
     port: int
+    protocols: tuple[str, ...] = ("STOMP",)
+    """``protocols``: what its clients may speak, in capitals; of these STOMP is served."""
     connections_allowed: int = -1
     """``connectionsAllowed``: connections to this acceptor; -1 leaves it to max-connections."""
     handshake_timeout: int | None = None

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from orthia.broker.connections.acceptor import StompServer
+from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.connections.descriptors import raise_limit
 from orthia.broker.connections.listening import (
     LONGEST_WAIT_SECONDS,
@@ -140,7 +140,7 @@ class BrokerNode:
         self._manager: NodeManager | None = None
         self._journal: MessageJournal | None = None
         self._broker: Broker | None = None
-        self._server: StompServer | None = None
+        self._server: Acceptors | None = None
         self._disk_watch: DiskWatch | None = None
         self._exit_code: int = ExitCode.OK
         self._exit_reason = "stopped"
@@ -491,7 +491,7 @@ class BrokerNode:
             call_later=lambda seconds, callback: loop.call_later(seconds, callback),
             time_ms=manager.message_time_ms,
         )
-        server = self._server = StompServer(
+        server = self._server = Acceptors(
             broker,
             journal,
             self._settings.stomp_limits,

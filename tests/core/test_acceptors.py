@@ -24,7 +24,7 @@ def test_the_clients_of_an_acceptor_have_its_parameters() -> None:
         client.sendall(b"SEND\ndestination:jms.queue.orders\nreceipt:r\n\na\0")
         assert b"RECEIPT" in client.recv(4_096)
         assert server.depth("orders") == 1
-        (one,) = server.call(lambda: list(server.server._connections))
+        (one,) = server.call(lambda: list(server.server.clients.all()))
         session = one._session
-        assert session._silence_factor == 3.0
-        assert session._limits.min_large_message_size == 2_048
+        assert session.options.silence_factor == 3.0
+        assert session.options.limits.min_large_message_size == 2_048

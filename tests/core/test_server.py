@@ -16,7 +16,7 @@ import stomp
 import uvloop
 from stomp.utils import Frame
 
-from orthia.broker.connections.acceptor import StompServer
+from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.connections.listening import AcceptorError
 from orthia.broker.core.broker import Broker
 from orthia.config.clock import monotonic_seconds
@@ -62,7 +62,7 @@ class ServerUnderTest:
                 lease_valid=lambda: True,
                 call_later=self.loop.call_later,
             )
-            self.server = StompServer(
+            self.server = Acceptors(
                 self.broker,
                 self.journal,
                 options.stomp_limits,
@@ -183,7 +183,7 @@ def test_what_each_message_goes_through_has_fast_attributes() -> None:
         client.sendall(b"SUBSCRIBE\ndestination:/queue/q\nid:s\nreceipt:r\n\n\0")
         read_until(client, b"receipt-id:r")
         queue = server.broker.queues()["q"]
-        (connection,) = server.server._connections
+        (connection,) = server.server.clients.all()
         for one in (server.broker, server.journal, queue, connection, connection._session):
             assert len(getattr(one, "__dict__", ())) <= 30, type(one)
 
@@ -202,9 +202,11 @@ def test_a_client_that_goes_on_sending_reads_why_it_was_ended() -> None:
 def test_a_node_that_stood_still_blames_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped or suspended for an hour, it has heard nobody: that was not the clients' silence."""
     ahead = 0.0
-    monkeypatch.setattr(
-        "orthia.broker.connections.acceptor.monotonic_seconds", lambda: monotonic_seconds() + ahead
-    )
+    for module in ("acceptor", "authentication", "connection"):
+        monkeypatch.setattr(
+            f"orthia.broker.connections.{module}.monotonic_seconds",
+            lambda: monotonic_seconds() + ahead,
+        )
     with (
         serving(max_login_delay=0) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
@@ -271,7 +273,7 @@ def test_connections_that_are_reset_empty_no_queue() -> None:
 
 def test_a_client_that_does_not_close_its_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an ERROR it has a while to close; then the broker does."""
-    monkeypatch.setattr("orthia.broker.connections.acceptor._LINGER_SECONDS", 0.2)
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 0.2)
     with serving() as server, connected(server) as client:
         client.sendall(b"NONSENSE\n\n\0")
         wait_until(lambda: server.connections == 0, what="the connection is cut off")
@@ -297,7 +299,7 @@ def test_what_was_read_before_a_stop_is_answered() -> None:
 
 def test_a_node_that_stops_waits_for_nobody_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that neither reads nor closes holds the hand-over up for a moment only."""
-    monkeypatch.setattr("orthia.broker.connections.acceptor._LINGER_SECONDS", 3_600)
+    monkeypatch.setattr("orthia.broker.connections.connection._LINGER_SECONDS", 3_600)
     with serving() as server, connected(server):
         server.stop()
         wait_until(lambda: server.connections == 0, what="the connection is cut off")
@@ -412,9 +414,7 @@ def test_an_acceptor_that_cannot_listen_names_itself() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        other = server.call(
-            lambda: StompServer(server.broker, server.journal, SETTINGS.stomp_limits)
-        )
+        other = server.call(lambda: Acceptors(server.broker, server.journal, SETTINGS.stomp_limits))
         opened: list[int] = []
         acceptors = (*LOOPBACK, AcceptorSettings("second", "127.0.0.1", port))
         starting = asyncio.run_coroutine_threadsafe(

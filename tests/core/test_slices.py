@@ -150,7 +150,7 @@ def test_a_sender_waits_for_the_topic_and_others_do_not() -> None:
     sender, other = Client(core), Client(core)
     sender.session.receive(b"SEND\ndestination:/topic/news\nreceipt:r\n\n\0" * 10)
     waited = [sender.session.is_waiting]
-    assert sender.session.sent_bytes > 0
+    assert sender.session.holdings.sent > 0
     other.session.receive(b"SEND\ndestination:/queue/orders\nreceipt:mine\n\n\0")
     core.journal.run_posted()
     assert other.read().get(b"receipt-id") == "mine"
@@ -159,7 +159,7 @@ def test_a_sender_waits_for_the_topic_and_others_do_not() -> None:
     assert sender.commands() == ["RECEIPT"] * 10
     waited.append(sender.session.is_waiting)
     assert waited == [True, True, False]
-    assert sender.session.sent_bytes == 0
+    assert sender.session.holdings.sent == 0
 
 
 def test_a_sender_waits_for_what_was_sent_before_and_not_for_what_comes_after() -> None:
@@ -208,7 +208,7 @@ def test_what_is_not_acknowledged_keeps_no_frame() -> None:
     kept = [
         reference
         for client in clients
-        for one in client.session._subscriptions.all()
+        for one in client.session.subscriptions.all()
         for reference in one.unacknowledged.values()
     ]
     assert [reference.shared for reference in kept] == [None] * 3

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version
+from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import Frame, FrameParser
-from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.secrets import Secret
 from orthia.config.settings import StompLimits, User
 from tests.core.support import SETTINGS, CoreUnderTest
@@ -116,8 +117,12 @@ class Hostile:
         self.now = 0.0
         self.written = b""
         self.closes = 0
-        self.session = StompSession(
-            core.broker, LIMITS, write=self._write, close=self._close, clock=lambda: self.now
+        self.session = StompConnection(
+            core.broker,
+            StompOptions(LIMITS),
+            write=self._write,
+            close=self._close,
+            clock=lambda: self.now,
         )
 
     def _write(self, data: bytes) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.connections import client_memory, descriptors
-from orthia.broker.connections.acceptor import WRITE_HIGH_BYTES
+from orthia.broker.connections.connection import WRITE_HIGH_BYTES
 from orthia.broker.core import destinations, memory
 from orthia.broker.management import health
-from orthia.broker.protocols.stomp import session
+from orthia.broker.protocols.stomp import options
 from orthia.broker.security import logins
 from orthia.config import document, problems
 from orthia.config.rendering import SPOKEN_DEFAULTS
@@ -51,7 +51,7 @@ def test_limits_elsewhere_stand_there_too() -> None:
     "words",
     [
         f"`max-connections` and {descriptors.RESERVED} more",
-        f"{session.MAX_CONNECT_BYTES} bytes of headers",
+        f"{options.MAX_CONNECT_BYTES} bytes of headers",
         f"{destinations.MAX_NAME_LENGTH} characters",
         f"{AcceptorSettings('a', 'h', 1).heart_beat_to_connection_ttl_modifier:g} x what the client"
         " promised",

@@ -12,7 +12,8 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.api import LimitExceeded
-from orthia.broker.protocols.stomp.session import StompSession
+from orthia.broker.protocols.stomp.connection import StompConnection
+from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.security import logins
 from orthia.broker.security.logins import (
     BURST_SECONDS,
@@ -191,7 +192,7 @@ def test_a_burst_is_logged_once_and_summed_up(caplog: pytest.LogCaptureFixture) 
 
 def have_failed(server: ServerUnderTest, address: str, login: str) -> None:
     """Have logins failed so often that the wait is at its bound."""
-    server.call(lambda: fail(server.server.logins, address, login, 50, time.monotonic()))
+    server.call(lambda: fail(server.server.clients.logins, address, login, 50, time.monotonic()))
 
 
 def log_in(server: ServerUnderTest, login: str, passcode: str, source: str) -> socket.socket:
@@ -316,7 +317,7 @@ def test_a_client_that_waits_is_not_read_from() -> None:
     with serving(SECURED, max_login_delay=1_000) as server:
         have_failed(server, "127.0.0.2", "ada")
         with log_in(server, "ada", "l0vel@ce", "127.0.0.2") as client:
-            waits = server.server.logins._waiting
+            waits = server.server.clients.logins._waiting
             wait_until(lambda: server.call(lambda: sum(waits.values())), what="the login waits")
             client.sendall(b"SEND\ndestination:/queue/a\n\n" + b"x" * 200_000 + b"\0")
             client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
@@ -332,9 +333,9 @@ def test_too_much_before_connected_is_refused() -> None:
         written.append(data)
         return 0
 
-    session = StompSession(
+    session = StompConnection(
         CoreUnderTest(SECURED).broker,
-        StompLimits(),
+        StompOptions(StompLimits()),
         write=write,
         close=lambda: written.append(b"closed"),
         clock=lambda: 0.0,
@@ -346,7 +347,7 @@ def test_too_much_before_connected_is_refused() -> None:
     session.receive(b"x" * 30_000)
     assert b"too much was sent before CONNECTED" in written[0]
     assert written[1:] == [b"closed"]
-    assert session.held_bytes == 0
+    assert session.holdings.held == 0
 
 
 def test_who_leaves_while_waiting_keeps_its_place_taken() -> None:

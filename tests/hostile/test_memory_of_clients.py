@@ -88,7 +88,7 @@ def test_while_one_holds_all_it_may_others_get_messages() -> None:
         idle = stack.enter_context(connected(server, source="127.0.0.2"))
         idle.sendall(b"SUBSCRIBE\nid:own\ndestination:/queue/own\nreceipt:own\n\n\0")
         read_until(idle, b"receipt-id:own")
-        account = server.call(lambda: server.server.memory.enter("clients at 127.0.0.2"))
+        account = server.call(lambda: server.server.clients.memory.enter("clients at 127.0.0.2"))
         server.call(lambda: setattr(account, "used", account.used + account.limit))
         other = stack.enter_context(connected(server))
         other.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0")
@@ -135,10 +135,10 @@ def test_everything_a_client_held_is_given_back() -> None:
                 b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0SEND\n\nhalf" % ((b"x" * 10_000,) * 3)
             )
             read_until(client, b"receipt-id:r")
-            held = server.call(lambda: server.server.memory.used)
+            held = server.call(lambda: server.server.clients.memory.used)
             assert 20_000 < held < 30_000, held
         wait_until(lambda: server.connections == 0, what="the client is gone")
-        assert server.call(lambda: server.server.memory.used) == 0
+        assert server.call(lambda: server.server.clients.memory.used) == 0
 
 
 def test_while_there_is_no_memory_nothing_is_delivered_and_then_it_goes_on(
@@ -177,7 +177,7 @@ def test_memory_that_was_full_for_a_moment_holds_nobody_back_for_ever(destinatio
         read_until(client, b"receipt-id:s\n\n\0")
 
         def send_while_full() -> None:
-            memory = server.server.memory
+            memory = server.server.clients.memory
             memory.used += memory.limit
             server.broker.send(ANYONE, destination, message("hello", persistent=False), None)
             memory.used -= memory.limit
@@ -217,17 +217,17 @@ def test_names_count_as_memory() -> None:
     """Of subscriptions and transactions: each may be as long as the headers of a frame."""
     core = CoreUnderTest()
     client = Client(core, limits=StompLimits(max_transaction_bytes=200_000))
-    before = client.session.held_bytes
+    before = client.session.holdings.held
     client.send("SUBSCRIBE", destination="/topic/t", id="i" * 50_000)
-    assert client.session.held_bytes - before > 150_000
+    assert client.session.holdings.held - before > 150_000
     client.send("UNSUBSCRIBE", id="i" * 50_000)
-    assert client.session.held_bytes == before
+    assert client.session.holdings.held == before
     for number in range(3):
         client.send("BEGIN", transaction=f"{number}" + "t" * 50_000)
     client.frames()
     client.send("BEGIN", transaction="t" * 60_000)
     assert "max-transaction-bytes" in client.error()
-    assert client.session.held_bytes == 0
+    assert client.session.holdings.held == 0
 
 
 # --- messages that nobody acknowledges

@@ -1,9 +1,10 @@
 """A STOMP client without a socket, on a real core."""
 
+from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.broker.protocols.stomp.prefixes import Prefixes
-from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 
@@ -29,14 +30,13 @@ class Client:
         """How many bytes the socket took, if not all."""
         self.closed = False
         self.now = 0.0
-        self.session = StompSession(
+        self.session = StompConnection(
             core.broker,
-            limits or StompLimits(),
+            StompOptions(limits or StompLimits(), prefixes=prefixes),
             write=self._write,
             close=self._close,
             clock=lambda: self.now,
             left=lambda: self.total if self.left is None else self.left,
-            prefixes=prefixes,
         )
         self._parser = FrameParser(StompLimits())
         if version is not None:
@@ -99,7 +99,7 @@ def bodies(frames: list[Frame]) -> list[str]:
 
 def acknowledge(client: Client, frame: Frame, command: str = "ACK", **headers: str) -> None:
     """Answer a MESSAGE as the client's version does."""
-    version = client.session._version
+    version = client.session.client.version
     if version is Version.V1_2:
         client.send(command, id=frame.get(b"ack") or "", **headers)
     elif version is Version.V1_1:

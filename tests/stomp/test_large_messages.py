@@ -9,8 +9,9 @@ import pytest
 
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.core.broker import Broker
+from orthia.broker.protocols.stomp.connection import StompConnection
+from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import Frame, FrameParser
-from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
 from orthia.journal.engine.abc import PIECE_BYTES
@@ -61,7 +62,9 @@ class Node:
 class Client:
     """A client whose socket the test drains as it likes."""
 
-    def __init__(self, node: Node, **connect: str) -> None:
+    def __init__(
+        self, node: Node, *, clock: Callable[[], float] = lambda: 0.0, **connect: str
+    ) -> None:
         self.node = node
         self.written = b""
         self.total = 0
@@ -69,12 +72,12 @@ class Client:
         self.waited = 0
         self.reads = True
         self.memory = ClientMemory(1_000, 1)
-        self.session = StompSession(
+        self.session = StompConnection(
             node.broker,
-            LIMITS,
+            StompOptions(LIMITS),
             write=self._write,
             close=self._close,
-            clock=lambda: 0.0,
+            clock=clock,
             waited=self._waited,
             may_take=self._may_take,
         )
@@ -226,7 +229,7 @@ def test_a_client_that_does_not_read_holds_a_piece(node: Node) -> None:
     other.subscribe("/queue/other")
     other.next("MESSAGE")  # its pieces are read in turn with those of the first
     assert len(consumer.written) < 2 * PIECE_BYTES
-    assert consumer.session.held_bytes < 2 * PIECE_BYTES
+    assert consumer.session.holdings.held < 2 * PIECE_BYTES
     consumer.drain()
     node.wait(lambda: consumer.written.endswith(b"\0"), "the rest")
     assert consumer.frames()[0].body.decode() == LONG
@@ -252,13 +255,13 @@ def test_a_sender_is_not_read_from_while_the_store_is_behind(node: Node) -> None
     states = [producer.session.is_waiting]
     producer.session.receive(LONG.encode())
     states.append(producer.session.is_waiting)
-    assert producer.session.sent_bytes >= len(LONG)
+    assert producer.session.holdings.sent >= len(LONG)
     node.wait(lambda: producer.waited, "room again")
     states.append(producer.session.is_waiting)
     assert states == [False, True, False]
     producer.session.receive(LONG.encode() + b"\0")
     producer.next("RECEIPT")
-    assert producer.session.sent_bytes < PIECE_BYTES
+    assert producer.session.holdings.sent < PIECE_BYTES
 
 
 def test_a_sender_that_leaves_leaves_nothing(node: Node) -> None:

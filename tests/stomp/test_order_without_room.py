@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.core.broker import Broker
+from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import Frame, FrameParser
-from orthia.broker.protocols.stomp.session import StompSession
 from orthia.config.settings import StompLimits
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch
@@ -65,8 +66,12 @@ class Client:
         self.node = node
         self.frames: list[Frame] = []
         self._parser = FrameParser(StompLimits())
-        self.session = StompSession(
-            node.broker, LIMITS, write=self._write, close=lambda: None, clock=lambda: 0.0
+        self.session = StompConnection(
+            node.broker,
+            StompOptions(LIMITS),
+            write=self._write,
+            close=lambda: None,
+            clock=lambda: 0.0,
         )
         self.send("CONNECT", accept_version="1.2", host="h")
         self._parser.version = Version.V1_2

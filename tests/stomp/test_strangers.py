@@ -1,42 +1,30 @@
 """Clients of other protocols learn at once that this port speaks STOMP."""
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.core.refusals import Refusal
-from orthia.broker.protocols.stomp.session import StompSession
-from orthia.broker.protocols.stomp.strangers import ENOUGH, recognise
-from orthia.config.settings import StompLimits
-from tests.core.support import CoreUnderTest
+from orthia.broker.protocols.strangers import ENOUGH, recognise
+from tests.core.test_server import CONNECT, ServerUnderTest, read_to_the_end, serving
 
-CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 WEBSOCKET = b"GET /stomp HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 
-class Line:
-    """A session that has just been connected."""
+def connect(server: ServerUnderTest) -> socket.socket:
+    """Connect and say nothing yet."""
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
 
-    def __init__(self) -> None:
-        self.written = b""
-        self.is_closed = False
-        self.refusals: list[tuple[Refusal, str]] = []
-        self.session = StompSession(
-            CoreUnderTest().broker,
-            StompLimits(),
-            write=self._write,
-            close=self._close,
-            clock=lambda: 0.0,
-            refused=lambda kind, reason: self.refusals.append((kind, reason)),
-        )
 
-    def _write(self, data: bytes) -> int:
-        self.written += data
-        return len(self.written)
-
-    def _close(self) -> None:
-        self.is_closed = True
+def send(client: socket.socket, data: bytes, *, at_once: bool) -> None:
+    """Send ``data``, perhaps byte by byte."""
+    for piece in [data] if at_once else [data[at : at + 1] for at in range(len(data))]:
+        client.sendall(piece)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -56,29 +44,29 @@ class Line:
     ],
 )
 def test_a_client_of_another_protocol_is_told_at_its_first_bytes(
-    sent: bytes, name: str, answer: bytes, at_once: bool
+    sent: bytes, name: str, answer: bytes, at_once: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However they are cut into pieces; the reason names its protocol, and is noted."""
-    line = Line()
-    for piece in [sent] if at_once else [sent[at : at + 1] for at in range(len(sent))]:
-        line.session.receive(piece)
-    assert line.written.startswith(answer)
-    assert line.is_closed
-    ((kind, reason),) = line.refusals
-    assert kind is Refusal.PROTOCOL
+    with serving() as server, connect(server) as client:
+        send(client, sent, at_once=at_once)
+        written = read_to_the_end(client)
+        refused = server.call(lambda: list(server.refused))
+    assert written.startswith(answer)
+    assert refused == [Refusal.PROTOCOL.value]
+    (line,) = [one.getMessage() for one in caplog.records if "was refused" in one.getMessage()]
+    reason = line.partition(" was refused: ")[2]
     assert name in reason
-    assert reason.encode() in line.written
+    assert reason.encode() in written
 
 
 @pytest.mark.parametrize("before", [b"", b"\n", b"\r\n\r\n\n\n\n\n\n\n"])
 @pytest.mark.parametrize("frame", [CONNECT, CONNECT.replace(b"CONNECT", b"STOMP")])
 def test_a_client_of_stomp_is_not_taken_for_a_stranger(before: bytes, frame: bytes) -> None:
     """Nor if its frame comes byte by byte, or after line ends."""
-    line = Line()
-    for byte in before + frame:
-        line.session.receive(bytes((byte,)))
-    assert line.written.startswith(b"CONNECTED\n")
-    assert line.refusals == []
+    with serving() as server, connect(server) as client:
+        send(client, before + frame, at_once=False)
+        assert client.recv(4_096).startswith(b"CONNECTED\n")
+        assert server.call(lambda: list(server.refused)) == []
 
 
 @given(st.binary(max_size=20))

@@ -154,9 +154,8 @@ def test_bodies_on_their_way_count_for_their_address_together(narrow: Node) -> N
 def test_an_upload_of_which_nothing_comes_is_ended(node: Node) -> None:
     """It would hold its room for ever; one that goes on is left alone."""
     seconds = StompLimits().upload_timeout / 1000
-    client = Client(node)
     now = 0.0
-    client.session._clock = lambda: now
+    client = Client(node, clock=lambda: now)
     begin(client, len(LONG), LONG[:1_000])
     for _ in range(3):
         now += seconds * 0.9

@@ -19,6 +19,10 @@ from orthia.journal.message import LargeBody
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
 
 
+_COST = 3_072
+"""What a subscription counts for beside its id and destination, which are kept four times."""
+
+
 class AckMode(Enum):
     """The ``ack`` header of SUBSCRIBE."""
 
@@ -194,29 +198,32 @@ class ClientSubscription:
 class ClientSubscriptions:
     """The subscriptions of one connection, by what its frames call them."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._by_key: dict[str, ClientSubscription] = {}
         self._by_number: dict[int, ClientSubscription] = {}
         self._by_core: dict[Subscription, ClientSubscription] = {}
         self._numbers = 0
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._by_key
-
-    def __len__(self) -> int:
-        return len(self._by_key)
+        self.size = 0
+        """Bytes they count for."""
 
     def all(self) -> list[ClientSubscription]:
         """Return them, oldest first."""
         return list(self._by_number.values())
 
-    def next_number(self) -> int:
-        """Return the number of a new subscription."""
+    def new_number(self, key: str) -> int:
+        """Return the number of a new subscription; raises ProtocolError if it may not be."""
+        if key in self._by_key:
+            raise ProtocolError(f"this connection has a subscription {quoted(key)} already")
+        if len(self._by_key) >= self._limit:
+            raise ProtocolError(f"this connection has max-subscriptions {self._limit} already")
         self._numbers += 1
         return self._numbers
 
     def add(self, key: str, subscription: ClientSubscription) -> None:
         """Keep a subscription under its id, or in 1.0 its destination if it has none."""
+        subscription.cost = _COST + 4 * (len(key) + len(subscription.destination))
+        self.size += subscription.cost
         self._by_key[key] = subscription
         self._by_number[subscription.number] = subscription
         if subscription.core is not None:
@@ -231,6 +238,7 @@ class ClientSubscriptions:
         if key not in self._by_key:
             raise ProtocolError(f"this connection has no subscription {quoted(key)}")
         subscription = self._by_key.pop(key)
+        self.size -= subscription.cost
         del self._by_number[subscription.number]
         if subscription.core is not None:
             del self._by_core[subscription.core]
@@ -239,6 +247,7 @@ class ClientSubscriptions:
     def clear(self) -> list[ClientSubscription]:
         """Forget all and return them."""
         subscriptions = self.all()
+        self.size = 0
         self._by_key.clear()
         self._by_number.clear()
         self._by_core.clear()

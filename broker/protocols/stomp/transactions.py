@@ -1,6 +1,14 @@
 """The transactions of one connection that are begun and not ended, and what they make it hold."""
 
-from orthia.broker.core.api import MessageReference, OutgoingMessage, Subscription, TransactionWork
+from collections.abc import Iterable
+
+from orthia.broker.core.api import (
+    BrokerCore,
+    MessageReference,
+    OutgoingMessage,
+    Subscription,
+    TransactionWork,
+)
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
@@ -18,6 +26,7 @@ class OpenTransactions:
     def __init__(self, limits: StompLimits) -> None:
         self._limits = limits
         self._works: dict[str, TransactionWork] = {}
+        self._refused: list[TransactionWork] = []
         self.size = 0
         """Bytes all of them count for."""
         self.aside = 0
@@ -81,13 +90,18 @@ class OpenTransactions:
         kept.setdefault(subscription, []).extend(references)
         subscription.set_aside(references)
 
-    def all(self) -> list[TransactionWork]:
-        """Return them, oldest first."""
-        return list(self._works.values())
+    def refuse(self, work: TransactionWork) -> None:
+        """Note that a COMMIT is refused which was forgotten when it went to the store."""
+        work.is_refused = True
+        self._refused.append(work)
+
+    def unfinished(self) -> list[TransactionWork]:
+        """Return those that are open, oldest first, and those that were refused."""
+        return [*self._works.values(), *self._refused]
 
     def clear(self) -> list[TransactionWork]:
-        """Forget all and return them."""
-        works = self.all()
+        """Forget all that are open and return them, oldest first."""
+        works = list(self._works.values())
         self._works.clear()
         self.size = self.aside = 0
         return works
@@ -108,3 +122,10 @@ class OpenTransactions:
             raise ProtocolError(f"open transactions hold more than max-transaction-bytes {limit}")
         work.size += size
         self.size += size
+
+
+def unpin(core: BrokerCore, messages: Iterable[OutgoingMessage]) -> None:
+    """Unpin the large bodies of messages that are not sent after all."""
+    for message in messages:
+        if core.large is not None and message.large is not None:
+            core.large.unpin(message.large.id)

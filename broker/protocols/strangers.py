@@ -1,4 +1,4 @@
-"""Clients of other protocols on a STOMP port, known by the first bytes they send.
+"""Clients of protocols that are not served, known by the first bytes they send.
 
 A TLS handshake or a request of HTTP has no end that a STOMP parser would see: without this they
 wait for ``connect-timeout`` and learn nothing.

@@ -1,0 +1,33 @@
+"""What the rooms of ``connections`` know of a client."""
+
+from typing import Protocol
+
+from orthia.broker.connections.client_memory import Account, Activity
+from orthia.broker.connections.opened import OpenAcceptor
+from orthia.broker.core.refusals import Refusal
+
+
+class Client(Protocol):
+    """A connection, as whoever counts and ends connections sees it."""
+
+    address: str
+    """The client's address, without its port."""
+    source: str
+    """Whose limits it counts against: see ``orthia.broker.security.sources``."""
+    held: int
+    """Bytes the broker holds for it, as last counted."""
+    account: Account
+    """With whom it shares a bound of what is held."""
+    activity: Activity
+    is_admitted: bool
+    acceptor: OpenAcceptor
+    """Which it came by."""
+
+    def turn_away(self, kind: Refusal, reason: str) -> None:
+        """Say why and close at once, without lingering."""
+
+    def end_for_memory(self, reason: str) -> None:
+        """Tell the client why, unless it does not read, and free what it holds."""
+
+    def resume_deliveries(self) -> None:
+        """Deliver again: there is room."""

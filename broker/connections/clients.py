@@ -1,0 +1,133 @@
+"""The clients of a live node: who may come, who they are, and what they hold."""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from orthia.broker.connections.abc import Client
+from orthia.broker.connections.admission import Admission, MakesRoom, Refused
+from orthia.broker.connections.client_memory import ClientMemory
+from orthia.broker.connections.eviction import Eviction
+from orthia.broker.core.api import Principal
+from orthia.broker.core.refusals import Refusal, Refusals
+from orthia.broker.quoting import quoted
+from orthia.broker.security.logins import LoginGuard
+from orthia.config.settings import ResourceLimitSetting, StompLimits
+from orthia.journal.abc import MessageJournal
+
+_Client = TypeVar("_Client", bound=Client)
+
+
+class Clients(Generic[_Client]):
+    """All connections, whatever acceptor they came by."""
+
+    def __init__(
+        self,
+        limits: StompLimits,
+        journal: MessageJournal,
+        users: Iterable[ResourceLimitSetting],
+        refused: Callable[[str], None],
+    ) -> None:
+        """``users`` are the limits of single users.
+
+        ``refused`` is called with the reason of each refusal of a client, for a metric.
+        """
+        self.limits = limits
+        self.memory = ClientMemory(
+            limits.max_client_bytes, limits.max_connections, least_of_one=limits.max_body_bytes
+        )
+        self.logins = LoginGuard(limits.max_login_delay)
+        self.refusals = Refusals(refused)
+        self.eviction = Eviction(self.memory, self.refusals)
+        self.are_accepted = False
+        """Whether clients may connect; what the system accepted just before a stop may not."""
+        self._are_read = True
+        self._journal = journal
+        self._users = tuple(users)
+        self._admission = Admission[_Client](limits, limits.max_connections, self._users)
+        self._clients: set[_Client] = set()
+        self._all_gone: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether clients are to be read from."""
+        return self._are_read and not self._journal.is_full
+
+    def all(self) -> list[_Client]:
+        """Return them, in no order."""
+        return list(self._clients)
+
+    def accept(self, most: int) -> None:
+        """Begin to accept connections, as many as ``most``."""
+        self.are_accepted = True
+        self._admission = Admission[_Client](self.limits, most, self._users)
+
+    def stop_reading(self) -> None:
+        """Accept nobody and read from nobody any more."""
+        self.are_accepted = False
+        self._are_read = False
+
+    def when_gone(self, all_gone: Callable[[], None]) -> None:
+        """Have ``all_gone`` called when the last of them is gone."""
+        self._all_gone = all_gone
+
+    def admit(self, client: _Client) -> Refused | None:
+        """Note a new connection, or return why it is refused."""
+        acceptor = client.acceptor
+        allowed = acceptor.settings.connections_allowed
+        if 0 <= allowed <= acceptor.connections:
+            name = acceptor.settings.name
+            reason = f"acceptor {name!r} has connectionsAllowed {allowed} already"
+            return Refused(Refusal.CONNECTIONS, reason)
+        found = self._admission.admit(client)
+        if isinstance(found, Refused):
+            return found
+        if isinstance(found, MakesRoom):
+            self.forget(found.leaver)
+            found.leaver.turn_away(found.kind, found.reason)
+        self._clients.add(client)
+        client.is_admitted = True
+        acceptor.connections += 1
+        return None
+
+    def log_in(self, client: _Client, principal: Principal) -> None:
+        """Count a client as its user's, or its address' where a user is not proved.
+
+        Raises ConnectionLimitExceeded, and then it goes on making room for others.
+        """
+        user = None if principal.unrestricted else principal.name
+        self._admission.log_in(client, user)
+        name = (
+            f"clients at {client.source}" if user is None else f"the clients of user {quoted(user)}"
+        )
+        if client.is_admitted:
+            self.memory.leave(client.account, client.held)
+            client.account = self.memory.enter(name)
+            client.account.used += client.held
+
+    def is_leaving(self, client: _Client) -> None:
+        """Note that a client was told its last: if its place is wanted, it goes at once."""
+        self._admission.leaves(client)
+
+    def forget(self, client: _Client) -> None:
+        """Forget a connection that is lost."""
+        self.memory.used -= client.held
+        self.memory.leave(client.account, client.held)
+        client.account = self.memory.strangers
+        self.memory.forget(client)
+        client.held = 0
+        client.is_admitted = False
+        self._admission.forget(client)
+        if client in self._clients:
+            client.acceptor.connections -= 1
+        self._clients.discard(client)
+        if not self._clients:
+            self._all_gone()
+
+    def tick(self, now: float) -> None:
+        """End who has to go, and tell what was kept back; ``now`` is in seconds."""
+        self.eviction.make_room(self._clients)
+        self.logins.tick(now)
+        self.refusals.tick(now)

@@ -1,0 +1,351 @@
+"""A client's socket: bytes to its protocol and back, and how long the client may keep us waiting.
+
+Memory is bounded for every kind of client: one that does not read is not read from either, gets no
+deliveries, and is cut off in the end; while the journal is full nobody is read from; one that is
+closed and does not read its last frame is cut off.
+"""
+
+import asyncio
+import logging
+import socket
+from typing import cast
+
+from orthia.broker.connections.authentication import Authentication
+from orthia.broker.connections.client_memory import Activity
+from orthia.broker.connections.clients import Clients
+from orthia.broker.connections.opened import OpenAcceptor
+from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.refusals import Refusal
+from orthia.broker.protocols.strangers import ENOUGH, recognise
+from orthia.broker.security.sources import source_of
+from orthia.config.clock import monotonic_seconds
+
+LOGGER = logging.getLogger("orthia.broker")
+WRITE_HIGH_BYTES = 262_144
+"""Bytes a socket may be behind before deliveries to it stop."""
+_FLUSH_BYTES = 65_536
+_LINGER_SECONDS = 5.0
+"""How long a client may take to read its last frame and close."""
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""Finds clients that are gone and agreed on no heart-beats in two minutes, not in two hours."""
+
+
+class Connection(asyncio.Protocol):
+    """A client's socket."""
+
+    __slots__ = (
+        "_authentication",
+        "_clients",
+        "_closing",
+        "_first",
+        "_flushing",
+        "_left",
+        "_lingering",
+        "_loop",
+        "_may_write",
+        "_memory",
+        "_out",
+        "_out_bytes",
+        "_reading",
+        "_received",
+        "_session",
+        "_taken",
+        "_taken_at",
+        "_transport",
+        "_written",
+        "acceptor",
+        "account",
+        "activity",
+        "address",
+        "held",
+        "is_admitted",
+        "source",
+    )  # fmt: skip
+
+    def __init__(
+        self, core: BrokerCore, clients: "Clients[Connection]", acceptor: OpenAcceptor
+    ) -> None:
+        self._clients = clients
+        self._memory = clients.memory
+        self.acceptor = acceptor
+        self.address = ""
+        """The client's address, without its port."""
+        self.source = ""
+        """Whose limits it counts against: see ``source_of``."""
+        self.held = 0
+        """Bytes the broker holds for the client, as last counted."""
+        self.is_admitted = False
+        self.account = clients.memory.strangers
+        """With whom it shares a bound of what is held."""
+        now = monotonic_seconds()
+        self.activity = Activity(now)
+        self._received = 0
+        self._written = 0
+        self._left = 0
+        """How many of the bytes written the system took; at its end a connection cannot say."""
+        self._taken = 0
+        self._taken_at = now
+        self._loop = asyncio.get_running_loop()
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._flushing = False
+        self._may_write = True
+        self._reading = True
+        self._closing = False
+        self._lingering: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._authentication = Authentication(core, clients, self, self._read_on)
+        self._first: bytes | None = b""
+        """The first bytes the client sent, until it is known that its protocol is served."""
+        self._session = acceptor.protocol.connect(
+            core,
+            acceptor.options,
+            write=self._write,
+            close=self._close,
+            clock=monotonic_seconds,
+            authenticate=self._authentication.ask,
+            may_take=self._may_take,
+            left=lambda: self._left,
+            waited=self._session_waited,
+            refused=self._refused,
+        )
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or refuse it when there are too many."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEP_ALIVE:
+                if hasattr(socket, name):  # not every system has them
+                    raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self.source = source_of(self.address)
+        if not self._clients.are_accepted:
+            self.abort()
+            return
+        refusal = self._clients.admit(self)
+        if refusal is not None:
+            self.turn_away(refusal.kind, refusal.reason)
+
+    def turn_away(self, kind: Refusal, reason: str) -> None:
+        """Say why and close at once, without lingering: who is not counted may hold nothing."""
+        self._refused(kind, reason)
+        self._authentication.end()
+        self._session.connection_lost()
+        if self._transport is not None and not self._closing:
+            self._transport.write(self._session.farewell(reason))
+            self._transport.close()
+        elif self._transport is not None:
+            self._transport.abort()  # it has read why, or will not
+        self._closing = True
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the session, then see whether more is wanted; a session that is over wants none."""
+        if self._closing:
+            return
+        self._received += len(data)
+        if self._first is not None and self._is_stranger(self._first + data[:ENOUGH]):
+            return
+        self._session.receive(data)
+        if not self._flushing:  # else it is counted when that is written, in the loop's next turn
+            self._count()
+        self._has_received()
+
+    def _is_stranger(self, first: bytes) -> bool:
+        """End a client that speaks what is not served."""
+        self._first = first if len(first) < ENOUGH else None
+        stranger = recognise(first)
+        if stranger is None:
+            return False
+        self._refused(Refusal.PROTOCOL, stranger.reason)
+        self._write(stranger.answer)
+        self._session.connection_lost()
+        self._close()
+        return True
+
+    def _has_received(self) -> None:
+        if self._memory.is_full or self.account.is_full:
+            self._clients.eviction.has_sent_when_full(self, self._session.holdings.sent)
+        self.update_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """End the session."""
+        self._closing = True
+        self._out.clear()
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._authentication.end()
+        self._session.connection_lost()
+        self._clients.forget(self)
+
+    def pause_writing(self) -> None:
+        """Stop deliveries: the client does not keep up."""
+        self._may_write = False
+        self._session.set_writable(writable=False)
+        self.update_reading()
+
+    def resume_writing(self) -> None:
+        """Go on delivering."""
+        self._may_write = True
+        self._count()
+        self._session.set_writable(writable=True)
+        self.update_reading()
+
+    # --- the server's side
+
+    def update_reading(self) -> None:
+        """Read from the client if it reads from us and what it sends can be taken."""
+        transport = self._transport
+        wanted = self._may_write and self._clients.takes_requests and not self._session.is_waiting
+        if transport is None or self._closing or wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def tick(self, now: float, paused: float) -> None:
+        """Look at heart-beats; a client that is not read from cannot be blamed for silence.
+
+        Nor for the ``paused`` seconds in which this node stood still.
+        """
+        if paused:
+            self._taken_at += paused
+            self.activity.forgive(paused)
+        if not self._closing:
+            self._session.tick(now, is_read=self._reading, paused=paused)
+        unsent = self._count()
+        taken = self._written - unsent
+        if taken != self._taken or not unsent:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > self._clients.limits.write_timeout / 1000:
+            LOGGER.warning(
+                "a client at %s took nothing of %d bytes for write-timeout %d ms and was cut off",
+                self.address,
+                unsent,
+                self._clients.limits.write_timeout,
+            )
+            self._clients.refusals.count(Refusal.SLOW)
+            self.abort()
+        moved = self._received + taken + self._session.holdings.released
+        self.activity.look(now, moved, self.held)
+
+    def resume_deliveries(self) -> None:
+        """Deliver again: there is memory for it."""
+        if self._may_write and not self._closing and self._may_take():
+            self._session.set_writable(writable=True)
+            self._count()
+
+    def shut_down(self, reason: str) -> None:
+        """Tell the client why and close."""
+        self._session.shut_down(reason)
+        self._count()
+
+    def go_away(self) -> None:
+        """Send what was written and close, without a word."""
+        self._session.go_away()
+        self._count()
+
+    def end_for_memory(self, reason: str) -> None:
+        """Tell the client why, unless it does not read, and free what it holds."""
+        if self._may_write:
+            self.shut_down(reason)
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection off: nothing more leaves."""
+        self._closing = True
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _unsent(self) -> int:
+        """Return how many bytes the client has not taken."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return 0
+        unsent = self._out_bytes + transport.get_write_buffer_size()
+        self._left = self._written - unsent
+        return unsent
+
+    def _count(self) -> int:
+        """Have the server know what is held for the client; return the part it has not taken."""
+        unsent = self._unsent()
+        held = unsent + self._session.holdings.held
+        if held != self.held and self.is_admitted:
+            more = held - self.held
+            self._memory.used += more
+            self.account.used += more
+            self.held = held
+        return unsent
+
+    def _may_take(self) -> bool:
+        memory, account = self._memory, self.account
+        if memory.used < memory.limit and account.used < account.limit:
+            return True
+        return memory.refuse(self)
+
+    # --- the session's side
+
+    def _refused(self, kind: Refusal, reason: str) -> None:
+        self._clients.refusals.note(kind, self.address, reason, monotonic_seconds())
+
+    def _read_on(self) -> None:
+        self._count()
+        self.update_reading()
+
+    def _session_waited(self) -> None:
+        """Read on: what the session waited for has come."""
+        self._count()
+        self._has_received()
+
+    def _write(self, data: bytes) -> int:
+        if self._closing:
+            return self._written + len(data)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        written = self._written = self._written + len(data)
+        if self._out_bytes >= _FLUSH_BYTES:
+            self._flush()
+        elif not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        return written
+
+    def _flush(self) -> None:
+        self._flushing = False
+        transport = self._transport
+        if self._out and transport is not None and not transport.is_closing():
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._out_bytes = 0
+            transport.write(data)
+            self._count()
+
+    def _close(self) -> None:
+        """Send what is left and end our side; the client ends its own, or is cut off.
+
+        What it still sends is read and dropped: closing a socket with unread bytes in it resets
+        the connection, and the client would lose the last frame, which says why.
+        """
+        transport = self._transport
+        if self._closing or transport is None:
+            return
+        self._flush()
+        self._closing = True
+        if transport.is_closing():
+            return
+        transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        self._clients.is_leaving(self)
+        self._lingering = self._loop.call_later(_LINGER_SECONDS, transport.abort)

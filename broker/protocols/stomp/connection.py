@@ -1,0 +1,395 @@
+"""One client's connection as a state machine: frames in, calls to the core, frames out.
+
+Which frame is taken in which state, and what follows, is data: ``states``. What a frame asks for is
+done by a module of its own: logins, SENDs and their uploads, subscriptions, transactions, receipts.
+This one reads frames in their order, has the right one do each, and ends the connection.
+
+A node that stops, or is live no more, closes without an ERROR: to clients that says that they did
+wrong, and some end on it.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from orthia.broker.core.api import BrokerCore, BrokerError, Done, NotLive, Principal
+from orthia.broker.core.refusals import Refusal, refusal_of
+from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.protocols.stomp.committing import Committer
+from orthia.broker.protocols.stomp.consuming import Receiver
+from orthia.broker.protocols.stomp.frames import ProtocolError, error_frame
+from orthia.broker.protocols.stomp.holdings import Holdings
+from orthia.broker.protocols.stomp.inbox import Inbox
+from orthia.broker.protocols.stomp.login import (
+    Authenticate,
+    Client,
+    Login,
+    asking,
+    connected_frame,
+    read_connect,
+)
+from orthia.broker.protocols.stomp.options import StompOptions
+from orthia.broker.protocols.stomp.outbox import Outbox
+from orthia.broker.protocols.stomp.parser import BodyPiece, Frame, FrameParser
+from orthia.broker.protocols.stomp.receipts import Receipts, id_of
+from orthia.broker.protocols.stomp.sending import Sender
+from orthia.broker.protocols.stomp.silence import Silence
+from orthia.broker.protocols.stomp.states import (
+    DELIVERING,
+    EVENTS,
+    KEEPING,
+    Event,
+    Handlers,
+    State,
+    not_taken,
+    taken,
+)
+from orthia.broker.protocols.stomp.subscriptions import ClientSubscriptions
+from orthia.broker.protocols.stomp.transactions import OpenTransactions
+from orthia.broker.protocols.stomp.uploads import Uploads
+from orthia.config.errors import OrthiaError
+from orthia.journal.errors import JournalClosed
+from orthia.journal.message import LargeBody
+
+_FRAMES: Final = 4
+"""How many frames are handled before others may have a turn; a single one takes 20 ms at most."""
+# What is asked for with every piece that comes: an enumeration looks its members up each time.
+_LOGGING_IN: Final = State.LOGGING_IN
+_STORING: Final = State.STORING
+
+
+class StompConnection:
+    """The protocol's side of one connection; whoever owns the socket calls it on the loop."""
+
+    __slots__ = (
+        "_authenticate", "_clock", "_close", "_committer", "_core", "_handlers",
+        "_inbox", "_is_late", "_left", "_outbox", "_parser", "_receipts", "_receiver", "_refused",
+        "_row", "_sender", "_silence", "_state", "_transactions", "_uploads", "_waited",
+        "client", "holdings", "options", "subscriptions",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        options: StompOptions,
+        *,
+        write: Callable[[bytes], int],
+        close: Callable[[], None],
+        clock: Callable[[], float],
+        authenticate: Authenticate | None = None,
+        may_take: Callable[[], bool] = lambda: True,
+        left: Callable[[], int] = lambda: sys.maxsize,
+        waited: Callable[[], None] = lambda: None,
+        refused: Callable[[Refusal, str], None] = lambda *_: None,
+    ) -> None:
+        """Begin a connection.
+
+        ``write`` takes bytes for the client, returns how many it took so far and must not raise;
+        ``left`` says how many of those the socket took at least; ``close`` ends the connection once
+        all are sent. ``authenticate`` asks the core at once if it is not given; ``may_take`` says
+        whether there is memory for deliveries. ``waited`` is called when ``is_waiting`` may be
+        over, unless a call of the socket's owner ended it; ``refused`` hears of what the client
+        does wrong.
+        """
+        self._core = core
+        self._authenticate = authenticate or asking(core)
+        self._left = left
+        self.options = options
+        self._close = close
+        self._clock = clock
+        self._waited = waited
+        self._refused = refused
+        self._is_late = False
+        """Whether frames are left for a later turn of the loop."""
+        limits = options.limits
+        parser = self._parser = FrameParser(limits)
+        parser.limit_to(options.limits_before_login, " before CONNECTED")
+        client = self.client = Client()
+        inbox = self._inbox = Inbox(parser)
+        outbox = self._outbox = Outbox(write, may_take)
+        receipts = self._receipts = Receipts(client, outbox)
+        subscriptions = self.subscriptions = ClientSubscriptions(limits.max_subscriptions)
+        transactions = self._transactions = OpenTransactions(limits)
+        uploads = self._uploads = Uploads(
+            core, limits.upload_timeout, room=waited, stored=self._uploaded
+        )
+        self._silence = Silence(limits, uploads, clock())
+        self.holdings = Holdings(
+            parser, inbox, uploads, transactions, receipts, subscriptions, outbox
+        )
+        self._sender = Sender(
+            core, client, options.prefixes, transactions, uploads, receipts, self._refuse_unstored
+        )
+        self._committer = Committer(
+            core, client, transactions, subscriptions, receipts, outbox, self._refuse_unstored
+        )
+        self._receiver = Receiver(
+            core,
+            client,
+            subscriptions,
+            transactions,
+            receipts,
+            outbox,
+            options=options,
+            connection=self,
+            holds=self.holdings.hold,
+            fail=lambda reason: self._refuse(reason, None, Refusal.SLOW),
+            cut_off=self.go_away,
+            streamed=self._streamed,
+        )
+        self._handlers: Handlers = {
+            "CONNECT": self._connect,
+            "STOMP": self._connect,
+            "DISCONNECT": self._disconnect,
+            **self._sender.handlers,
+            **self._receiver.handlers,
+            **self._committer.handlers,
+        }
+        self._enter(State.CONNECTING)
+
+    # --- what the socket's owner calls
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._state is State.CLOSED
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client is not to be read from for now.
+
+        It waits for the answer to its login, for the store to take of a large message, or for its
+        next turn.
+        """
+        waits = self._is_late or self._state is _LOGGING_IN or self._state is _STORING
+        return waits or not self._uploads.wants_more
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        if not self._row and self._state not in KEEPING:
+            return
+        self._silence.beats.read(self._clock())
+        self._inbox.put(data)
+        if self._row and not self._is_late:
+            self._go_on()
+        if self._state is _LOGGING_IN and self._inbox.size > self.options.limits.max_header_bytes:
+            self._refuse("too much was sent before CONNECTED", None, Refusal.LIMIT)
+
+    def tick(self, now: float, *, is_read: bool = True, paused: float = 0.0) -> None:
+        """Send a heart-beat if one is due; end a client that is silent, or never connects.
+
+        A client that is not read from at the moment is not silent, nor is one while the node itself
+        stood still: for ``paused`` seconds since the last call.
+        """
+        self._silence.leave_out(now, is_read=is_read, paused=paused)
+        too_long = self._silence.too_long(self._state, now)
+        if too_long is not None:
+            self._refuse(too_long.reason, too_long.receipt, too_long.kind)
+        elif not (self.is_closed or self._outbox.is_streaming) and self._silence.beats.is_due(now):
+            self._outbox.write(b"\n")
+
+    def set_writable(self, *, writable: bool) -> None:
+        """Say whether the socket takes more; deliveries stop while it does not."""
+        self._outbox.is_writable = writable
+        if writable:
+            self._receiver.resume()
+
+    def connection_lost(self) -> None:
+        """End the connection: what was delivered and not acknowledged goes back."""
+        self._end(failed=True)
+
+    def shut_down(self, reason: str) -> None:
+        """End the connection from the broker's side, saying why; the caller tells the operator."""
+        self._refuse(reason, None, None)
+
+    def go_away(self) -> None:
+        """End the connection as a node that was killed does, but with all that was written sent."""
+        if not self.is_closed:
+            self._end(failed=False)
+            self._close()
+
+    def farewell(self, reason: str) -> bytes:
+        """Return what tells a client why it is not taken, as the last that it is sent."""
+        return error_frame(reason, None, self.client.version)
+
+    # --- reading
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._row = {
+            name: (self._handlers[name], after)
+            for name, after in taken(state, self.client.version).items()
+        }
+        self._outbox.is_serving = state in DELIVERING
+
+    def _move(self, event: Event) -> None:
+        self._enter(EVENTS[self._state][event])
+
+    def _go_on(self) -> None:
+        """Handle the frames that came, as far as a slice goes; the others in later turns."""
+        if not self._core.slices.run(self._handling()):
+            self._is_late = True
+
+    def _handling(self) -> Steps:
+        inbox = self._inbox
+        frame: Frame | None = None
+        left = _FRAMES
+        try:
+            while self._row and (frames := inbox.take()) is not None:
+                for event in frames:
+                    if event.__class__ is Frame:
+                        frame = event
+                        steps = self._handle(frame)
+                        if steps is not None:
+                            yield from steps
+                    else:
+                        frame = event if isinstance(event, Frame) else self._uploads.frame
+                        self._stream_in(event)
+                    if not self._row:
+                        break
+                    frame = None
+                    left -= 1
+                    if not left:
+                        left = _FRAMES
+                        yield GO_ON
+                        if not self._row:
+                            break  # the connection was ended while others had their turn
+                if self._state in KEEPING:
+                    inbox.give_back(frames)
+        except (ProtocolError, BrokerError) as error:
+            self._refuse_for(error, frame)
+        except Exception:
+            self.go_away()
+            raise
+        if self._is_late:
+            self._is_late = False
+            self._waited()
+
+    def _handle(self, frame: Frame) -> Steps | None:
+        found = self._row.get(frame.command)
+        if found is None:
+            raise not_taken(self._state, self.client.version, frame)
+        handler, after = found
+        if after is not self._state:
+            self._enter(after)
+        return handler(frame)
+
+    def _stream_in(self, event: Frame | BodyPiece) -> None:
+        if self._sender.take_large(event, self._clock()):
+            self._move(Event.BODY_CAME)
+            self._uploads.finish()
+
+    def _streamed(self) -> None:
+        """Go on after a large body: with what was to follow it, or to the end."""
+        if self._state is State.DISCONNECTING:
+            self._receipts.look()
+        else:
+            self.set_writable(writable=self._outbox.is_writable)
+
+    def _uploaded(self, outcome: LargeBody | OrthiaError) -> None:
+        sent = self._uploads.take()
+        if isinstance(outcome, JournalClosed):
+            self.go_away()
+            return
+        if isinstance(outcome, OrthiaError):
+            text = f"the message could not be stored: {outcome}"
+            self._refuse(text, sent.frame.get(b"receipt"), refusal_of(outcome))
+            return
+        self._move(Event.BODY_STORED)
+        try:
+            self._sender.send_large(sent, outcome)
+        except (ProtocolError, BrokerError) as error:
+            self._refuse_for(error, sent.frame)
+            return
+        self._go_on()
+        self._waited()
+
+    # --- connecting
+
+    def _connect(self, frame: Frame) -> None:
+        login = read_connect(frame)
+        self.client.version = self._parser.version = login.version
+        principal = self._authenticate(
+            login.login, login.passcode, partial(self._login_answered, login)
+        )
+        if principal is not None:
+            self._connected(login, principal)
+
+    def _login_answered(self, login: Login, outcome: Principal | BrokerError) -> None:
+        if self.is_closed:
+            return
+        if isinstance(outcome, BrokerError):
+            self._refuse_for(outcome, login.frame)
+            return
+        self._connected(login, outcome)
+        self._go_on()
+
+    def _connected(self, login: Login, principal: Principal) -> None:
+        self.client.principal = principal
+        self._silence.agree(
+            login,
+            self._clock(),
+            ttl_ms=self.options.connection_ttl,
+            silence_factor=self.options.silence_factor,
+        )
+        limits = self.options.limits
+        self._parser.limit_to(limits)
+        if self._core.large is not None and limits.min_large_message_size > 0:
+            self._parser.stream_from(limits.min_large_message_size, limits.max_large_message_size)
+        self._move(Event.LOGGED_IN)
+        self._outbox.write(connected_frame(login))
+
+    # --- the end
+
+    def _disconnect(self, frame: Frame) -> None:
+        self._clear()
+        self._receipts.begin()
+        self._receipts.end_with(frame, self._finish)
+        self._core.slices.run(self._receiver.close((), None))
+
+    def _finish(self) -> None:
+        """End in good order; not while a body is being written, nor if the end has come before."""
+        if self._state is State.DISCONNECTING and not self._outbox.is_streaming:
+            self._receipts.send_last()
+            self._move(Event.ENDED)
+            self._outbox.end()
+            self._close()
+
+    def _refuse_for(self, error: OrthiaError, frame: Frame | None) -> None:
+        if isinstance(error, NotLive):
+            self.go_away()
+        else:
+            receipt = None if frame is None else frame.get(b"receipt")
+            self._refuse(str(error), receipt, refusal_of(error))
+
+    def _refuse_unstored(self, error: OrthiaError, done: Done | None) -> None:
+        """Refuse what the store does not take; ``done`` would have sent its receipt."""
+        self._refuse(str(error), id_of(done), refusal_of(error))
+
+    def _refuse(self, reason: str, receipt: str | None, kind: Refusal | None) -> None:
+        if self.is_closed:
+            return
+        if kind is not None:
+            self._refused(kind, reason)
+        if not self._outbox.is_streaming:
+            connecting = self._state is State.CONNECTING or self._state is _LOGGING_IN
+            version = self.client.version
+            self._outbox.write(error_frame(reason, receipt, version, names_versions=connecting))
+        self._end(failed=True)
+        self._close()
+
+    def _end(self, *, failed: bool) -> None:
+        if self.is_closed:
+            return
+        self._move(Event.ENDED)
+        self._outbox.end()
+        works = self._transactions.unfinished()
+        self._clear()
+        self._receipts.begin()
+        self._core.slices.run(self._receiver.close(works, self._left() if failed else None))
+
+    def _clear(self) -> None:
+        self._inbox.clear()
+        self._uploads.abort()
+        self._committer.let_go_of_all()

@@ -1,0 +1,204 @@
+"""SUBSCRIBE, UNSUBSCRIBE, ACK and NACK: what a client receives, and what becomes of it."""
+
+import logging
+from collections.abc import Callable, Collection
+from functools import partial
+
+from orthia.broker.core.api import BrokerCore, Done, MessageReference, TransactionWork
+from orthia.broker.core.destinations import of_type
+from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.protocols.stomp.attempts import attempted
+from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.login import Client
+from orthia.broker.protocols.stomp.options import StompOptions
+from orthia.broker.protocols.stomp.outbox import Outbox
+from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.receipts import Receipts
+from orthia.broker.protocols.stomp.states import Handlers
+from orthia.broker.protocols.stomp.subscribing import read_subscribe, read_unsubscribe
+from orthia.broker.protocols.stomp.subscriptions import ClientSubscription, ClientSubscriptions
+from orthia.broker.protocols.stomp.transactions import OpenTransactions
+from orthia.config.errors import OrthiaError
+from orthia.journal.message import LargeBody
+
+LOGGER = logging.getLogger("orthia.broker")
+
+
+class Receiver:
+    """What a client receives; methods that take frames raise ProtocolError and BrokerError."""
+
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_core",
+        "_cut_off",
+        "_fail",
+        "_holds",
+        "_options",
+        "_outbox",
+        "_receipts",
+        "_streamed_whole",
+        "_subscriptions",
+        "_transactions",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        client: Client,
+        subscriptions: ClientSubscriptions,
+        transactions: OpenTransactions,
+        receipts: Receipts,
+        outbox: Outbox,
+        *,
+        options: StompOptions,
+        connection: object,
+        holds: Callable[[int], None],
+        fail: Callable[[str], None],
+        cut_off: Done,
+        streamed: Done,
+    ) -> None:
+        """Begin with no subscription.
+
+        ``connection`` is the same for all of one client; ``holds`` is told of messages that wait
+        for an acknowledgement; ``fail`` ends the connection with a reason, ``cut_off`` without;
+        ``streamed`` follows each large body that was written whole.
+        """
+        self._core = core
+        self._client = client
+        self._subscriptions = subscriptions
+        self._transactions = transactions
+        self._receipts = receipts
+        self._outbox = outbox
+        self._options = options
+        self._connection = connection
+        self._holds = holds
+        self._fail = fail
+        self._cut_off = cut_off
+        self._streamed_whole = streamed
+
+    @property
+    def handlers(self) -> Handlers:
+        """What it does, by the frame."""
+        return {
+            "SUBSCRIBE": self.subscribe,
+            "UNSUBSCRIBE": self.unsubscribe,
+            "ACK": self.ack,
+            "NACK": self.nack,
+        }
+
+    def subscribe(self, frame: Frame) -> None:
+        """Do a SUBSCRIBE."""
+        version = self._client.version
+        asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
+        subscription = ClientSubscription(
+            asked.id,
+            self._subscriptions.new_number(asked.key),
+            asked.destination,
+            asked.mode,
+            version=version,
+            write=self._outbox.write_now,
+            is_writable=self._outbox.takes_messages,
+            holds=self._holds,
+            fail=self._fail,
+            stream=self._stream,
+            connection=self._connection,
+        )
+        meant = asked.destination
+        if self._options.prefixes is not None:
+            meant = self._options.prefixes.of_core(meant)
+        subscription.core = self._core.subscribe(
+            self._client.principal,
+            of_type(meant, asked.kind),
+            subscription,
+            prefetch=asked.prefetch,
+            window=asked.window,
+        )
+        self._subscriptions.add(asked.key, subscription)
+        self._receipts.now(frame)
+        subscription.core.resume()
+
+    def unsubscribe(self, frame: Frame) -> None:
+        """Do an UNSUBSCRIBE."""
+        subscription = self._subscriptions.remove(read_unsubscribe(frame, self._client.version))
+        if subscription.core is not None:
+            subscription.core.close()
+        self._receipts.now(frame)
+
+    def ack(self, frame: Frame) -> None:
+        """Do an ACK."""
+        self._acknowledge(frame, nack=False)
+
+    def nack(self, frame: Frame) -> None:
+        """Do a NACK."""
+        self._acknowledge(frame, nack=True)
+
+    def _acknowledge(self, frame: Frame, *, nack: bool) -> None:
+        subscription, seq = self._subscriptions.named(frame)
+        transacted = b"transaction" in frame.raw
+        if transacted:
+            self._transactions.named(frame)
+        references = subscription.take(seq)
+        core = subscription.core
+        if core is None:
+            raise ProtocolError("the subscription is closed")
+        if transacted:
+            self._transactions.answer(frame, core, references, nack=nack)
+            self._receipts.now(frame)
+            core.resume()
+        elif nack:
+            core.reject(references)
+            self._receipts.now(frame)
+        else:
+            core.acknowledge(references, self._receipts.later(frame))
+
+    def resume(self) -> None:
+        """Go on delivering: the socket takes more."""
+        self._outbox.resume()
+        for subscription in self._subscriptions.all():
+            if subscription.core is not None:
+                subscription.core.resume()
+
+    def close(self, works: Collection[TransactionWork], left: int | None) -> Steps:
+        """End all subscriptions; what was delivered and not acknowledged goes back.
+
+        Where the client failed, its socket took ``left`` bytes and ``works`` were open: what it can
+        have been working on counts as an attempt.
+        """
+        for subscription in self._subscriptions.clear():
+            core = subscription.core
+            if core is None:
+                continue
+            if left is None:
+                core.close()
+            else:
+                core.close(attempted=attempted(core, subscription.oldest, works, left))
+            yield GO_ON
+        self._receipts.done()
+
+    def _stream(
+        self, subscription: ClientSubscription, reference: MessageReference, body: LargeBody
+    ) -> None:
+        if self._core.large is None:
+            raise RuntimeError("a large message in a broker that stores none")
+        ended = partial(self._streamed, subscription, reference)
+        self._outbox.stream(self._core.large, body, ended)
+
+    def _streamed(
+        self,
+        subscription: ClientSubscription,
+        reference: MessageReference,
+        error: OrthiaError | None,
+    ) -> None:
+        if error is None:
+            subscription.streamed(reference)
+            self._streamed_whole()
+            return
+        LOGGER.error(
+            "message %d cannot be delivered whole, its client is cut off and it goes back to"
+            " its queue: %s",
+            reference.seq,
+            error,
+        )
+        subscription.refuse(reference)
+        self._cut_off()

@@ -1,0 +1,88 @@
+"""CONNECT and CONNECTED: what a client asks for at its login, and what it is told."""
+
+import uuid
+from collections.abc import Callable
+from importlib import metadata
+from typing import Final, NamedTuple
+
+from orthia.broker.core.api import BrokerCore, BrokerError, Principal
+from orthia.broker.protocols.stomp.frames import ProtocolError, Version, server_frame
+from orthia.broker.protocols.stomp.heartbeats import negotiate
+from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.quoting import quoted
+
+Authenticate = Callable[
+    [str | None, str | None, Callable[[Principal | BrokerError], None]], Principal | None
+]
+"""Takes login and passcode and returns who that is, or raises BrokerError; or returns None, and
+tells the outcome later to the last of its arguments."""
+SERVER: Final = f"orthia/{metadata.version('orthia')}"
+
+
+class Login(NamedTuple):
+    """What a CONNECT says."""
+
+    frame: Frame
+    version: Version
+    """The highest that both sides speak."""
+    sends_ms: int
+    """How often the broker is to send something; 0 is never."""
+    expects_ms: int
+    """How often the client promises to; 0 is never."""
+    login: str | None
+    passcode: str | None
+    request_id: str | None
+
+
+def read_connect(frame: Frame) -> Login:
+    """Return what a CONNECT says; raises ProtocolError.
+
+    One without ``host`` is taken in 1.1 and 1.2 too: ordinary clients leave it out, and there is
+    one virtual host.
+    """
+    frame.version = Version.V1_0  # CONNECT is never escaped
+    accepted = (frame.get(b"accept-version") or "1.0").replace(" ", "").split(",")
+    common = [version for version in Version if version.value in accepted]
+    if not common:
+        supported = ", ".join(version.value for version in Version)
+        raise ProtocolError(
+            f"accept-version {quoted(','.join(accepted))} has none of the supported {supported}"
+        )
+    sends_ms, expects_ms = negotiate(frame.get(b"heart-beat"))
+    return Login(
+        frame,
+        common[-1],
+        sends_ms,
+        expects_ms,
+        frame.get(b"login"),
+        frame.get(b"passcode"),
+        frame.get(b"request-id"),
+    )
+
+
+def asking(core: BrokerCore) -> Authenticate:
+    """Return what asks the core at once."""
+    return lambda login, passcode, _: core.authenticate(login, passcode)
+
+
+def connected_frame(login: Login) -> bytes:
+    """Return the CONNECTED that answers it."""
+    headers = [
+        ("version", login.version.value),
+        ("session", str(uuid.uuid4())),
+        ("server", SERVER),
+        ("heart-beat", f"{login.sends_ms},{login.expects_ms}"),
+    ]
+    if login.request_id is not None:
+        headers.append(("response-id", login.request_id))
+    return server_frame("CONNECTED", headers, b"", login.version)
+
+
+class Client:
+    """Who a connection acts for and what it speaks: nobody, and the newest, before its login."""
+
+    __slots__ = ("principal", "version")
+
+    def __init__(self) -> None:
+        self.principal = Principal("", frozenset())
+        self.version = Version.V1_2

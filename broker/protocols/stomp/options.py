@@ -1,0 +1,46 @@
+"""What an operator set for the STOMP clients of one acceptor."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.config.settings import AcceptorSettings, StompLimits
+
+MAX_CONNECT_BYTES: Final = 16_384
+"""Bytes of the headers of a CONNECT frame: whoever sends it need not be anybody yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class StompOptions:
+    """One for all connections of an acceptor."""
+
+    limits: StompLimits
+    connection_ttl: int = -1
+    """Milliseconds a client without heart-beats may be silent; -1 is for ever."""
+    silence_factor: float = 2.0
+    """Of how many of its heart-beats' intervals a client may be silent."""
+    prefixes: Prefixes | None = None
+
+    @classmethod
+    def of(cls, acceptor: AcceptorSettings, limits: StompLimits) -> "StompOptions":
+        """Return those of an acceptor; ``limits`` are for what it leaves open."""
+        if acceptor.handshake_timeout is not None:
+            limits = replace(limits, connect_timeout=acceptor.handshake_timeout * 1000)
+        if acceptor.min_large_message_size is not None:
+            limits = replace(limits, min_large_message_size=acceptor.min_large_message_size)
+        return cls(
+            limits,
+            acceptor.connection_ttl,
+            acceptor.heart_beat_to_connection_ttl_modifier,
+            Prefixes.of(acceptor),
+        )
+
+    @property
+    def limits_before_login(self) -> StompLimits:
+        """What holds for a client that is nobody yet."""
+        limits = self.limits
+        return replace(
+            limits,
+            max_header_bytes=min(limits.max_header_bytes, MAX_CONNECT_BYTES),
+            max_body_bytes=min(limits.max_body_bytes, MAX_CONNECT_BYTES),
+        )

@@ -1,0 +1,112 @@
+"""What is written to a client: one frame after the other, and nothing within a large body.
+
+The body of a large MESSAGE is written as it is read from the store. Until it has ended, receipts
+wait here, the client gets no other message, and an ERROR would be taken for a part of the body.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from orthia.broker.protocols.stomp.streaming import BodyStream
+from orthia.config.errors import OrthiaError
+from orthia.journal.engine.large import LargeMessages
+from orthia.journal.message import LargeBody
+
+_FRAME_COST = 512
+"""What a frame that waits counts for beside its bytes."""
+
+
+class Outbox:
+    """The way out of one connection."""
+
+    __slots__ = (
+        "_may_take", "_stream", "_waiting", "is_over", "is_serving", "is_writable", "size",
+        "write_now",
+    )  # fmt: skip
+
+    def __init__(self, write: Callable[[bytes], int], may_take: Callable[[], bool]) -> None:
+        """``write`` takes bytes for the client and returns how many it took so far.
+
+        ``may_take`` says whether there is memory for deliveries.
+        """
+        self.write_now = write
+        """For a MESSAGE, which is delivered only while ``takes_messages``, and for the last frame
+        of a connection."""
+        self._may_take = may_take
+        self._stream: BodyStream | None = None
+        self._waiting: list[bytes] = []
+        self.size = 0
+        """What frames that wait count for."""
+        self.is_writable = True
+        """Whether the socket takes more."""
+        self.is_serving = False
+        """Whether the connection is in a state in which messages are delivered."""
+        self.is_over = False
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a large body is being written."""
+        return self._stream is not None
+
+    @property
+    def streamed_size(self) -> int:
+        """Bytes of a large body that are in memory, or soon will be."""
+        return self._stream.held if self._stream is not None else 0
+
+    def takes_messages(self) -> bool:
+        """Return whether a message may be delivered now."""
+        return self.is_writable and self.is_serving and self._stream is None and self._may_take()
+
+    def write(self, frame: bytes) -> None:
+        """Write a frame, after the large body that is being written; nothing once all is over."""
+        if self.is_over:
+            return
+        if self._stream is None:
+            self.write_now(frame)
+        else:
+            self._waiting.append(frame)
+            self.size += len(frame) + _FRAME_COST
+
+    def stream(
+        self, large: LargeMessages, body: LargeBody, ended: Callable[[OrthiaError | None], None]
+    ) -> None:
+        """Write the body of a large MESSAGE whose head is written already.
+
+        ``ended`` is called unless the connection is over before. With an error the client has no
+        whole frame, and can be sent nothing more.
+        """
+        self._stream = BodyStream(
+            large,
+            body,
+            write=self.write_now,
+            may_go_on=self._may_go_on,
+            ended=partial(self._streamed, ended),
+        )
+
+    def _may_go_on(self) -> bool:
+        return self.is_writable and self._may_take()
+
+    def _streamed(
+        self, ended: Callable[[OrthiaError | None], None], error: OrthiaError | None
+    ) -> None:
+        if error is None:
+            self._stream = None
+            waiting, self._waiting, self.size = self._waiting, [], 0
+            for frame in waiting:
+                self.write_now(frame)
+        ended(error)
+
+    def resume(self) -> None:
+        """Go on with a large body, if one is being written: the socket takes more."""
+        if self._stream is not None:
+            self._stream.resume()
+
+    def end(self) -> None:
+        """Write nothing more, and forget what waits."""
+        self.is_over = True
+        self.is_serving = False
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+        self._waiting.clear()
+        self.size = 0

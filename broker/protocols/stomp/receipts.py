@@ -1,0 +1,102 @@
+"""The receipts of one connection: those given at once, and those that wait for the store."""
+
+from collections.abc import Callable
+from functools import partial
+
+from orthia.broker.core.api import Done
+from orthia.broker.protocols.stomp.frames import receipt_frame
+from orthia.broker.protocols.stomp.login import Client
+from orthia.broker.protocols.stomp.outbox import Outbox
+from orthia.broker.protocols.stomp.parser import Frame
+
+_COST = 512
+"""What a receipt that waits counts for beside its id."""
+
+
+class PendingReceipt:
+    """The receipt of a frame that waits for the store; called once that is stored."""
+
+    __slots__ = ("_receipts", "id")
+
+    def __init__(self, receipts: "Receipts", receipt_id: str) -> None:
+        self._receipts = receipts
+        self.id = receipt_id
+
+    def __call__(self) -> None:
+        """Send the RECEIPT."""
+        self._receipts.send(self.id)
+
+
+class Receipts:
+    """What was asked for and is not done yet, and who is to hear when it is."""
+
+    __slots__ = ("_client", "_last", "_outbox", "_outstanding", "_then", "size")
+
+    def __init__(self, client: Client, outbox: Outbox) -> None:
+        self._client = client
+        self._outbox = outbox
+        self._last: str | None = None
+        self._then: Done | None = None
+        self._outstanding = 0
+        """How much of what was asked for is not done."""
+        self.size = 0
+        """What the receipts that wait count for."""
+
+    def now(self, frame: Frame) -> None:
+        """Send the RECEIPT of a frame that is done, if it asks for one."""
+        receipt_id = frame.get(b"receipt")
+        if receipt_id is not None:
+            self._outbox.write(receipt_frame(receipt_id, self._client.version))
+
+    def later(self, frame: Frame) -> Done:
+        """Return what is to be called once a frame is stored; it sends the RECEIPT, if any."""
+        receipt_id = frame.get(b"receipt")
+        self._outstanding += 1
+        if receipt_id is None:
+            return self.done
+        self.size += len(receipt_id) + _COST
+        return PendingReceipt(self, receipt_id)
+
+    def later_with_deleted(self, frame: Frame) -> Callable[[int], None]:
+        """Return what is to be called once a queue is deleted, with how many messages it had."""
+        receipt_id = frame.get(b"receipt")
+        done = self.later(frame)
+        if receipt_id is None:
+            return lambda _: done()
+        return partial(self.send, receipt_id)
+
+    def send(self, receipt_id: str, deleted_messages: int | None = None) -> None:
+        """Send a RECEIPT that has waited."""
+        self.size -= len(receipt_id) + _COST
+        self._outbox.write(receipt_frame(receipt_id, self._client.version, deleted_messages))
+        self.done()
+
+    def begin(self) -> None:
+        """Note that there is more to be done, without a receipt."""
+        self._outstanding += 1
+
+    def done(self) -> None:
+        """Note that one thing more is done."""
+        self._outstanding -= 1
+        if self._then is not None:
+            self.look()
+
+    def look(self) -> None:
+        """Call what was given to ``end_with``, if nothing is outstanding."""
+        if self._then is not None and not self._outstanding:
+            self._then()
+
+    def end_with(self, frame: Frame, then: Done) -> None:
+        """Have ``then`` called whenever nothing is outstanding; it ends with ``send_last``."""
+        self._last = frame.get(b"receipt")
+        self._then = then
+
+    def send_last(self) -> None:
+        """Send the RECEIPT of the frame that was given to ``end_with``."""
+        if self._last is not None:
+            self._outbox.write(receipt_frame(self._last, self._client.version))
+
+
+def id_of(done: Done | None) -> str | None:
+    """Return the receipt that ``later`` gave ``done`` for; None if there was none."""
+    return done.id if isinstance(done, PendingReceipt) else None

@@ -1,0 +1,139 @@
+"""SEND: the message a frame makes, and the three ways it goes.
+
+Straight to the core, which says later that it is stored; into a transaction, which sends it at its
+COMMIT; or, if it is large, once its body is durable, and then one of the two. A SEND to the
+management address is no message but a request.
+"""
+
+from typing import Final
+
+from orthia.broker.core.api import BrokerCore, BrokerError, FanOut, OnRefused, OutgoingMessage
+from orthia.broker.core.destinations import of_type
+from orthia.broker.core.slices import REST, Steps
+from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
+from orthia.broker.protocols.stomp.login import Client
+from orthia.broker.protocols.stomp.management import DESTINATIONS, read_request
+from orthia.broker.protocols.stomp.parser import BodyPiece, Frame
+from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.stomp.receipts import Receipts
+from orthia.broker.protocols.stomp.states import Handlers
+from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
+from orthia.broker.protocols.stomp.uploads import LargeSend, Uploads
+from orthia.journal.message import LargeBody
+
+_PRIORITY: Final = 4
+"""Of every message: it is the only one a client may give."""
+
+
+class Sender:
+    """What a client sends, on its way to the core; methods raise ProtocolError and BrokerError."""
+
+    __slots__ = (
+        "_client", "_core", "_prefixes", "_receipts", "_refused", "_transactions", "_uploads",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        client: Client,
+        prefixes: Prefixes | None,
+        transactions: OpenTransactions,
+        uploads: Uploads,
+        receipts: Receipts,
+        refused: OnRefused,
+    ) -> None:
+        """``refused`` hears of what the store does not take."""
+        self._core = core
+        self._client = client
+        self._prefixes = prefixes
+        self._transactions = transactions
+        self._uploads = uploads
+        self._receipts = receipts
+        self._refused = refused
+
+    @property
+    def handlers(self) -> Handlers:
+        """What it does, by the frame."""
+        return {"SEND": self.send}
+
+    def send(self, frame: Frame) -> Steps | None:
+        """Send a message; returns steps to be done before the next frame, if there are any."""
+        if frame.raw.get(b"destination") in DESTINATIONS:
+            self._manage(frame)
+            return None
+        destination, message = self._addressed(frame)
+        if b"transaction" in frame.raw:
+            work = self._transactions.reserve(frame, message)
+            if destination not in work.checked:
+                self._core.check_send(self._client.principal, destination)
+                work.checked.add(destination)
+            work.sends.append((destination, message))
+            self._receipts.now(frame)
+            return None
+        sent = self._core.send(
+            self._client.principal, destination, message, self._receipts.later(frame), self._refused
+        )
+        return None if sent is None else _awaiting(sent)
+
+    def take_large(self, event: Frame | BodyPiece, now: float) -> bool:
+        """Take the head of a large message or a piece of its body; return whether that was all.
+
+        What is to be refused is refused at its head.
+        """
+        if isinstance(event, BodyPiece):
+            self._uploads.add(event, now)
+            return event.is_last
+        destination, message = self._addressed(event)
+        if b"transaction" in event.raw:
+            self._transactions.reserve(event, message)
+        self._uploads.begin(self._client.principal, event, destination, message, now)
+        return False
+
+    def send_large(self, sent: LargeSend, body: LargeBody) -> None:
+        """Send a large message whose body is durable; it is unpinned if that is refused."""
+        frame, message = sent.frame, sent.message._replace(large=body)
+        try:
+            if b"transaction" in frame.raw:
+                self._transactions.named(frame).sends.append((sent.destination, message))
+                self._receipts.now(frame)
+            else:
+                receipt = self._receipts.later(frame)
+                self._core.send(
+                    self._client.principal, sent.destination, message, receipt, self._refused
+                )
+        except (ProtocolError, BrokerError):
+            unpin(self._core, (message,))
+            raise
+
+    def _manage(self, frame: Frame) -> None:
+        request = read_request(frame)
+        self._core.delete_queue(
+            self._client.principal,
+            request.name,
+            self._receipts.later_with_deleted(frame),
+            force=request.force,
+        )
+
+    def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
+        """Return a SEND's message and where it goes."""
+        raw = frame.raw
+        destination = frame.required(b"destination")
+        if self._prefixes is not None:
+            destination = self._prefixes.of_core(destination)
+        not_passed_on, expires_ms = NOT_PASSED_ON, 0
+        if not LOOKED_AT.isdisjoint(raw):
+            refuse("SEND", raw)
+            destination = of_type(destination, frame.get(b"destination-type"))
+            expires_ms = frame.number(b"expires", 0)
+            if not TOOLS_OWN.isdisjoint(raw) and self._core.may_replay(self._client.principal):
+                not_passed_on -= TOOLS_OWN
+        headers = frame.user_headers(not_passed_on)
+        is_persistent = raw.get(b"persistent") != b"false"
+        message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, _PRIORITY)
+        return destination, message
+
+
+def _awaiting(sent: FanOut) -> Steps:
+    while sent.is_behind:
+        yield REST
