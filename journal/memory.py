@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from typing_extensions import override
+
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import decode_binding
@@ -176,20 +178,21 @@ class MemoryJournal(MessageJournal):
     # --- MessageJournal -------------------------------------------------------------------
 
     @property
+    @override
     def last_committed_seq(self) -> int:
-        """See ``MessageJournal``."""
         return self._intake.last_committed_seq
 
     @property
+    @override
     def is_full(self) -> bool:
-        """See ``MessageJournal``."""
         return self._intake.is_full
 
+    @override
     def next_id(self) -> int:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         return self._intake.next_id()
 
+    @override
     def append_message(
         self,
         queue_id: int,
@@ -198,20 +201,20 @@ class MemoryJournal(MessageJournal):
         refused: Refused | None = None,
         sender: Sender | None = None,
     ) -> int:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         return self._intake.message(queue_id, payload, done, refused, sender)
 
+    @override
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         return self._intake.unit(unit)
 
+    @override
     def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         self._intake.deletion(locations, done)
 
+    @override
     def read_window(
         self,
         queue_id: int,
@@ -221,7 +224,6 @@ class MemoryJournal(MessageJournal):
         max_bytes: int,
         done: Callable[[Window | OrthiaError], None],
     ) -> None:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         stretch = self.store.stretch(queue_id, after_seq, up_to_seq)
         taken = _within(stretch, self.store, max_messages, max_bytes)
@@ -236,6 +238,7 @@ class MemoryJournal(MessageJournal):
                 window.corrupt.append(error)
         self._post_callback(lambda: done(window))
 
+    @override
     def count(
         self,
         after: QueuePlace,
@@ -243,7 +246,6 @@ class MemoryJournal(MessageJournal):
         limit: int,
         done: Callable[[QueueCounts | OrthiaError], None],
     ) -> None:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         rows = (row for row, _ in self.store.messages.values() if row.queue_id is not None)
         places = sorted(QueuePlace(row.queue_id or 0, row.seq) for row in rows)
@@ -259,16 +261,16 @@ class MemoryJournal(MessageJournal):
         counts = QueueCounts(counted, taken[-1] if len(taken) == limit else None, sizes)
         self._post_callback(lambda: done(counts))
 
+    @override
     def register_room_listener(self, callback: Callable[[], None]) -> None:
-        """See ``MessageJournal``."""
         self._intake.register_room_listener(callback)
 
+    @override
     def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
-        """See ``MessageJournal``."""
         self._intake.register_batch_listener(callback)
 
+    @override
     def close(self, *, drain: bool) -> bool:
-        """See ``MessageJournal``."""
         if not self._closed:
             self._closed = True
             if drain:

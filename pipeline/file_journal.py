@@ -24,7 +24,7 @@ from orthia.config.settings import FileStoreSettings
 from orthia.journal.codec import decode_queue_binding
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.format import NO_QUEUE, RECORD_BYTES, Scanned, parse
+from orthia.journal.file.format import RECORD_BYTES, Scanned, parse
 from orthia.journal.file.index import Added, Position
 from orthia.journal.file.inspect import inspect
 from orthia.journal.file.opening import Contents, read_payload
@@ -148,7 +148,7 @@ class FileJournalReader(DataSourceReader):
         for position, queue_id in contents.messages.rows():
             if len(found[-1]) >= most:
                 found.append(FilePartition(queues, files, body))
-            if queue_id == NO_QUEUE:
+            if queue_id is None:
                 body = position
             found[-1].append(position)
         return list(found)
@@ -190,7 +190,7 @@ def _rows(records: "_Records", partition: FilePartition) -> Iterator[dict[str, A
         if found is None:
             continue
         record, payload = found
-        if record.queue_id == NO_QUEUE:
+        if record.queue_id is None:
             body = found
         is_reference = record.user_record_type == UserRecordType.ADD_REF
         mine = is_reference and body is not None and body[0].seq == record.id
@@ -201,7 +201,7 @@ def _rows(records: "_Records", partition: FilePartition) -> Iterator[dict[str, A
             "record_type": int(RecordType.ADD_RECORD),
             "user_record_type": record.user_record_type,
             "tx_id": None,
-            "queue_id": None if record.queue_id == NO_QUEUE else record.queue_id,
+            "queue_id": record.queue_id,
             "epoch": record.epoch,
             "written_at": None,
             "record": payload,
@@ -320,7 +320,7 @@ def _binding_row(contents: Contents, position: Position, added: Added) -> dict[s
         # What is live is committed, whatever it was written as.
         "record_type": int(RecordType.ADD_RECORD),
         "user_record_type": added.user_record_type,
-        "queue_id": None if record.queue_id == NO_QUEUE else record.queue_id,
+        "queue_id": record.queue_id,
         "epoch": record.epoch,
         "record": record.payload(data, position.offset),
     }

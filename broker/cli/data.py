@@ -13,7 +13,6 @@ from orthia.broker.cli.transactions import transactions
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import FileStoreSettings, Settings
 from orthia.journal.file.bodies import compare_bodies
-from orthia.journal.file.format import NO_QUEUE
 from orthia.journal.file.inspect import inspect, list_large_references, read_fence
 from orthia.journal.file.opening import Contents
 from orthia.journal.file.recovery import FoundFile, scan
@@ -81,7 +80,7 @@ def print_(settings: Settings, *, records: bool, as_json: bool) -> None:
     else:
         click.echo(f"journal   {store.journal_directory}")
         click.echo(f"fence     token {fence.token}, generation {fence.generation}")
-        click.echo(f"messages  {sum(queue != NO_QUEUE for _, queue in contents.messages.rows())}")
+        click.echo(f"messages  {sum(queue is not None for _, queue in contents.messages.rows())}")
         click.echo(
             f"large     {large.bodies} bodies, {large.payload_bytes} bytes,"
             f" {len(large.unneeded)} of them needed by no message, in {large.directory}"
@@ -198,7 +197,7 @@ def _records(found: FoundFile) -> Iterator[dict[str, object]]:
                 "seq": record.seq,
                 "id": record.id,
                 "tx": record.tx_id or "",
-                "queue": "" if record.queue_id == NO_QUEUE else record.queue_id,
+                "queue": "" if record.queue_id is None else record.queue_id,
                 "epoch": record.epoch,
                 "bytes": record.payload_size,
                 "state": "" if intact else "DAMAGED",

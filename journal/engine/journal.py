@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from typing_extensions import override
+
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
@@ -85,29 +87,30 @@ class Journal(MessageJournal):
         )
 
     @property
+    @override
     def last_committed_seq(self) -> int:
-        """See ``MessageJournal``."""
         return self._intake.last_committed_seq
 
+    @override
     def reusable_bytes(self) -> int:
-        """See ``MessageJournal``."""
         return self._reusable()
 
     @property
+    @override
     def is_full(self) -> bool:
-        """See ``MessageJournal``."""
         return self._intake.is_full
 
     @property
+    @override
     def history_totals(self) -> HistoryTotals | None:
-        """See ``MessageJournal``."""
         return None if self._pruner is None else self._pruner.totals
 
+    @override
     def next_id(self) -> int:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         return self._intake.next_id()
 
+    @override
     def append_message(
         self,
         queue_id: int,
@@ -116,21 +119,21 @@ class Journal(MessageJournal):
         refused: Refused | None = None,
         sender: Sender | None = None,
     ) -> int:
-        """See ``MessageJournal``."""
         if self._refusal is not None:
             raise JournalClosed(self._refusal)
         return self._intake.message(queue_id, payload, done, refused, sender)
 
+    @override
     def append_unit(self, unit: Unit) -> list[MessageLocation]:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         return self._intake.unit(unit)
 
+    @override
     def delete(self, locations: Iterable[MessageLocation], done: Done | None = None) -> None:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         self._intake.deletion(locations, done)
 
+    @override
     def read_window(
         self,
         queue_id: int,
@@ -140,10 +143,10 @@ class Journal(MessageJournal):
         max_bytes: int,
         done: Callable[[Window | OrthiaError], None],
     ) -> None:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         self._reader.window(queue_id, after_seq, up_to_seq, max_messages, max_bytes, done)
 
+    @override
     def count(
         self,
         after: QueuePlace,
@@ -151,24 +154,23 @@ class Journal(MessageJournal):
         limit: int,
         done: Callable[[QueueCounts | OrthiaError], None],
     ) -> None:
-        """See ``MessageJournal``."""
         self._refuse_if_closed()
         self._reader.count(after, up_to_seq, limit, done)
 
+    @override
     def register_room_listener(self, callback: Callable[[], None]) -> None:
-        """See ``MessageJournal``."""
         self._intake.register_room_listener(callback)
 
+    @override
     def register_batch_listener(self, callback: Callable[[BatchReport], None]) -> None:
-        """See ``MessageJournal``."""
         self._intake.register_batch_listener(callback)
 
+    @override
     def register_full_listener(self, callback: Callable[[OrthiaError | None], None]) -> None:
-        """See ``MessageJournal``."""
         self._full_listeners.append(callback)
 
+    @override
     def close(self, *, drain: bool) -> bool:
-        """See ``MessageJournal``."""
         with self._closing:
             if self._refusal is None:
                 self._refusal = "the journal is closed"

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from orthia.config.settings import FileStoreSettings
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.errors import LargeBodyError
@@ -79,8 +81,9 @@ class FileBodies(BodyStore):
         """Return the file of a body."""
         return self._directory / f"{body_id}{EXTENSION}"
 
+    @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        """See ``BodyStore``; raises JournalIOError."""
+        """Raises JournalIOError."""
         for body_id, position, data in pieces:
             path = self.path_of(body_id)
             with io_errors(f"write {path}"):
@@ -93,8 +96,9 @@ class FileBodies(BodyStore):
                     at = position * PIECE_BYTES + written
                     written += os.pwrite(descriptor, memoryview(data)[written:], at)
 
+    @override
     def finish(self, body_id: int) -> None:
-        """See ``BodyStore``; raises JournalIOError."""
+        """Raises JournalIOError."""
         descriptor = self._open.pop(body_id, None)
         if descriptor is None:
             return
@@ -108,8 +112,9 @@ class FileBodies(BodyStore):
             with io_errors(f"sync {self._directory}"):
                 sync_directory(self._directory)
 
+    @override
     def read(self, body_id: int, position: int) -> bytes:
-        """See ``BodyStore``; raises JournalIOError too."""
+        """Raises JournalIOError too."""
         path = self.path_of(body_id)
         with io_errors(f"read {path}"):
             try:
@@ -124,20 +129,22 @@ class FileBodies(BodyStore):
             raise LargeBodyError(f"the large message body {path} ends too early")
         return data
 
+    @override
     def sweep(
         self,
-        after_id: int,  # noqa: ARG002 - a directory is listed at once
-        limit: int,  # noqa: ARG002
+        after_id: int,
+        limit: int,
     ) -> tuple[list[int], int | None]:
-        """See ``BodyStore``; the whole directory. Raises Fenced, JournalIOError."""
+        """Look at the whole directory. Raises Fenced, JournalIOError."""
         with io_errors(f"list {self._directory}"):
             found = list_bodies(self._directory)
         self._fence.check()
         older = (body_id for body_id in found if body_id <= self._horizon)
         return [body_id for body_id in older if body_id not in self._references], None
 
+    @override
     def remove(self, body_id: int) -> bool:
-        """See ``BodyStore``; raises Fenced, JournalIOError."""
+        """Raises Fenced, JournalIOError."""
         if body_id in self._references:
             return True
         self._fence.check()
@@ -149,8 +156,8 @@ class FileBodies(BodyStore):
             path.unlink()
         return True
 
+    @override
     def close(self) -> None:
-        """See ``BodyStore``."""
         for descriptor in self._open.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)

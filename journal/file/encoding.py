@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orthia.journal.file.format import NO_QUEUE, Record, encode_count, encode_seqs
+from orthia.journal.file.format import Record, encode_count, encode_seqs
 from orthia.journal.file.index import Added
 from orthia.journal.message import large_body_id
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
@@ -11,26 +11,32 @@ from orthia.journal.unit import Row
 
 def row_record(row: Row, token: int) -> Record:
     """Return the record that adds ``row``."""
-    queue_id = NO_QUEUE if row.queue_id is None else row.queue_id
     return Record(
-        RecordType.ADD_RECORD, row.user_record_type, row.seq, row.id, 0, queue_id, token, row.record
+        RecordType.ADD_RECORD,
+        row.user_record_type,
+        row.seq,
+        row.id,
+        0,
+        row.queue_id,
+        token,
+        row.record,
     )
 
 
 def counter_record(id_limit: int, token: int) -> Record:
     """Return the record that reserves all ids up to ``id_limit``."""
     kind = UserRecordType.ID_COUNTER
-    return Record(RecordType.UPDATE_RECORD, kind, ID_COUNTER_SEQ, id_limit, 0, NO_QUEUE, token, b"")
+    return Record(RecordType.UPDATE_RECORD, kind, ID_COUNTER_SEQ, id_limit, 0, None, token, b"")
 
 
 def end_record(record_type: RecordType, tx_id: int, count: int | None, token: int) -> Record:
     """Return the record that prepares, commits or rolls back a transaction of so many records."""
-    return Record(record_type, 0, 0, 0, tx_id, NO_QUEUE, token, encode_count(count))
+    return Record(record_type, 0, 0, 0, tx_id, None, token, encode_count(count))
 
 
 def delete_record(seqs: list[int], token: int) -> Record:
     """Return the record that deletes ``seqs``."""
-    return Record(RecordType.DELETE_RECORD, 0, 0, 0, 0, NO_QUEUE, token, encode_seqs(seqs))
+    return Record(RecordType.DELETE_RECORD, 0, 0, 0, 0, None, token, encode_seqs(seqs))
 
 
 def added_at(record: Record, offset: int) -> Added:

@@ -39,8 +39,8 @@ HEADER_BYTES: Final = 1024
 SEAL_AT: Final = 512
 MAX_FILE_ID: Final = 0xFFFF_FFFF
 LAST_OF_SYNC: Final = 1
-NO_QUEUE: Final = -1
 
+_NO_QUEUE: Final = -1
 _FILE_MAGIC: Final = b"ORTHIAJL"
 _SEAL_MAGIC: Final = b"ORTHSEAL"
 _MARKER: Final = b"\xa5Or\x5a"
@@ -159,7 +159,7 @@ class Record(NamedTuple):
     seq: int
     id: int
     tx_id: int
-    queue_id: int
+    queue_id: int | None
     epoch: int
     payload: bytes
 
@@ -226,7 +226,7 @@ def encode_head(
         seq,
         row_id,
         tx_id,
-        queue_id,
+        _NO_QUEUE if queue_id is None else queue_id,
         epoch,
         payload_checksum,
     )
@@ -262,7 +262,7 @@ class Scanned(NamedTuple):
     seq: int
     id: int
     tx_id: int
-    queue_id: int
+    queue_id: int | None
     epoch: int
     flags: int
     sync: int
@@ -331,7 +331,7 @@ def parse(data: Data, offset: int, file_id: int, base: int = 0) -> Scanned | Non
         seq,
         row_id,
         tx_id,
-        queue_id,
+        None if queue_id == _NO_QUEUE else queue_id,
         epoch,
         flags,
         sync,

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from orthia.journal.file.format import RECORD_BYTES
 
 
@@ -29,7 +31,7 @@ class Added(NamedTuple):
     seq: int
     row_id: int
     user_record_type: int
-    queue_id: int
+    queue_id: int | None
     offset: int
     size: int
     large_id: int | None = None
@@ -139,28 +141,28 @@ class BindingIndex(RecordIndex):
         super().__init__()
         self.records: dict[int, tuple[Position, Added]] = {}
 
+    @override
     def add(self, file_id: int, added: Added) -> None:
-        """See ``RecordIndex``."""
         if added.seq in self.records:
             self.delete(file_id, [added.seq])
         position = Position(added.seq, file_id, added.offset, added.size)
         self.records[added.seq] = (position, added)
         self._note_added(file_id, added.size)
 
+    @override
     def delete(self, file_id: int, seqs: Iterable[int]) -> None:
-        """See ``RecordIndex``."""
         for seq in seqs:
             found = self.records.pop(seq, None)
             if found is not None:
                 self._note_dead(found[0].file_id, seq, found[0].size, deleted_in=file_id)
 
+    @override
     def find(self, seq: int) -> Position | None:
-        """See ``RecordIndex``."""
         found = self.records.get(seq)
         return None if found is None else found[0]
 
+    @override
     def positions(self, file_ids: Sequence[int]) -> list[Position]:
-        """See ``RecordIndex``."""
         wanted = set(file_ids)
         return sorted(p for p, _ in self.records.values() if p.file_id in wanted)
 

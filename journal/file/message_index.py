@@ -13,12 +13,16 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from orthia.journal.file.format import NO_QUEUE, RECORD_BYTES
+from typing_extensions import override
+
+from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.index import Added, Position, RecordIndex
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import AppendedMessage, LargeReference
 
-_DEAD = -2
+_BODY: Final = -1
+_DEAD: Final = -2
+"""In a column of queue ids, which has room for numbers only: what is in no queue."""
 _MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)
 _TRIM_AT = 1_024
 """Dead seqs a queue may hold before they are swept away."""
@@ -88,8 +92,8 @@ class MessageIndex(RecordIndex):
         """The seqs of large messages, and the ids of their bodies."""
         self.highest_seq = 0
 
+    @override
     def add(self, file_id: int, added: Added) -> None:
-        """See ``RecordIndex``."""
         seq, row_id, user_record_type, queue_id, offset, size, large_id = added
         if seq <= self.highest_seq:
             raise ValueError(f"seq {seq} comes after seq {self.highest_seq}")
@@ -107,9 +111,9 @@ class MessageIndex(RecordIndex):
             self._references[body] += 1
         elif large_id is not None:
             self._large[seq] = large_id
-        segment.append(seq, queue_id, offset, size, body)
+        segment.append(seq, _BODY if queue_id is None else queue_id, offset, size, body)
         self._note_added(file_id, size)
-        if queue_id != NO_QUEUE:
+        if queue_id is not None:
             queue = self._queues.get(queue_id)
             if queue is None:
                 queue = self._queues[queue_id] = _QueueSeqs()
@@ -146,8 +150,9 @@ class MessageIndex(RecordIndex):
                 queue = self._queues[queue_id] = _QueueSeqs()
             queue.seqs.extend(map(itemgetter(1), of_queue))
 
+    @override
     def delete(self, file_id: int, seqs: Iterable[int]) -> None:
-        """See ``RecordIndex``; a body goes with its last reference."""
+        """A body goes with its last reference."""
         for seq in seqs:
             body = self._kill(seq, file_id)
             if body:
@@ -165,7 +170,7 @@ class MessageIndex(RecordIndex):
         queue_id = segment.queues[at]
         segment.queues[at] = _DEAD
         self._note_dead(segment.file_id, seq, segment.sizes[at], deleted_in=deleted_in)
-        if queue_id != NO_QUEUE:
+        if queue_id != _BODY:
             self._leave(queue_id, seq)
         if self._large:
             self._large.pop(seq, None)
@@ -202,28 +207,28 @@ class MessageIndex(RecordIndex):
             (segment.file_id, seq)
             for segment in self._segments
             for seq, queue_id in zip(segment.seqs, segment.queues, strict=True)
-            if queue_id == NO_QUEUE and seq not in self._references
+            if queue_id == _BODY and seq not in self._references
         ]
         for file_id, seq in unneeded:
             self._kill(seq, file_id)
 
+    @override
     def find(self, seq: int) -> Position | None:
-        """See ``RecordIndex``."""
         place = self._place(seq)
         if place is None:
             return None
         segment, at = place
         return Position(seq, segment.file_id, segment.offsets[at], segment.sizes[at])
 
-    def rows(self) -> Iterator[tuple[Position, int]]:
-        """Yield every live record with its queue id, NO_QUEUE for a body."""
+    def rows(self) -> Iterator[tuple[Position, int | None]]:
+        """Yield every live record with its queue id, None for a body."""
         for segment in self._segments:
             for at, (seq, queue_id) in enumerate(zip(segment.seqs, segment.queues, strict=True)):
                 if queue_id != _DEAD:
                     position = Position(
                         seq, segment.file_id, segment.offsets[at], segment.sizes[at]
                     )
-                    yield position, queue_id
+                    yield position, None if queue_id == _BODY else queue_id
 
     def large_references(self) -> Iterator[LargeReference]:
         """Yield every queue's message whose body is a large one."""
@@ -233,11 +238,11 @@ class MessageIndex(RecordIndex):
             columns = zip(segment.seqs, segment.queues, segment.bodies, strict=True)
             for seq, queue_id, body in columns:
                 large_id = self._large.get(body or seq)
-                if large_id is not None and queue_id not in (_DEAD, NO_QUEUE):
+                if large_id is not None and queue_id not in (_DEAD, _BODY):
                     yield LargeReference(large_id, seq)
 
+    @override
     def positions(self, file_ids: Sequence[int]) -> list[Position]:
-        """See ``RecordIndex``."""
         wanted = set(file_ids)
         return [position for position, _ in self.rows() if position.file_id in wanted]
 
@@ -297,8 +302,8 @@ class MessageIndex(RecordIndex):
         self._segments = sorted([*moved, *kept], key=lambda segment: segment.seqs[0])
         self._starts = [segment.seqs[0] for segment in self._segments]
 
+    @override
     def forget_file(self, file_id: int) -> None:
-        """See ``RecordIndex``."""
         super().forget_file(file_id)
         self._segments = [one for one in self._segments if one.file_id != file_id]
         self._starts = [segment.seqs[0] for segment in self._segments]

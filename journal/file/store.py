@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
+from typing_extensions import override
+
 from orthia.database import NoRoom
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, JournalTable, Marker
@@ -67,11 +69,13 @@ class FileStore(BatchStore):
         self._closed = closed
         self._failed = False
 
+    @override
     def connect(self) -> None:
-        """See ``BatchStore``; the files are open already."""
+        """Do nothing: the files are open already."""
 
+    @override
     def store(self, batch: Batch) -> None:
-        """See ``BatchStore``; raises JournalIOError too, after which nothing is written again.
+        """Raises JournalIOError too, after which nothing is written again.
 
         Unless there was no room: then nothing of the batch was written.
         """
@@ -84,8 +88,9 @@ class FileStore(BatchStore):
         if batch.touches_large_bodies:
             self._opened.large_references.change(batch.linked, batch.unlinked)
 
+    @override
     def has_room(self) -> bool:
-        """See ``BatchStore``; the files are looked after by a thread of their own."""
+        """Ask nobody: the files are looked after by a thread of their own."""
         return not self._is_out_of_room
 
     @property
@@ -119,19 +124,21 @@ class FileStore(BatchStore):
         sizes = [_size_of(item) for item in batch.items]
         return [*sizes, RECORD_BYTES + 8 * len(batch.deletes)]
 
+    @override
     def is_stored(self, marker: Marker) -> bool:
-        """See ``BatchStore``."""
         is_message = marker.table is JournalTable.MESSAGES
         files = self._opened.messages if is_message else self._opened.bindings
         with files.lock:
             return files.index.find(marker.seq) is not None
 
+    @override
     def confirm(self) -> None:
-        """See ``BatchStore``: what is in the files was synced, or the journal has failed."""
+        """Do nothing else: what is in the files was synced, or the journal has failed."""
         self._opened.fence.check()
 
+    @override
     def close(self) -> None:
-        """See ``BatchStore``; seals the files if all that they hold is known."""
+        """Seal the files if all that they hold is known."""
         self._closed()
         self._opened.close(seal=not self._failed)
 

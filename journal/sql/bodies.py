@@ -13,6 +13,7 @@ from sqlalchemy import Connection, MetaData, Table, and_, delete, exists, litera
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.dml import Insert
+from typing_extensions import override
 
 from orthia.config.dialects import Dialect
 from orthia.config.settings import DatabaseStoreSettings
@@ -47,8 +48,9 @@ class SqlBodies(BodyStore):
         self._bindings = bindings_table(metadata, s.bindings_table_name, dialect)
         self._history = history_table(metadata, s.message_history_table_name, dialect)
 
+    @override
     def write(self, pieces: Sequence[Piece]) -> None:
-        """See ``BodyStore``; one transaction. Raises Fenced, StoreError."""
+        """Do it in one transaction. Raises Fenced, StoreError."""
         statement = self._insert()
         self._database.turnstile.give_way()
         with write_transaction(self._writing, "store a large message") as connection:
@@ -62,11 +64,13 @@ class SqlBodies(BodyStore):
                 }
                 connection.execute(statement, values)
 
+    @override
     def finish(self, body_id: int) -> None:
-        """See ``BodyStore``: every transaction was durable."""
+        """Do nothing: every transaction was durable."""
 
+    @override
     def read(self, body_id: int, position: int) -> bytes:
-        """See ``BodyStore``; raises StoreError too."""
+        """Raises StoreError too."""
         columns = self._table.c
         ask = select(columns.piece).where(columns.id == body_id, columns.position == position)
         with translate_errors("read a large message"), self._database.engine.connect() as reading:
@@ -75,8 +79,9 @@ class SqlBodies(BodyStore):
             raise LargeBodyError(f"piece {position} of the large message body {body_id} is missing")
         return bytes(found)
 
+    @override
     def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
-        """See ``BodyStore``; walks on primary keys. Raises StoreError."""
+        """Walk on primary keys. Raises StoreError."""
         ids = self._table.c.id
         step = select(ids).where(ids > after_id).distinct().order_by(ids).limit(limit)
         with translate_errors("look for large messages"), self._writing.connect() as connection:
@@ -86,8 +91,9 @@ class SqlBodies(BodyStore):
         unneeded = [body_id for body_id in found if body_id not in needed]
         return unneeded, found[-1] if len(found) == limit else None
 
+    @override
     def remove(self, body_id: int) -> bool:
-        """See ``BodyStore``; one transaction. Raises Fenced, StoreError."""
+        """Do it in one transaction. Raises Fenced, StoreError."""
         columns = self._table.c
         of_body = columns.id == body_id
         self._database.turnstile.give_way()
@@ -103,8 +109,8 @@ class SqlBodies(BodyStore):
                 connection.execute(delete(self._table).where(of_body, last))
         return len(positions) < REMOVED_PIECES
 
+    @override
     def close(self) -> None:
-        """See ``BodyStore``."""
         self._writing.dispose()
 
     def _is_reference(self) -> ColumnElement[bool]:

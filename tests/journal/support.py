@@ -347,10 +347,7 @@ class FileJournalStore(JournalStore):
             for record in self._records(found)
         }
         return {
-            position.seq: (
-                None if queue_id < 0 else queue_id,
-                epochs[position.file_id, position.offset],
-            )
+            position.seq: (queue_id, epochs[position.file_id, position.offset])
             for position, queue_id in contents.messages.rows()
         }
 
