@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -20,7 +21,8 @@ from orthia.broker.core.quota import ShownUse
 from orthia.broker.management.exposition import Exposition, RenderingError
 from orthia.broker.management.health import HealthServer, Verdict
 from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
-from orthia.broker.node.node import BrokerNode, Phase
+from orthia.broker.node.node import BrokerNode
+from orthia.broker.node.state import Phase
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings, HealthSettings, Settings
 from orthia.config.urls import DatabaseUrl
@@ -130,9 +132,9 @@ class Manager(InVmNodeManager):
 def test_a_node_whose_lease_ran_out_is_not_ready() -> None:
     """From that moment its successor may serve, whatever this one still has to find out."""
     node, manager = BrokerNode(Settings("a", None, STORE)), Manager(name="a")
-    node._manager = manager
+    node._shell.manager = manager
     assert not node.readiness().ok
-    node._become(Phase.LIVE)
+    node._driver._state = replace(node._driver.state, phase=Phase.LIVE)
     assert node.readiness().ok
     manager.lease_is_valid = False
     assert node.readiness() == Verdict(False, "the lease is not valid")

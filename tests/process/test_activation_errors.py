@@ -1,13 +1,14 @@
 """What a node says and leaves when its activation ends in an error."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
 from orthia import config
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.node import BrokerNode, Phase
+from orthia.broker.node.node import BrokerNode
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 
@@ -33,7 +34,7 @@ def test_a_live_node_that_cannot_open_is_on_its_way_no_more(
         raise OrthiaError("it cannot be opened")
 
     node = _node(tmp_path)
-    monkeypatch.setattr(node, "_open", refuse)
+    monkeypatch.setattr(node._shell, "_load", refuse)
     assert node.run() == ExitCode.SOFTWARE
     assert "failed to start server: it cannot be opened" in caplog.messages
     with sqlite3.connect(tmp_path / "store.db") as store:
@@ -44,17 +45,19 @@ def test_a_live_node_that_cannot_open_is_on_its_way_no_more(
 
 
 def test_a_node_that_serves_does_not_fail_to_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A row of its store that somebody deletes is a critical error of a node that serves."""
-    node, failures = _node(tmp_path), list[str]()
 
-    def live_on() -> None:
-        node._phase = Phase.LIVE
+    def serve(*_: object, **__: object) -> None:
         raise PermanentStoreError("row 4 is gone")
 
-    monkeypatch.setattr(node, "_live_on", live_on)
-    monkeypatch.setattr(node, "_fail", failures.append)
-    monkeypatch.setattr(node, "_leave", lambda *_, **__: failures.append("failed to start"))
-    node._activate()
-    assert failures == ["row 4 is gone"]
+    node = _node(tmp_path)
+    monkeypatch.setattr(node._shell, "_serve", serve)
+    ended = threading.Event()
+    monkeypatch.setattr(node._shell, "end_process", ended.set)
+    monkeypatch.setattr(node, "_end_process", lambda: None)
+    assert node.run() == ExitCode.IO_ERROR
+    assert "critical IO error, shutting down the server: row 4 is gone" in caplog.messages
+    assert not [one for one in caplog.messages if "failed to start" in one]
+    assert ended.wait(60), "its end, which is patched here, comes a moment later"

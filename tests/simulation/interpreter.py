@@ -1,7 +1,8 @@
 """What modules get here that take their threads, locks and queues from the interpreter.
 
 Objects of such a module that are made within ``simulated`` have simulated ones for as long as they
-live. Journal, critical analyzer and log handler are run so, as they are.
+live. Journal, critical analyzer, log handler and the driver of a node are run so,
+as they are.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import orthia.broker.node.critical_analyzer
+import orthia.broker.node.driver
 import orthia.broker.node.log_queue
 import orthia.journal.engine.journal
 import orthia.journal.engine.worker
@@ -25,6 +27,7 @@ from tests.simulation.engine import (
 
 _MODULES: tuple[ModuleType, ...] = (
     orthia.broker.node.critical_analyzer,
+    orthia.broker.node.driver,
     orthia.broker.node.log_queue,
     orthia.journal.engine.journal,
     orthia.journal.engine.worker,
@@ -101,6 +104,10 @@ class Threading:
 
     def Lock(self) -> SimulatedLock:  # noqa: N802 - its name there
         """Make a lock."""
+        return SimulatedLock(self._engine)
+
+    def RLock(self) -> SimulatedLock:  # noqa: N802 - its name there
+        """Make a lock that no thread here takes twice."""
         return SimulatedLock(self._engine)
 
     def get_ident(self) -> int:

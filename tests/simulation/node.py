@@ -1,26 +1,48 @@
 """A simulated node: its processes, one after the other, and what each does from start to end.
 
-What is real of it is the node manager, the journal, the critical analyzer and the log handler.
-What is simulated does as ``orthia.broker.node.node`` does, in its order.
+What is real of it is the node manager, the journal, the state machine with its driver, the critical
+analyzer and the log handler. What is simulated is the driver's shell: it does as
+``orthia.broker.node.shell`` does.
 """
 
+import contextlib
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum, auto
-from functools import partial
 from typing import TYPE_CHECKING
 
+from orthia.broker.node import effects
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer, LoopJudge
+from orthia.broker.node.driver import Driver
+from orthia.broker.node.effects import Effect, Handover, Work
+from orthia.broker.node.errors import event_of
+from orthia.broker.node.happenings import (
+    AcceptorsTried,
+    Activated,
+    BackupStopped,
+    Completed,
+    Drained,
+    FailbackAsked,
+    JournalFailed,
+    Loaded,
+    LockWasLost,
+    LoopWedged,
+    Opened,
+    PartDied,
+    Paused,
+    Prepared,
+    Released,
+    ServedEnough,
+    StopRequested,
+    WhoWaitsAsked,
+    WorkEvent,
+)
+from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.settings import DatabaseStoreSettings, HaPolicy, Role
 from orthia.config.urls import DatabaseUrl
 from orthia.database import DuplicateKey, StoreUnavailable
-from orthia.journal import JournalClosed
-from orthia.journal.engine.journal import Journal
-from orthia.journal.engine.retry import pause_seconds
-from orthia.journal.unit import MessageLocation
+from orthia.journal.errors import Fenced
 from orthia.nodemanager import Interrupted
 from orthia.nodemanager.events import CriticalIOError
 from orthia.nodemanager.holder_id import HolderId
@@ -30,7 +52,6 @@ from tests.simulation.console import Console, ConsoleLog, Handler, WaitingHandle
 from tests.simulation.database import PresenceSession, RemoteStore
 from tests.simulation.engine import Life, SimulatedThreads
 from tests.simulation.interpreter import simulated
-from tests.simulation.journal import SimulatedStore, open_journal
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.mechanisms import (
     PERIOD_MS,
@@ -40,6 +61,7 @@ from tests.simulation.mechanisms import (
     OfOwnPeriod,
     Unfenced,
 )
+from tests.simulation.service import Service
 from tests.simulation.tables import Violation
 
 if TYPE_CHECKING:
@@ -52,20 +74,6 @@ ANALYZER_TIMEOUT_MS = 10_000
 ANALYZER_CHECK_PERIOD_MS = 2_000
 LOOP_CALL_SECONDS = 30.0
 """How long the activation thread waits for what it asks of the loop."""
-IO_ERROR_GRACE_SECONDS = 3.0
-"""How long an IO-error shutdown may take before the process ends regardless."""
-_QUEUE_ID = 1
-_ATTEMPTS_TO_OPEN = 5
-
-
-class NodeState(Enum):
-    """What a node does."""
-
-    DOWN = auto()
-    WAITING = auto()
-    SERVING = auto()
-    STOPPING = auto()
-    FAILED = auto()
 
 
 class Node:
@@ -77,7 +85,6 @@ class Node:
         self.is_live_by_role = number == 0
         self.rate = rate
         self.timers, self.publishes_timers = world.draw_timers()
-        self.state = NodeState.DOWN
         self.cut_off_until = 0.0
         self.is_scrap = False
         self.token = 0
@@ -85,6 +92,16 @@ class Node:
         self.holder_id = ""
         self.life = Life()
         self.life.is_over = True
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it has no process."""
+        return self.life.is_over
+
+    @property
+    def phase(self) -> Phase:
+        """What its process is at present, or was last."""
+        return self.driver.state.phase
 
     @property
     def is_open(self) -> bool:
@@ -108,13 +125,15 @@ class Node:
 
     def serves(self) -> bool:
         """Return whether clients are served."""
-        return self.state is NodeState.SERVING and not self.loop.is_stalled and self.may_deliver()
+        if self.is_down or self.phase is not Phase.LIVE:
+            return False
+        return not self.loop.is_stalled and self.may_deliver()
 
     # --- its process
 
     def start(self) -> None:
         """Begin a new life, unless it lives."""
-        if self.state is not NodeState.DOWN or self.is_scrap:
+        if not self.is_down or self.is_scrap:
             return
         world, mechanisms = self.world, self.world.mechanisms
         engine = world.engine
@@ -124,30 +143,31 @@ class Node:
         self.holder_id += HolderId(None, "", world.crash_detection, published).suffix
         self.life = Life()
         self.life.paused_until = engine.now
-        self.state = NodeState.WAITING
         self.threads = SimulatedThreads(
             engine, self.life, without=None if mechanisms.watchdog else "orthia-watchdog"
         )
-        self.stopping = self.threads.event()
+        self._wake = self.threads.event()
         self.loop = SimulatedLoop(engine, self.life, in_order=mechanisms.completions_in_order)
         self.console = Console(engine)
         if not world.reads_consoles:
             self.console.block(None)
         self.session = PresenceSession(world.database, self)
-        self.journal: Journal | None = None
-        self.waiting: deque[int] = deque()
-        """Messages that may be delivered."""
-        self._arrived: deque[int] = deque()
-        self._last_confirmed = self._last_delivered = 0
-        self._is_watched = self._is_failing = False
+        self._is_watched = False
         with simulated(engine, self.life):
             kind = Handler if mechanisms.console_holds_nobody_up else WaitingHandler
             self.handler = kind(self.console, engine)
             self.analyzer = self._make_analyzer()
+            self.driver = Driver(NodeState(self._terms()), self)
         self.manager = self._make_manager()
-        self.manager.register_lock_listener(self.fail)
-        self.manager.register_renewal_listener(self._renewed)
-        engine.spawn(self.life, self._live_on)
+        self.manager.register_lock_listener(lambda reason: self.driver.tell(LockWasLost(reason)))
+        self.service = Service(self)
+        self.manager.register_renewal_listener(self.service.renewed)
+        self.driver.stand_by()
+        self.driver.begin()
+
+    def _terms(self) -> Terms:
+        role = Role.LIVE if self.is_live_by_role else Role.BACKUP
+        return Terms(HaPolicy(role, failover_on_shutdown=True))
 
     def _make_manager(self) -> JdbcNodeManager:
         mechanisms = self.world.mechanisms
@@ -185,7 +205,7 @@ class Node:
             self.loop,  # type: ignore[arg-type]
             timeout_ms=ANALYZER_TIMEOUT_MS,
             check_period_ms=ANALYZER_CHECK_PERIOD_MS,
-            is_serving=lambda: self.state is NodeState.SERVING,
+            is_serving=lambda: self.phase is Phase.LIVE,
             wedged=self._loop_is_wedged,
             clock=self.clock,
         )
@@ -198,108 +218,140 @@ class Node:
     def _loop_is_wedged(self, seconds: float) -> None:
         if not self.loop.is_wedged:
             raise Violation(f"{self.holder_id} takes its loop for wedged after {seconds:.1f} s")
-        self.fail("the event loop does not answer")
+        self.driver.tell(LoopWedged(seconds))
 
     def crash(self) -> None:
         """Die: the process's sessions end with it, and what was never answered is never stored."""
         if self.life.is_over:
             return
         self.life.is_over = True
-        self.state = NodeState.DOWN
-        self._close_acceptors()
+        self.service.close()
         self.session.release()
         self.world.database.tables.end_sessions_of(self.life)
 
-    def end(self) -> None:
-        """Come to the process's end, and be started again later."""
-        if not self.life.is_over:
-            self.crash()
-            self.world.engine.after(self.world.engine.random.uniform(1, 5), self.start)
+    def request_stop(self) -> None:
+        """Have it stop in good order, unless it is down."""
+        if not self.is_down:
+            self.driver.tell(StopRequested())
 
-    def _live_on(self) -> None:
-        """Do what ``orthia.broker.node.node`` does with its node manager, in its order."""
-        try:
-            while True:
-                if self.is_live_by_role:
-                    callback = self.manager.start_live_node()
+    # --- what its driver has it do
+
+    def perform(self, work: Work) -> WorkEvent:
+        """Do as ``NodeShell`` does."""
+        manager = self.manager
+        match work:
+            case effects.Pause():
+                return Paused()
+            case effects.PrepareStore():
+                return Prepared()
+            case effects.TryAcceptors():
+                return AcceptorsTried()
+            case effects.AwaitLiveLock(role):
+                if role is Role.LIVE:
+                    self._activation = manager.start_live_node()
                 else:
-                    self.manager.start_backup()
-                    callback = self.manager.await_live_node()
-                self.token = self.manager.fencing_token
-                journal = self._open_journal()
-                self._on_loop(self._open_acceptors)
-                callback.activation_complete()
-                if not self.is_live_by_role:
-                    self.manager.release_backup()
-                self._become(NodeState.SERVING)
+                    manager.start_backup()
+                    self._activation = manager.await_live_node()
+                self.token = manager.fencing_token
+                return Activated(self.holder_id, self.token)
+            case effects.LoadJournal():
+                self.service.load(self._journal_failed)
+                return Loaded()
+            case effects.OpenService():
+                self._on_loop(self.service.open)
+                return Opened()
+            case effects.CompleteActivation(role):
+                self._activation.activation_complete()
+                if role is Role.BACKUP:
+                    manager.release_backup()
+                return Completed(self.clock())
+            case effects.Serve(watches_failback):
+                return self._serve(watches_failback=watches_failback)
+            case effects.AskWhoWaits():
+                return self._ask_who_waits()
+            case effects.CloseService():
+                self._close_service()
+                return Drained()
+            case effects.ReleaseLiveLock(handover):
+                if handover is Handover.GIVE_UP:
+                    manager.give_up_live_server()
+                else:
+                    manager.crash_live_server()
+                return Released(self.clock())
+            case effects.StopBackup():
+                manager.stop_backup()
+                return BackupStopped()
+            case _:
+                raise TypeError(f"no simulated node does {work}")
+
+    def event_of(self, error: Exception) -> WorkEvent:
+        """Do as ``NodeShell`` does; what is no error of a node ends the run."""
+        if not isinstance(error, OrthiaError):
+            raise error
+        return event_of(error)
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do as ``NodeShell`` does."""
+        match effect:
+            case effects.Show(Phase.LIVE):
                 if not self._is_watched and self.world.mechanisms.critical_analyzer:
                     self._is_watched = True
                     self.analyzer.start()
-                self._serve()
-                self._stop_serving(journal)
-                if self.stopping.is_set():
-                    break
-                self._become(NodeState.WAITING)
-        except OrthiaError as error:
-            self._give_up(str(error))
-            return
+            case effects.Emit(event):
+                self.manager.log.emit(event)
+            case effects.Interrupt():
+                self._wake.set()
+                self.manager.interrupt()
+            case effects.Wake():
+                self._wake.set()
+            case effects.StopManager():
+                self.manager.stop()
+            case effects.Finish():
+                self.loop.call_soon_threadsafe(self._finish)
+            case effects.Show() | effects.ShowTakeover() | effects.CloseStore():
+                pass
+            case _:
+                raise TypeError(f"no simulated node does {effect}")
+
+    def shut_down(self, reason: str) -> None:
+        """Do as ``NodeShell`` does."""
+        if not self.world.mechanisms.crash_writes_no_pause:
+            self.world.database.store.write_state(State.PAUSED)
+        self.loop.call_soon_threadsafe(self.service.close)
+        self.service.close_journal(drain=False)
+        self.manager.log.emit(CriticalIOError(reason))
+
+    def end_process(self) -> None:
+        """Come to the process's end, whatever hangs, and be started again later."""
+        if self.world.mechanisms.failed_process_ends:
+            self._end(1, 5)
+
+    def _finish(self) -> None:
         self.handler.flush()
-        self.crash()
-        self.world.engine.after(self.world.engine.random.uniform(1, 20), self.start)
+        self._end(1, 5 if self.driver.state.failure is not None else 20)
 
-    def _become(self, state: NodeState) -> None:
-        if self._is_failing:
-            raise Interrupted("the node has failed")
-        self.state = state
+    def _end(self, soonest: float, latest: float) -> None:
+        if not self.is_down:
+            self.crash()
+            self.world.engine.after(self.world.engine.random.uniform(soonest, latest), self.start)
 
-    def _open_journal(self) -> Journal:
-        """Load the journal, as ``Journal.open`` does it."""
-        world, tried = self.world, 1
-        store = SimulatedStore(world.database, self, self.token)
-        while True:
-            try:
-                store.connect()
-                horizon, rows = store.recover()
-                break
-            except StoreUnavailable:
-                if tried == _ATTEMPTS_TO_OPEN or not self.manager.is_lease_valid():
-                    raise
-            world.engine.suspend(pause_seconds(tried))
-            tried += 1
-        self.waiting = deque(seq for seq, _ in rows)
-        self._last_confirmed = self._last_delivered = 0
-        journal = self.journal = open_journal(
-            store,
-            horizon,
-            engine=world.engine,
-            life=self.life,
-            mechanisms=world.mechanisms,
-            still_valid=self.manager.is_lease_valid,
-            post=self.loop.call_soon_threadsafe,
-            on_failure=self._journal_failed,
-        )
-        journal.register_room_listener(self._read)
-        return journal
-
-    def _serve(self) -> None:
-        """Serve until a stop, or until the live node asks for its place."""
-        while not self.stopping.wait(PERIOD_MS / 1000):
-            if self._is_failing:
-                raise Interrupted("the node has failed")
-            if self.is_live_by_role:
-                continue
-            try:
+    def _serve(self, *, watches_failback: bool) -> WorkEvent:
+        while not self._wake.wait(PERIOD_MS / 1000 if watches_failback else None):
+            with contextlib.suppress(StoreUnavailable):
                 if self.manager.is_awaiting_failback():
-                    return
-            except StoreUnavailable:
-                continue
+                    return FailbackAsked(self.clock())
+        return ServedEnough()
 
-    def _stop_serving(self, journal: Journal) -> None:
-        self._become(NodeState.STOPPING)
-        self._on_loop(self._close_acceptors)
-        journal.close(drain=True)
+    def _ask_who_waits(self) -> WorkEvent:
+        with contextlib.suppress(StoreUnavailable):
+            self.manager.ask_who_waits()
+            return WhoWaitsAsked(is_written=True)
+        return WhoWaitsAsked(is_written=False)
+
+    def _close_service(self) -> None:
+        self._on_loop(self.service.close)
+        self.service.close_journal(drain=True)
         self._on_loop(lambda: None)  # what the journal has posted was done before
-        self.manager.crash_live_server()
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Have the loop do something, and wait for it; a loop that hangs is an IO error."""
@@ -308,125 +360,11 @@ class Node:
         self.loop.call_soon_threadsafe(done.set)
         is_bounded = self.world.mechanisms.loop_calls_are_bounded
         if not done.wait(LOOP_CALL_SECONDS if is_bounded else None):
-            raise Interrupted("the event loop has not done what it was asked for")
-
-    # --- failure
+            reason = "the event loop has not done what it was asked for"
+            self.driver.tell(PartDied(reason))
+            raise Interrupted(reason)
 
     def _journal_failed(self, error: OrthiaError) -> None:
         if isinstance(error.__cause__, DuplicateKey):
             raise Violation(f"{self.holder_id} gives up for a row that it stored itself: {error}")
-        self.fail(f"journal: {error}")
-
-    def fail(self, reason: str) -> None:
-        """Stop because of an IO error: at once, from any thread, without touching the store."""
-        if self.state is not NodeState.STOPPING:
-            self._give_up(reason)
-
-    def _give_up(self, reason: str) -> None:
-        if self.life.is_over or self._is_failing:
-            return
-        self._is_failing = True
-        world = self.world
-        if not world.mechanisms.crash_writes_no_pause:
-            world.database.store.write_state(State.PAUSED)
-        world.engine.spawn(self.life, partial(self._shut_down, reason))
-        if world.mechanisms.failed_process_ends:
-            world.engine.spawn(self.life, self._end_in_time)
-
-    def _shut_down(self, reason: str) -> None:
-        """Close what is open, then let the main thread go, which is the loop's."""
-        self.state = NodeState.FAILED
-        self.loop.call_soon_threadsafe(self._close_acceptors)
-        if self.journal is not None:
-            self.journal.close(drain=False)
-        self.manager.log.emit(CriticalIOError(reason))
-        self.manager.stop()
-        self.loop.call_soon_threadsafe(self._finish)
-
-    def _finish(self) -> None:
-        self.handler.flush()
-        self.end()
-
-    def _end_in_time(self) -> None:
-        self.world.engine.suspend(IO_ERROR_GRACE_SECONDS)
-        self.end()
-
-    # --- on the loop
-
-    def offer(self, message: int) -> None:
-        """A client sends a message."""
-        self._arrived.append(message)
-        self.loop.call_soon_threadsafe(self._read)
-
-    def _open_acceptors(self) -> None:
-        self.world.serving.append(self)
-        self.world.opened(self)
-        self._dispatch()
-
-    def _close_acceptors(self) -> None:
-        if self.is_open:
-            self.world.serving.remove(self)
-        self._arrived.clear()
-        self.waiting.clear()
-
-    def _read(self) -> None:
-        """Append what clients sent, as long as the journal takes it."""
-        journal = self.journal
-        if journal is None or not self.is_open:
-            return
-        try:
-            while self._arrived and not journal.is_full:
-                self._append(journal, self._arrived.popleft())
-        except JournalClosed:
-            return  # the clients send again, to another
-
-    def _append(self, journal: Journal, message: int) -> None:
-        place: list[int] = []
-        place.append(
-            journal.append_message(
-                _QUEUE_ID,
-                b"%d" % message,
-                lambda: self._stored(message, place[0]),
-                lambda _: None,  # the client is told, and sends again
-            )
-        )
-        self.world.give_out(place[0])
-        if not self.world.mechanisms.receipt_after_commit:
-            self.world.receipt(message, place[0])
-
-    def _stored(self, message: int, seq: int) -> None:
-        if seq <= self._last_confirmed:
-            raise Violation(f"message {seq} was confirmed after {self._last_confirmed}")
-        self._last_confirmed = seq
-        self.world.receipt(message, seq)
-        if self.is_open:
-            self.waiting.append(seq)
-            self._dispatch()
-
-    def _renewed(self, *_: object) -> None:
-        if self.waiting:
-            self.loop.call_soon_threadsafe(self._dispatch)
-
-    def _dispatch(self) -> None:
-        """Deliver what may be delivered."""
-        while self.waiting and self.may_deliver():
-            seq = self.waiting.popleft()
-            if seq <= self._last_delivered:
-                raise Violation(f"message {seq} was delivered after {self._last_delivered}")
-            self._last_delivered = seq
-            self.world.deliver(seq, partial(self._acknowledge, seq, self.life))
-
-    def _acknowledge(self, seq: int, life: Life) -> None:
-        """A client acknowledges what it got from a process, if that is there."""
-        if self.life is life and not life.is_over:
-            self.loop.call_soon_threadsafe(self._delete, seq)
-
-    def _delete(self, seq: int) -> None:
-        if self.journal is None or not self.is_open:
-            return
-        try:
-            self.journal.delete(
-                [MessageLocation(seq)], partial(self.world.receipt_of_acknowledgement, seq)
-            )
-        except JournalClosed:
-            return  # the message is delivered again
+        self.driver.tell(JournalFailed(str(error), was_fenced=isinstance(error, Fenced)))

@@ -2,7 +2,8 @@
 
 No real time, no threads: one heap of events, one random generator, one seed. What is real is
 ``JdbcNodeManager`` whole, with keep-alive, watchdog and presence keeper, and its store in memory;
-the journal's intake and writer, the critical analyzer and the log handler. What is simulated is
+the journal's intake and writer, the node's state machine with its driver, the critical analyzer and
+the log handler. What is simulated is
 all that lies around them: threads and time (``engine``, ``interpreter``), the event loop
 (``loop``), standard error (``console``), the network and the database (``database``, ``tables``),
 the nodes' processes (``node``), and here clients and faults. ``Mechanisms`` switches each safety
@@ -18,6 +19,8 @@ import logging
 import math
 from collections.abc import Callable
 
+from orthia.broker.node.driver import IO_ERROR_GRACE_SECONDS
+from orthia.broker.node.state import Phase
 from orthia.nodemanager.holder_id import Timers
 from orthia.nodemanager.lease import CLOCK_RATE_MARGIN, Lock
 from tests.simulation.database import Database
@@ -26,10 +29,8 @@ from tests.simulation.mechanisms import OTHER_TIMERS, TIMERS, Mechanisms
 from tests.simulation.node import (
     ANALYZER_CHECK_PERIOD_MS,
     ANALYZER_TIMEOUT_MS,
-    IO_ERROR_GRACE_SECONDS,
     LOOP_CALL_SECONDS,
     Node,
-    NodeState,
 )
 from tests.simulation.tables import Client, Transaction, Violation
 
@@ -144,7 +145,7 @@ class World:
             # Sockets of a process that stands still take what is sent, too.
             serving = [node for node in serving if self.now >= node.life.paused_until]
         if serving:
-            self.random.choice(serving).offer(message)
+            self.random.choice(serving).service.offer(message)
         if patience:
             self.engine.after(10.0, self._offer, message, patience - 1)
 
@@ -200,8 +201,7 @@ class World:
                 if present is not None and random.random() < 0.5:
                     self.engine.after(random.uniform(0, 2), self.pause, present.client)
             case 8:
-                if node.state is NodeState.SERVING:
-                    node.stopping.set()
+                node.request_stop()
             case 9:
                 database.slow_until = now + random.uniform(3, 10)
                 if random.random() < 0.5:
@@ -211,7 +211,7 @@ class World:
             case 11 | 12:
                 self.stall_loop(random.choice(self.serving or self.nodes))
             case 13:
-                if node.state is not NodeState.DOWN:
+                if not node.is_down:
                     node.console.block(random.choice([None, 5, 60]))
             case 14:
                 database.answers_next_acquisition_late = True
@@ -260,11 +260,7 @@ class World:
 
     def stall_loop(self, node: Node) -> None:
         """Have a node's event loop do nothing for a time, or, while it serves, ever again."""
-        if (
-            node.state is NodeState.DOWN
-            or node.loop.is_stalled
-            or self.now < node.life.paused_until
-        ):
+        if node.is_down or node.loop.is_stalled or self.now < node.life.paused_until:
             return  # without a moment in between two stalls would be a longer one
         if node.is_open and self.random.random() < 0.3:
             node.loop.stall(math.inf)
@@ -286,7 +282,7 @@ class World:
 
     def _check_noticed(self, node: Node, life: Life, since: float) -> None:
         """Check the same of one that was to serve all the while."""
-        if node.state is NodeState.SERVING:
+        if node.phase is Phase.LIVE:
             self._check_ended(node, life, since)
 
     # --- what always holds
@@ -334,7 +330,7 @@ class World:
             before = self._serving()
             self.engine.run_until(self.now + SERVES_ON_SECONDS, self.check_nodes)
         for node in self.nodes:
-            runs = node.state is not NodeState.DOWN and not self._is_frozen(node)
+            runs = not node.is_down and not self._is_frozen(node)
             if runs and node.loop.is_wedged:
                 raise Violation(f"{node.holder_id} goes on with a loop that hangs")
 
@@ -351,7 +347,7 @@ class World:
         awake = [node for node in self.nodes if not self._is_frozen(node)]
         ends += [node.life.paused_until for node in awake]
         for node in awake:
-            if node.state is not NodeState.DOWN and node.loop.is_stalled:
+            if not node.is_down and node.loop.is_stalled:
                 resumes = max(self.now, node.life.paused_until)
                 ends.append(min(node.loop.stalled_until, resumes + WEDGE_ENDS_WITHIN_SECONDS))
         left = (database.store.lock_status(lock).expires_in_seconds for lock in Lock)

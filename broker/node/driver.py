@@ -1,0 +1,127 @@
+"""What carries a node's state: events go in on any thread, effects come out on the right one.
+
+| Thread | Carries out |
+|---|---|
+| activation | work, one after the other, and tells how each ended |
+| IO error, asleep from the start | the IO-error shutdown: without memory no thread is to be had |
+| end, asleep from the start | the process's end, if the IO-error shutdown does not come to it |
+| whichever tells an event | all else that follows from it |
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from orthia.broker.node.effects import Effect, EndInTime, ShutDown, Work
+from orthia.broker.node.happenings import Begun, NodeEvent, ShutDownDone, WorkEvent
+from orthia.broker.node.state import NodeState
+from orthia.broker.node.step import LAST_STAGES, step
+
+IO_ERROR_GRACE_SECONDS: Final = 3.0
+"""How long an IO-error shutdown may take to log and close before the process ends regardless."""
+
+
+class Shell(Protocol):
+    """The world of a node: what does what effects say."""
+
+    def perform(self, work: Work) -> WorkEvent:
+        """Do ``work``, however long that takes; raises what ``event_of`` translates."""
+
+    def event_of(self, error: Exception) -> WorkEvent:
+        """Return how work ended that raised ``error``; logs what is not expected."""
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do what is done at once."""
+
+    def shut_down(self, reason: str) -> None:
+        """Cut off clients and journal, and log why, without touching the store."""
+
+    def end_process(self) -> None:
+        """End it, though threads may hang in a call to the store."""
+
+
+class Driver:
+    """One node's state, and its threads."""
+
+    def __init__(self, state: NodeState, shell: Shell) -> None:
+        """Begin with ``state``; no thread runs yet."""
+        self._state = state
+        self._shell = shell
+        self._lock = threading.RLock()
+        self._reason = ""
+        self._is_failing = threading.Event()
+        self._is_ending = threading.Event()
+        self._grace = threading.Event()  # never set: it is only waited for
+        self._activation = self._thread("orthia-activation", self._live)
+        self._standing_by = [
+            self._thread("orthia-io-error", self._shut_down),
+            self._thread("orthia-end", self._end_in_time),
+        ]
+
+    @property
+    def state(self) -> NodeState:
+        """What the node is now; any thread."""
+        return self._state
+
+    def stand_by(self) -> None:
+        """Start the threads that an IO-error shutdown needs."""
+        for thread in self._standing_by:
+            thread.start()
+
+    def begin(self) -> None:
+        """Have the node live, on its activation thread."""
+        self._activation.start()
+
+    def tell(self, event: NodeEvent) -> None:
+        """Take note of an event and carry out what follows; any thread. Raises OutOfPlace."""
+        self._take(event)
+
+    def _take(self, event: NodeEvent) -> Work | None:
+        """Do so and return the work that follows, which it does from the end of other work only."""
+        with self._lock:
+            while True:
+                before = self._state
+                after, effects = step(before, event)
+                # Where memory is short, the collector may have told an event in between, on this
+                # very thread: an object that it removed had no memory to end in good order.
+                if self._state is before:
+                    self._state = after
+                    break
+        work = None
+        for effect in effects:
+            if isinstance(effect, Work):
+                work = effect
+            elif isinstance(effect, EndInTime):
+                self._is_ending.set()
+            elif isinstance(effect, ShutDown):
+                self._reason = effect.reason
+                self._is_failing.set()
+            else:
+                self._shell.carry_out(effect)
+        return work
+
+    def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    def _live(self) -> None:
+        work = self._take(Begun())
+        while work is not None:
+            work = self._take(self._done(work))
+
+    def _done(self, work: Work) -> WorkEvent:
+        try:
+            return self._shell.perform(work)
+        except Exception as error:
+            if self._state.stage in LAST_STAGES:
+                raise  # the end of this thread is the end of the node
+            return self._shell.event_of(error)
+
+    def _shut_down(self) -> None:
+        self._is_failing.wait()
+        self._shell.shut_down(self._reason)
+        self.tell(ShutDownDone())
+
+    def _end_in_time(self) -> None:
+        self._is_ending.wait()
+        self._grace.wait(IO_ERROR_GRACE_SECONDS)
+        self._shell.end_process()

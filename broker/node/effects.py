@@ -1,0 +1,179 @@
+"""What a node is to do: the effects of its state machine, values that its shell carries out.
+
+A ``Work`` takes its time and ends with a ``WorkEvent``; a node is at one of them at most.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from orthia.broker.node.state import Phase
+from orthia.config.settings import Role
+from orthia.nodemanager.events import Event
+from orthia.nodemanager.protocol import FormerLife
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Carried out at once, by whoever told the event; each in the order they are listed."""
+
+
+@dataclass(frozen=True)
+class Work(Effect):
+    """Carried out on the activation thread, and may block there; the last of its list."""
+
+
+# --- work, in the order of a life
+
+
+@dataclass(frozen=True)
+class Pause(Work):
+    """Let some time pass: Paused."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PrepareStore(Work):
+    """Make the store usable and start the node manager: Prepared."""
+
+
+@dataclass(frozen=True)
+class TryAcceptors(Work):
+    """Find out whether the node could serve: AcceptorsTried."""
+
+
+@dataclass(frozen=True)
+class AwaitLiveLock(Work):
+    """Wait until the node is to be live, and fence the journal: Activated."""
+
+    role: Role
+
+
+@dataclass(frozen=True)
+class ResumeLiveLock(Work):
+    """Take the live lock if it is as the former life left it, and fence: Activated."""
+
+    former: FormerLife
+
+
+@dataclass(frozen=True)
+class LoadJournal(Work):
+    """Open the journal under the token: Loaded."""
+
+
+@dataclass(frozen=True)
+class OpenService(Work):
+    """Open the acceptors: Opened."""
+
+
+@dataclass(frozen=True)
+class CompleteActivation(Work):
+    """Say that the node is live, write it, give on the place of next in line: Completed."""
+
+    role: Role
+
+
+@dataclass(frozen=True)
+class Serve(Work):
+    """Let clients be served: ServedEnough, or FailbackAsked if that is looked for."""
+
+    watches_failback: bool
+
+
+@dataclass(frozen=True)
+class AskWhoWaits(Work):
+    """Have a live node that was put off ask again: WhoWaitsAsked."""
+
+
+@dataclass(frozen=True)
+class CloseService(Work):
+    """Close acceptors, store what waits, send the last receipts, close sockets: Drained."""
+
+
+class Handover(enum.Enum):
+    """What giving back the live lock says to the other node."""
+
+    CRASH = "take over at once"
+    PAUSE = "stay passive"
+    GIVE_UP = "take over at once from a node that never served"
+
+
+@dataclass(frozen=True)
+class ReleaseLiveLock(Work):
+    """Give the live lock back, if it is held: Released."""
+
+    handover: Handover
+
+
+@dataclass(frozen=True)
+class StopBackup(Work):
+    """Give the backup lock back, if it is held: BackupStopped."""
+
+
+# --- what is done at once
+
+
+@dataclass(frozen=True)
+class Show(Effect):
+    """Let probes and metrics see the phase."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Emit(Effect):
+    """Write to the failover log."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class ShowTakeover(Effect):
+    """Count the takeover, and log how long each part of it took."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class Interrupt(Effect):
+    """End every wait of the work under way, for locks too."""
+
+
+@dataclass(frozen=True)
+class Wake(Effect):
+    """End serving, and waits for the store or a port."""
+
+
+@dataclass(frozen=True)
+class StopManager(Effect):
+    """End the node manager's threads and close the failover log."""
+
+
+@dataclass(frozen=True)
+class CloseStore(Effect):
+    """Close the connections to the store."""
+
+
+@dataclass(frozen=True)
+class Finish(Effect):
+    """Let the main thread go."""
+
+
+@dataclass(frozen=True)
+class ShutDown(Effect):
+    """Cut off clients and journal without touching the store; on a thread that stands by for it.
+
+    ShutDownDone says that it is done.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class EndInTime(Effect):
+    """End the process a moment later, whatever hangs."""
+
+
+@dataclass(frozen=True)
+class Halt(Effect):
+    """End the process at once."""

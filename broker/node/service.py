@@ -1,0 +1,212 @@
+"""What clients see of a node, between its opening and its close: queues, sockets, disks.
+
+They live on the event loop; whoever opens and closes them is on another thread, and waits.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from orthia.broker.connections.acceptor import Acceptors
+from orthia.broker.core.broker import Broker
+from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
+from orthia.config.clock import monotonic_seconds
+from orthia.config.settings import Settings
+from orthia.journal.abc import MessageJournal
+from orthia.journal.engine.batch import BatchReport
+from orthia.nodemanager import Interrupted, Lock
+from orthia.nodemanager.protocol import NodeManager
+
+LOGGER = logging.getLogger("orthia.broker")
+_Result = TypeVar("_Result")
+_LOOP_CALL_SECONDS: Final = 30.0
+_LAST_WORK_SECONDS: Final = 3.0
+"""How long a node that stops goes on with frames it has read; the rest has no receipts."""
+
+
+class Service:
+    """Everything of a node that its event loop has."""
+
+    def __init__(
+        self, settings: Settings, metrics: NodeMetrics, hangs: Callable[[str], None]
+    ) -> None:
+        """``hangs`` gets told, with the reason, of a loop that does not do what it is asked."""
+        self._settings = settings
+        self._metrics = metrics
+        self._hangs = hangs
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._broker: Broker | None = None
+        self._server: Acceptors | None = None
+        self._disk_watch: DiskWatch | None = None
+        self._journal: MessageJournal | None = None
+
+    def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take note of the loop, once it runs."""
+        self._loop = loop
+
+    def show_in(self, metrics: NodeMetrics, lease_seconds: Callable[[], float | None]) -> None:
+        """Have metrics see what there is at the moment."""
+        metrics.watch(
+            lease_seconds_remaining=lease_seconds,
+            queue_depths=lambda: self._broker.depths() if self._broker else {},
+            connections=lambda: self._server.connections if self._server else 0,
+            history=lambda: self._journal.history_totals if self._journal else None,
+            messages=lambda: asdict(live.counters()) if (live := self._broker) else {},
+            store_use=lambda: self._broker.store_use.shown if self._broker else None,
+        )
+
+    # --- on the activation thread
+
+    def has_journal(self, journal: MessageJournal) -> None:
+        """Take note of the journal, which is loaded."""
+        self._journal = journal
+        journal.register_batch_listener(self._committed)
+
+    def open(self, manager: NodeManager) -> None:
+        """Open the acceptors and watch the disks; raises AcceptorError, Interrupted."""
+        journal = self._loaded()
+        self._on_loop(self._open(manager, journal))
+        loop, s = self._running_loop(), self._settings
+        # Sends are refused, from the first one on, while a disk of the store is nearly full.
+        self._disk_watch = DiskWatch(
+            s.watched_directories,
+            DiskLimits(s.max_disk_usage, s.min_disk_free),
+            period_ms=s.disk_scan_period,
+            reusable=journal.reusable_bytes,
+            told=lambda problem: _post(loop, partial(self._disk_is, problem)),
+        )
+        self._disk_watch.start()
+
+    def close(self) -> None:
+        """Close the acceptors, store what waits, send the last receipts, close the sockets."""
+        if self._disk_watch is not None:
+            self._disk_watch.stop()
+        self._on_loop(self._stop_accepting())
+        if not self._loaded().close(drain=True):
+            LOGGER.warning("not everything was stored in time; its senders got no receipt")
+        self._on_loop(self._stop())
+        self._journal = None
+
+    # --- on any thread
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Have the loop call ``callback`` soon; without a loop there is nobody left to be told."""
+        if self._loop is not None:
+            _post(self._loop, callback)
+
+    def cut_off(self) -> None:
+        """Close sockets and journal as they are."""
+        self.post(self._cut_off)
+        if self._journal is not None:
+            self._journal.close(drain=False)
+
+    def renewed(self, lock: Lock, seconds: float) -> None:
+        """Take note of a renewal."""
+        metrics = self._metrics
+        histogram = (
+            metrics.live_renewal_seconds if lock is Lock.LIVE else metrics.backup_renewal_seconds
+        )
+        histogram.observe(seconds)
+        if lock is Lock.LIVE:
+            self.post(self._go_on)
+
+    # --- on the loop
+
+    async def _open(self, manager: NodeManager, journal: MessageJournal) -> None:
+        loop = self._running_loop()
+        broker = self._broker = Broker(
+            self._settings,
+            journal,
+            lease_valid=manager.may_deliver,
+            call_later=lambda seconds, callback: loop.call_later(seconds, callback),
+            time_ms=manager.message_time_ms,
+        )
+        server = self._server = Acceptors(
+            broker,
+            journal,
+            self._settings.stomp_limits,
+            users=self._settings.resource_limit_settings,
+            refused=self._metrics.client_refused,
+        )
+        await server.start(
+            self._settings.acceptors,
+            lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
+        )
+        broker.count_backlogs()
+
+    async def _stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.stop_reading()
+        if self._broker is not None:
+            # What was read is still done, as far as that goes.
+            until = monotonic_seconds() + _LAST_WORK_SECONDS
+            while (  # noqa: ASYNC110 - with each turn of the loop a slice of it is done
+                not self._broker.slices.is_idle and monotonic_seconds() < until
+            ):
+                await asyncio.sleep(0)
+            self._broker.stop()
+
+    async def _stop(self) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+        if self._server is not None:
+            await self._server.stop()
+        self._broker = None
+        self._server = None
+
+    def _cut_off(self) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+        if self._server is not None:
+            self._cutting = asyncio.ensure_future(self._server.stop(cut_off=True))
+
+    def _disk_is(self, problem: str | None) -> None:
+        if self._broker is not None:
+            self._broker.store_use.close_or_reopen("disk", problem)
+
+    def _committed(self, report: BatchReport) -> None:
+        """Count a batch, after its answers to clients: those leave in the loop's next turn."""
+        self._running_loop().call_soon(
+            self._metrics.batch_committed,
+            report.rows + report.deletes,
+            report.commit_seconds,
+            report.attempts,
+        )
+
+    def _go_on(self) -> None:
+        """Deliver what a late renewal held back."""
+        if self._broker is not None:
+            self._broker.go_on()
+
+    # --- helpers
+
+    def _loaded(self) -> MessageJournal:
+        if self._journal is None:
+            raise RuntimeError("the journal is not open")
+        return self._journal
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise RuntimeError("the node is not running")
+        return self._loop
+
+    def _on_loop(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run ``work`` on the loop and return its result; a loop that hangs is an IO error."""
+        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        try:
+            return future.result(_LOOP_CALL_SECONDS)
+        except TimeoutError:
+            reason = f"the event loop has not done what it was asked for {_LOOP_CALL_SECONDS:g} s"
+            self._hangs(reason)
+            raise Interrupted(reason) from None
+
+
+def _post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Run ``callback`` on the loop; a loop that is closed has nobody left to be told."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)

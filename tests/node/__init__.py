@@ -1,0 +1,1 @@
+"""The node: its state machine, apart from threads and sockets."""
