@@ -5,11 +5,14 @@ which leave alone what they do not know; here a name that nobody knows is told o
 """
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from orthia.config.ignored import Instead
 from orthia.config.vocabulary import nearest
 
+_ALMOST: Final = 0.85
+"""How alike two names are of which one is a slip of the other: 1 is the same."""
 _FALSE: Final = ("false",)
 _TRUE: Final = ("true",)
 _NO_WEB_SOCKETS: Final = "clients connect by TCP; there are no WebSockets"
@@ -72,6 +75,21 @@ HARMLESS: Final = frozenset(
     )
 )  # fmt: skip
 """What changes nothing for STOMP clients."""
+
+
+def mistyped_names(names: Iterable[str], acting: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the names that nobody knows and that are nearly one of ``acting``, with that one.
+
+    What such a parameter was to do would not be done. One that is like nothing that acts may be of
+    an Artemis that is newer than these lists.
+    """
+    known = {*acting, *CHANGES, *HARMLESS}
+    found = []
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, sorted(acting), n=1, cutoff=_ALMOST)
+            found += [(name, one) for one in near]
+    return found
 
 
 def judge(

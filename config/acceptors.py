@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from orthia.config.acceptor_parameters import judge
+from orthia.config.acceptor_parameters import judge, mistyped_names
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import is_secret
 from orthia.config.settings import AcceptorSettings
+from orthia.config.vocabulary import nearest
 
 DEFAULT_HOST: Final = "127.0.0.1"
 """Whoever wants to be reached from elsewhere says so: 0.0.0.0 is never a default."""
@@ -17,7 +18,7 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 61_613
 
 ACTING: Final[Mapping[str, str]] = {
-    "protocols": "the protocols of the port; without STOMP it is not opened",
+    "protocols": "the protocols of the port, separated by commas; without STOMP it is not opened",
     "host": "the host, for a URL without one",
     "port": "the port, for a URL without one",
     "connectionsAllowed": "connections through this acceptor; -1 is any number, the default",
@@ -35,6 +36,8 @@ ACTING: Final[Mapping[str, str]] = {
     "proxyProtocolEnabled": "true is refused: what a proxy says first cannot be read",
 }
 """The parameters that act, with what they do."""
+PROTOCOLS: Final = ("AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP")
+"""What Artemis' acceptors may name; in either case of letters."""
 _OTHER_NAMES: Final = {
     "protocol": "protocols",
     "stomp-min-large-message-size": "stompMinLargeMessageSize",
@@ -79,10 +82,12 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
     port = _once("port", matched["port"] or "", parameters, str(DEFAULT_PORT))
     if re.fullmatch("-?[0-9]{1,9}", port) is None:
         raise ConfigurationError(f"has port={_shown(port)}; expected a number from 1 to 65535")
+    protocols = _protocols(parameters)
     settings = AcceptorSettings(
         name or f"{host}:{port}",
         host,
         int(port),
+        protocols,
         connections_allowed=_limit(parameters, "connectionsAllowed", "any number"),
         handshake_timeout=_handshake_timeout(parameters),
         connection_ttl=_limit(parameters, "connectionTtl", "any time of silence"),
@@ -94,7 +99,6 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
         why = f"{matched['scheme']}:// is no network port"
         return Acceptor(settings, why, is_of_network=False)
-    protocols = [one.strip().upper() for one in parameters.get("protocols", "STOMP").split(",")]
     if "STOMP" not in protocols:
         return Acceptor(settings, f"its protocols, {','.join(protocols)}, leave out STOMP")
     _refuse_unreadable(parameters)
@@ -103,8 +107,29 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
         raise ConfigurationError(
             f"has {_shown(both[0])} as anycastPrefix and as multicastPrefix; expected it as one"
         )
+    mistyped = mistyped_names(parameters, ACTING)
+    if mistyped:
+        wrong, meant = mistyped[0]
+        raise ConfigurationError(
+            f"has the parameter {_shown(wrong)}, which nobody knows; expected {meant}"
+        )
     harmless, instead = judge(parameters, ACTING)
     return Acceptor(settings, None, harmless=tuple(harmless), not_applied=tuple(instead))
+
+
+def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the protocols of a port, in capitals; STOMP is one where none are named."""
+    text = parameters.get("protocols", "STOMP")
+    protocols = tuple(one.strip().upper() for one in text.split(",") if one.strip())
+    for one in protocols or ("",):
+        if one not in PROTOCOLS:
+            near = nearest(one, list(PROTOCOLS))
+            hint = f"; did you mean {near}?" if near else ""
+            raise ConfigurationError(
+                f"has protocols={_shown(text)}, of which nobody knows {_shown(one)};"
+                f" expected some of {', '.join(PROTOCOLS)}{hint}"
+            )
+    return protocols
 
 
 def _refuse_unreadable(parameters: Mapping[str, str]) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from orthia import config
+from orthia.broker.protocols.registry import SERVED, served_by
 from orthia.config.acceptor_parameters import CHANGES, HARMLESS
-from orthia.config.acceptors import ACTING, parse_acceptor
+from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
+from orthia.config.errors import ConfigurationError
 from orthia.config.settings import AcceptorSettings, Settings
 
 _ROOT = Path(__file__).parents[2]
@@ -73,12 +75,12 @@ def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
     """By name, and apart from what changes nothing; a password is in neither list."""
     settings = _load(
         tmp_path,
-        "tcp://h:1?protcols=STOMP;tcpSendBufferSize=1;stompEnableMessageId=true;autoStart=true;"
+        "tcp://h:1?resendUnknown=true;tcpSendBufferSize=1;stompEnableMessageId=true;autoStart=true;"
         "keyStorePassword=hunter2;stompConsumerCredits=10",
     )
     told = [one.partition("acceptor 'a', ")[2] for one in settings.not_applied]
     assert told == [
-        "protcols: nobody knows this parameter, and nothing comes of it; did you mean protocols?",
+        "resendUnknown: nobody knows this parameter, and nothing comes of it",
         "stompConsumerCredits: " + CHANGES["stompConsumerCredits"].happens,
         "stompEnableMessageId: messages carry no amqMessageId",
     ]
@@ -86,6 +88,48 @@ def test_what_does_not_act_is_told_of(tmp_path: Path) -> None:
     assert "acceptor's autoStart (line 1), acceptor's tcpSendBufferSize (line 1)" in warnings
     assert "hunter2" not in warnings
     assert "hunter2" not in str(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        (
+            "tcp://h:1?protocols=STMP",
+            "has protocols='STMP', of which nobody knows 'STMP'; expected some of AMQP, CORE,"
+            " HORNETQ, MQTT, OPENWIRE, STOMP; did you mean STOMP?",
+        ),
+        ("tcp://h:1?protocols=AMQP,SMTP", "nobody knows 'SMTP'"),
+        ("tcp://h:1?protocols=", "nobody knows ''"),
+        (
+            "tcp://h:1?protcols=STOMP",
+            "has the parameter 'protcols', which nobody knows; expected protocols",
+        ),
+        (
+            "tcp://h:1?anycastPrefixes=jms.queue.",
+            "has the parameter 'anycastPrefixes', which nobody knows; expected anycastPrefix",
+        ),
+    ],
+)
+def test_what_is_mistyped_is_refused_where_it_stands(
+    tmp_path: Path, url: str, problem: str
+) -> None:
+    """By file, line and element: opened without it, the port would not be what was asked for."""
+    with pytest.raises(ConfigurationError) as refused:
+        _load(tmp_path, url)
+    assert str(refused.value).startswith(f"{tmp_path / 'broker.xml'}:1: <acceptor>: has ")
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize("protocols", ["STOMP", "stomp", "CORE, Stomp ,AMQP", "STOMP,"])
+def test_stomp_may_be_written_in_any_case_and_among_others(tmp_path: Path, protocols: str) -> None:
+    """What is opened speaks STOMP."""
+    (acceptor,) = _load(tmp_path, f"tcp://h:1?protocols={protocols}").acceptors
+    assert served_by(acceptor) is SERVED["STOMP"]
+
+
+def test_what_is_served_has_a_name_that_acceptors_may_have() -> None:
+    """The names of the registry are those of the configuration."""
+    assert {*SERVED} <= {*PROTOCOLS}
 
 
 def test_every_parameter_is_in_one_list() -> None:

@@ -322,7 +322,8 @@ with which Artemis does what Orthia does.
         yield f"| `{key}` | {instead.happens} | {same} |"
     yield """
 An acceptor whose `protocols` leave out STOMP is not opened, and told of in the same list. So are
-these parameters of its URL, and names that nobody knows:
+these parameters of its URL, and names that nobody knows; a name that is nearly one of those that
+act, and a protocol that nobody knows, are refused:
 
 | Parameter | What happens instead | Nothing changes at |
 |---|---|---|
