@@ -89,11 +89,6 @@ class PostgresqlStore(SqlStore):
         }
 
     @override
-    def store(self, batch: Batch) -> None:
-        self._renew_plans(batch)
-        super().store(batch)
-
-    @override
     def _use(self, connection: Any) -> None:
         connection.autocommit = True
         cursor: extensions.cursor = connection.cursor()
@@ -121,6 +116,7 @@ class PostgresqlStore(SqlStore):
 
     @override
     def _store_at_once(self, batch: Batch) -> bool:
+        self._renew_plans(batch)
         if not _fits_one_statement(batch) or (batch.reasons and self._names.history):
             return False
         cursor, messages, deletes = self._cursor, batch.messages, batch.deletes
