@@ -78,8 +78,8 @@ def decode_fields(stored: bytes) -> Fields:
         return NOTHING_SAID
     try:
         document = json.loads(stored)
-    except RecursionError:
-        raise ValueError("its stated fields are nested") from None
+    except (ValueError, RecursionError):
+        raise ValueError("its stated fields are not JSON") from None
     if not isinstance(document, dict):
         raise ValueError("its stated fields are not a JSON object")  # noqa: TRY004 - of the record
     routing_type = _of_kind(document, "routing-type", str)

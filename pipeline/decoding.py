@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from orthia.broker.protocols.stomp.encoding import head_for, headers_map
+from orthia.broker.protocols.stomp.encoding import TAG, head_for, headers_map, property_texts
 from orthia.journal.codec import (
     AddressBinding,
     PreparedTransaction,
@@ -21,7 +21,7 @@ from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 from orthia.journal.windows import stored_message
 from orthia.pipeline.bodies import BodyReader
 from orthia.pipeline.errors import BodyUnreadable
-from orthia.pipeline.schemas import BINDINGS, arrow_schema
+from orthia.pipeline.schemas import BINDINGS, SAID, arrow_schema
 
 STORED: Final = frozenset(
     {"seq", "id", "record_type", "user_record_type", "tx_id", "queue_id", "epoch"}
@@ -29,8 +29,10 @@ STORED: Final = frozenset(
 )
 """Columns the database gives as they are."""
 
+_TYPES: Final = {int: "integer", float: "float", bool: "boolean", bytes: "bytes"}
 _DECODED: Final = frozenset(
-    {"address", "headers", "properties", "body", "body_size", "large", "large_id", "large_crc32"}
+    {*SAID}
+    | {"address", "body", "body_size", "large", "large_id", "large_crc32"}
     | {"priority", "timestamp", "expires", "corrupt"}
 )
 """Columns for which a record must be decoded."""
@@ -41,16 +43,8 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(_DECODED, ("seq", "id", "user_record_type", "record", "body_record")),
 }
 
-_STANDARD_HEADERS: Final = frozenset(
-    {
-        *("content-type", "correlation-id", "expires", "persistent", "priority", "reply-to"),
-        *("type", "JMSXGroupID", "JMSXGroupSeq"),
-    }
-)
-"""Headers that STOMP, or Artemis' mapping of it to JMS, gives a meaning: no properties."""
-_BROKERS_OWN: Final = "_AMQ_"
-_KEPT_HEADER_BLOCKS: Final = 4_096
-_KEPT_HEADER_BYTES: Final = 4 * 1024 * 1024
+_KEPT_HEADS: Final = 4_096
+_KEPT_HEAD_BYTES: Final = 4 * 1024 * 1024
 _LAST_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: the last that programs which read the columns can name."""
 _FIRST_MS: Final = -62_135_596_800_000
@@ -93,7 +87,7 @@ class Decoder:
         self._schema = schema
         self._queues = queues
         self._decodes = any(name in _DECODED for name in schema.names)
-        self._blocks: dict[bytes, list[tuple[str, str]]] = {}
+        self._heads: dict[bytes, dict[str, Any]] = {}
         self._kept_bytes = 0
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -155,7 +149,7 @@ class Decoder:
             return {"corrupt": "a column of its row that must have a value has none"}
         try:
             message = stored_message(seq, row_id, kind, 0, record, body).record
-            headers = self._headers(message)
+            said = self._said(message)
         except CorruptRecord as error:
             return {"corrupt": error.reason}
         except ValueError as error:
@@ -170,9 +164,8 @@ class Decoder:
         expires_ms = min(max(message.expires_ms, _FIRST_MS), _LAST_MS)
         content, corrupt = self._body(message)
         return {
+            **said,
             "address": message.address,
-            "headers": headers,
-            "properties": [pair for pair in headers if _is_property(pair[0])],
             "body": content,
             "body_size": message.body_size,
             "large": message.large is not None,
@@ -196,17 +189,46 @@ class Decoder:
         except BodyUnreadable as error:
             return None, str(error)
 
-    def _headers(self, message: Message) -> list[tuple[str, str]]:
-        block = head_for(message)
-        found = self._blocks.get(block)
+    def _said(self, message: Message) -> dict[str, Any]:
+        """Return the columns of what a message says of itself; raises ValueError."""
+        if message.stated or message.encoding != TAG:
+            return _said(message)
+        head = message.head
+        found = self._heads.get(head)
         if found is None:
-            found = list(headers_map(block).items())
-            self._kept_bytes += len(block)
-            if len(self._blocks) >= _KEPT_HEADER_BLOCKS or self._kept_bytes > _KEPT_HEADER_BYTES:
-                self._blocks.clear()
-                self._kept_bytes = len(block)
-            self._blocks[block] = found
+            found = _said(message)
+            self._kept_bytes += len(head)
+            if len(self._heads) >= _KEPT_HEADS or self._kept_bytes > _KEPT_HEAD_BYTES:
+                self._heads.clear()
+                self._kept_bytes = len(head)
+            self._heads[head] = found
         return found
+
+
+def _said(message: Message) -> dict[str, Any]:
+    fields = message.fields()
+    delivery_ms = fields.delivery_ms
+    return {
+        "headers": list(headers_map(head_for(message)).items()),
+        "properties": list(property_texts(fields.properties)),
+        "property_types": [
+            (name, _TYPES[type(value)])
+            for name, value in fields.properties.items()
+            if not isinstance(value, str)
+        ],
+        "message_id": fields.id,
+        "routing_type": None if fields.routing_type is None else fields.routing_type.value,
+        "durable": fields.durable,
+        "delivery_time": None
+        if delivery_ms is None
+        else min(max(delivery_ms, _FIRST_MS), _LAST_MS) * 1000,
+        "group_id": fields.group,
+        "duplicate_id": fields.duplicate_id,
+        "correlation_id": fields.correlation_id,
+        "reply_to": fields.reply_to,
+        "content_type": fields.content_type,
+        "user_id": fields.user_id,
+    }
 
 
 def _large_size(record: pa.Scalar) -> int:
@@ -220,10 +242,6 @@ def _kind(user_record_type: int | None, queue_id: int | None) -> str:
     if user_record_type in (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE):
         return "body" if queue_id is None else "message"
     return "reference" if user_record_type == UserRecordType.ADD_REF else "other"
-
-
-def _is_property(name: str) -> bool:
-    return name not in _STANDARD_HEADERS and not name.startswith(_BROKERS_OWN)
 
 
 def decode_bindings(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -22,6 +22,27 @@ from orthia.pipeline.errors import BadOption
 
 _HEADERS: Final = MapType(StringType(), StringType())
 
+_SAID: Final = (
+    StructField("headers", _HEADERS),
+    StructField("properties", _HEADERS),
+    StructField("property_types", _HEADERS),
+    StructField("message_id", StringType()),
+    StructField("routing_type", StringType()),
+    StructField("durable", BooleanType()),
+    StructField("delivery_time", TimestampType()),
+    StructField("group_id", StringType()),
+    StructField("duplicate_id", StringType()),
+    StructField("correlation_id", StringType()),
+    StructField("reply_to", StringType()),
+    StructField("content_type", StringType()),
+    StructField("user_id", StringType()),
+)
+SAID: Final = tuple(field.name for field in _SAID)
+"""What messages say of themselves, whatever protocol they came by. ``headers`` are all of those
+that a STOMP client gets; ``properties`` those that are the application's own, as texts, and
+``property_types`` says of those that are none what they are: ``integer``, ``float``, ``boolean`` or
+``bytes`` (in hex)."""
+
 JOURNAL: Final = StructType(
     [
         StructField("seq", LongType()),
@@ -33,8 +54,7 @@ JOURNAL: Final = StructType(
         StructField("written_at", TimestampType()),
         StructField("size", LongType()),
         StructField("address", StringType()),
-        StructField("headers", _HEADERS),
-        StructField("properties", _HEADERS),
+        *_SAID,
         StructField("body", BinaryType()),
         StructField("body_size", LongType()),
         StructField("large", BooleanType()),

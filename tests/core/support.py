@@ -21,6 +21,8 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.settings import AddressSettings, DatabaseStoreSettings, Settings
 from orthia.config.urls import DatabaseUrl
+from orthia.journal.encodings import NO_HEAD
+from orthia.journal.fields import Fields, encode_fields
 from orthia.journal.memory import MemoryJournal, MemoryStore
 
 
@@ -45,10 +47,18 @@ def settings(match: str = "#", **address_settings: Any) -> Settings:
 
 
 def message(
-    text: str, *, persistent: bool = True, expires_ms: int = 0, headers: bytes = b""
+    text: str,
+    *,
+    persistent: bool = True,
+    expires_ms: int = 0,
+    headers: bytes = b"",
+    stated: Fields | None = None,
 ) -> OutgoingMessage:
-    """Return a message whose body is ``text``."""
-    return OutgoingMessage(headers, text.encode(), persistent, expires_ms, 4)
+    """Return a message whose body is ``text``; one of no protocol if its fields are ``stated``."""
+    plain = OutgoingMessage(headers, text.encode(), persistent, expires_ms, 4)
+    if stated is None:
+        return plain
+    return plain._replace(encoding=NO_HEAD, stated=encode_fields(stated))
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ from orthia.config.settings import (
     Settings,
     StompLimits,
 )
+from orthia.journal.fields import Fields, Property
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
@@ -320,6 +321,22 @@ def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:
         b"_AMQ_ORIG_QUEUE:late",
         b"colour:red",
     ]
+
+
+def test_a_message_of_no_protocol_is_moved_with_all_it_says() -> None:
+    """Through the store, and from one queue into another."""
+    core = CoreUnderTest(settings("orders", expiry_address="late"))
+    said = Fields(group="g", properties={"n": 1})
+    core.send(QUEUE, "a", expires_ms=1, stated=said)
+    core.consume(QUEUE)
+    (late,) = core.consume("/queue/late").received
+    moved: dict[str, Property] = {
+        "n": 1,
+        "_AMQ_ORIG_ADDRESS": "orders",
+        "_AMQ_ORIG_QUEUE": "orders",
+    }
+    assert late.record.fields() == said._replace(properties=moved)
+    assert late.record.expires_ms == 0
 
 
 @pytest.mark.parametrize("name", ["a:b", "a\\b", "a\\cb", "a\\nb", ":\\:"])

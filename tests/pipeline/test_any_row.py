@@ -11,6 +11,8 @@ from sqlalchemy import text, update
 
 from orthia.config.settings import RoutingType
 from orthia.journal import Message, QueueBinding, encode_message
+from orthia.journal.encodings import NO_HEAD
+from orthia.journal.fields import Fields, encode_fields
 from orthia.journal.message import LargeBody
 from orthia.journal.unit import Unit
 from orthia.pipeline.journal_source import BindingsReader, JournalReader
@@ -58,6 +60,66 @@ def test_a_message_may_expire_whenever_its_sender_said(
         datetime.fromtimestamp(NOW_MS / 1_000, UTC),
         None,
     ]
+
+
+def test_what_a_message_says_of_itself_is_in_columns(
+    store: SqlJournalStore, reference: StoreReference
+) -> None:
+    """Whatever protocol it came by: in its headers, or stated in a record of version 3."""
+    stated = Fields(
+        id="m",
+        routing_type=RoutingType.ANYCAST,
+        durable=False,
+        delivery_ms=NOW_MS,
+        group="g",
+        duplicate_id="d",
+        correlation_id="c",
+        reply_to="r",
+        content_type="text/plain",
+        user_id="ann",
+        properties={"colour": "red", "n": 1, "x": 0.5, "yes": True, "b": b"\xff"},
+    )
+    head = b"correlation-id:c\nJMSXGroupID:g\npersistent:false\ncolour:red\n"
+    store_all(
+        store,
+        message(head=b"", encoding=NO_HEAD, stated=encode_fields(stated)),
+        message(head=head),
+        message(
+            head=head, stated=encode_fields(Fields(group="other", properties={"n": 2**63 - 1}))
+        ),
+    )
+    neutral, stomp, both = read(JournalReader(reference, JOURNAL.fieldNames()))
+    names = ("message_id", "routing_type", "durable", "delivery_time", "group_id", "duplicate_id")
+    more = ("correlation_id", "reply_to", "content_type", "user_id")
+    at = datetime.fromtimestamp(NOW_MS / 1_000, UTC)
+    assert [neutral[name] for name in (*names, *more)] == [
+        *("m", "ANYCAST", False, at, "g", "d"),
+        *("c", "r", "text/plain", "ann"),
+    ]
+    assert dict(neutral["properties"]) == {
+        "colour": "red",
+        "n": "1",
+        "x": "0.5",
+        "yes": "true",
+        "b": "ff",
+    }
+    assert dict(neutral["property_types"]) == {
+        "n": "integer",
+        "x": "float",
+        "yes": "boolean",
+        "b": "bytes",
+    }
+    assert dict(neutral["headers"])["JMSXGroupID"] == "g"
+    assert [stomp[name] for name in (*names, *more)] == [
+        *(None, None, False, None, "g", None),
+        *("c", None, None, None),
+    ]
+    assert dict(stomp["properties"]) == {"colour": "red"}
+    assert not stomp["property_types"]
+    assert (both["group_id"], both["correlation_id"]) == ("other", "c")
+    assert dict(both["properties"]) == {"colour": "red", "n": str(2**63 - 1)}
+    assert dict(both["headers"])["n"] == str(2**63 - 1)
+    assert [row["corrupt"] for row in (neutral, stomp, both)] == [None] * 3
 
 
 def test_what_no_broker_writes_is_corrupt_and_read(

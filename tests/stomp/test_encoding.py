@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.protocols.stomp.encoding import header_lines, headers_map
-from tests.journal.test_codec import NAMES
+from orthia.broker.protocols.stomp.encoding import head_for, header_lines, headers_map
+from orthia.config.settings import RoutingType
+from orthia.journal.encodings import NO_HEAD
+from orthia.journal.fields import Fields, encode_fields
+from tests.journal.test_codec import EXAMPLE, NAMES
 
 
 def test_headers_are_unescaped() -> None:
@@ -36,3 +39,86 @@ def test_header_lines_are_read_back(headers: dict[str, str]) -> None:
     for name, value in headers.items():
         said.setdefault(name.replace("\0", " "), value.replace("\0", " "))
     assert headers_map(lines) == said
+
+
+def test_a_stomp_message_goes_to_a_stomp_client_as_it_was_sent() -> None:
+    """Byte for byte, repeated headers and strange escapes included."""
+    head = b"a:1\na:2\nodd:\\t\nexpires:5\npriority:9\n"
+    assert head_for(EXAMPLE._replace(head=head)) is head
+
+
+def test_what_the_broker_states_of_it_follows() -> None:
+    """A property that the head has too is said once."""
+    stated = encode_fields(Fields(group="g", properties={"co:lour": "blue", "n": 1}))
+    message = EXAMPLE._replace(head=b"a:b\nco\\clour:red\n", stated=stated)
+    assert head_for(message) == b"a:b\nco\\clour:blue\nn:1\n"
+
+
+def test_a_message_of_no_protocol_goes_to_a_stomp_client() -> None:
+    """All it says is in headers, under the names that Artemis gives them."""
+    fields = Fields(
+        id="m",
+        routing_type=RoutingType.ANYCAST,
+        durable=False,
+        delivery_ms=7,
+        group="g",
+        duplicate_id="d",
+        correlation_id="c",
+        reply_to="r",
+        content_type="text/plain",
+        user_id="ann",
+        properties={"t": "a\nb", "n": -1, "x": 0.5, "yes": True, "b": b"\0\xff"},
+    )
+    message = EXAMPLE._replace(
+        head=b"", encoding=NO_HEAD, stated=encode_fields(fields), expires_ms=9, priority=5
+    )
+    assert headers_map(head_for(message)) == {
+        "t": "a\nb",
+        "n": "-1",
+        "x": "0.5",
+        "yes": "true",
+        "b": "00ff",
+        "content-type": "text/plain",
+        "correlation-id": "c",
+        "reply-to": "r",
+        "JMSXGroupID": "g",
+        "_AMQ_DUPL_ID": "d",
+        "JMSXUserID": "ann",
+        "destination-type": "ANYCAST",
+        "persistent": "false",
+        "expires": "9",
+        "priority": "5",
+        "_AMQ_SCHED_DELIVERY": "7",
+        "JMSMessageID": "m",
+    }
+    nothing = EXAMPLE._replace(head=b"", encoding=NO_HEAD)
+    assert head_for(nothing) == b""
+
+
+def test_fields_are_read_of_headers() -> None:
+    """The standard ones have fields of their own; the rest are properties, all of them texts."""
+    head = header_lines(
+        {
+            "content-type": "text/plain",
+            "correlation-id": "c",
+            "reply-to": "/queue/r",
+            "persistent": "false",
+            "destination-type": "multicast",
+            "_AMQ_GROUP_ID": "g",
+            "_AMQ_DUPL_ID": "d",
+            "_AMQ_VALIDATED_USER": "ann",
+            "type": "t",
+            "n": "1",
+        }
+    )
+    assert EXAMPLE._replace(head=head).fields() == Fields(
+        routing_type=RoutingType.MULTICAST,
+        durable=False,
+        group="g",
+        duplicate_id="d",
+        correlation_id="c",
+        reply_to="/queue/r",
+        content_type="text/plain",
+        user_id="ann",
+        properties={"destination-type": "multicast", "n": "1"},
+    )

@@ -7,6 +7,7 @@ import pytest
 from orthia.broker.core.memory import MESSAGE_OVERHEAD
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.journal.fields import Fields
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
 
@@ -135,6 +136,22 @@ def test_what_an_older_journal_has_forges_nothing(version: str, header: bytes) -
     assert (frame.command, frame.body) == ("MESSAGE", b"body")
     assert (frame.get(b"a"), frame.get(b"z")) == ("b", "y")
     assert frame.get(b"message-id") != "7"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news"])
+def test_a_message_of_no_protocol_is_delivered(version: str, destination: str) -> None:
+    """What it says of itself is in headers, whatever version and however many hear it."""
+    core = CoreUnderTest()
+    client = Client(core, version)
+    client.send("SUBSCRIBE", destination=destination, id="s", ack="auto")
+    said = Fields(correlation_id="c", properties={"n": 1, "co\\lour": "red"})
+    core.send(destination, "body", stated=said)
+    frame = client.read()
+    assert (frame.command, frame.body) == ("MESSAGE", b"body")
+    assert (frame.get(b"correlation-id"), frame.get(b"n")) == ("c", "1")
+    name = b"co\\lour" if version == "1.0" else b"co\\\\lour"
+    assert frame.raw[name] == b"red"
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])

@@ -66,15 +66,12 @@ class StompEncoding(Encoding):
 
 
 def head_for(message: Message) -> bytes:
-    """Return the header lines of a message for a STOMP client: its own as they came, if it has any.
-
-    A property that is bytes is said in hex.
-    """
+    """Return the header lines of a message for a STOMP client: its own as they came."""
     if message.encoding == TAG:
         if not message.stated:
             return message.head
         stated = decode_fields(message.stated).properties
-        return _without(message.head, stated) + header_lines(dict(_texts(stated)))
+        return _without(message.head, stated) + header_lines(dict(property_texts(stated)))
     return header_lines(dict(_said(message)))
 
 
@@ -119,7 +116,7 @@ def _without(head: bytes, names: Mapping[str, object]) -> bytes:
 def _said(message: Message) -> Iterator[tuple[str, str]]:
     """Yield the headers of a message that did not come by STOMP, the standard ones last."""
     fields = message.fields()
-    yield from _texts(fields.properties)
+    yield from property_texts(fields.properties)
     said = {
         "content-type": fields.content_type,
         "correlation-id": fields.correlation_id,
@@ -137,7 +134,8 @@ def _said(message: Message) -> Iterator[tuple[str, str]]:
     yield from ((name, value) for name, value in said.items() if value is not None)
 
 
-def _texts(properties: Mapping[str, Property]) -> Iterator[tuple[str, str]]:
+def property_texts(properties: Mapping[str, Property]) -> Iterator[tuple[str, str]]:
+    """Yield properties as headers say them; one that is bytes in hex."""
     for name, value in properties.items():
         if isinstance(value, bytes):
             yield name, value.hex()
