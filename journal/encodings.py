@@ -20,8 +20,11 @@ KNOWN: Final = frozenset({NO_HEAD, FIRST_ENCODING})
 """Every tag a record may have; one more is one more version of records, too."""
 
 
-class UnknownEncoding(ValueError):  # noqa: N818 - named for what is the case
-    """Nobody has registered what reads heads of this encoding."""
+class UnknownEncoding(LookupError):  # noqa: N818 - named for what is the case
+    """Nobody has registered what reads heads of this encoding: a mistake of the program.
+
+    No error of the message, for every tag that a record may have is known.
+    """
 
 
 class Encoding(ABC):

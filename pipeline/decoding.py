@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.broker.protocols.stomp.encoding import TAG, head_for, headers_map, property_texts
 from orthia.journal.codec import (
     AddressBinding,

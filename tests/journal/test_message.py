@@ -3,6 +3,8 @@
 import json
 import math
 import struct
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -150,6 +152,17 @@ def test_a_moved_message_says_where_it_was_and_expires_no_more() -> None:
     assert moved.fields() == Fields(group="g", properties={"_AMQ_ORIG_QUEUE": "orders"})
     again = moved.relocated("other", {"_AMQ_ORIG_QUEUE": "DLQ"})
     assert again.fields().properties == {"_AMQ_ORIG_QUEUE": "DLQ"}
+
+
+@pytest.mark.parametrize(
+    "module", ["orthia.broker.node.node", "orthia.pipeline.decoding", "orthia.pipeline.audit_rows"]
+)
+def test_every_program_that_asks_has_the_readers(module: str) -> None:
+    """With nothing else imported, as in a worker of Spark."""
+    ask = f"import {module}; from orthia.journal.encodings import encoding_of, FIRST_ENCODING"
+    program = f"{ask}; print(encoding_of(FIRST_ENCODING).fields(b'n:1').properties)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout.split() == [b"{'n':", b"'1'}"]
 
 
 def test_every_known_encoding_has_one_reader() -> None:
