@@ -34,8 +34,6 @@ _TRIMMED: Final = ":\ufeff"
 _BACKSLASH: Final = 92
 _NEVER: Final = 2**62
 _V1_2: Final = Version.V1_2  # asked for every frame: an enumeration looks its members up
-_LARGE: Final = -1
-_TO_THE_NUL: Final = -1
 
 
 class Frame:
@@ -134,8 +132,10 @@ class FrameParser:
         self._max_large = 0
         self._whole_at = 0
         """Waiting for NUL: how much of the frame shows that it is large."""
+        self._is_in_large = False
+        """Whether a large body has begun and not ended."""
         self._left: int | None = None
-        """Inside of a large body: how much of it is to come, or _TO_THE_NUL."""
+        """Inside of a large body: how much of it is to come; None if it ends at a NUL."""
         self._streamed = 0
 
     @property
@@ -146,7 +146,7 @@ class FrameParser:
     @property
     def is_between_frames(self) -> bool:
         """Whether no part of a frame is held."""
-        return not self._pending and self._left is None
+        return not self._pending and not self._is_in_large
 
     def stream_from(self, size: int, limit: int) -> None:
         """Have bodies of SEND from ``size`` bytes on come in pieces, up to ``limit`` bytes each."""
@@ -161,7 +161,7 @@ class FrameParser:
     def clear(self) -> None:
         """Forget what is held: no more is wanted."""
         self._pending = bytearray()
-        self._left = None
+        self._is_in_large = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Take what came and yield each frame that is whole now; raises ProtocolError.
@@ -179,7 +179,7 @@ class FrameParser:
                 return
             data = bytes(self._pending)
             self._pending.clear()
-        elif self._left is not None:
+        elif self._is_in_large:
             piece, position = self._piece(data, 0)
             yield piece
             if not piece.is_last:
@@ -203,8 +203,8 @@ class FrameParser:
             large_from = self._large_from if command == "SEND" else _NEVER
             body_end = self._body_end(raw, data, position, body_start, large_from)
             if body_end is None:
-                return
-            if body_end == _LARGE:
+                if not self._is_in_large:
+                    return
                 yield LargeFrame(command, raw, b"", self.version)
                 piece, position = self._piece(data, body_start)
                 yield piece
@@ -291,19 +291,15 @@ class FrameParser:
     def _body_end(
         self, raw: dict[bytes, bytes], data: bytes, start: int, body_start: int, large_from: int
     ) -> int | None:
-        """Return where the body ends; None, with the frame held, if that has not come yet.
-
-        _LARGE if it has ``large_from`` bytes or more, and is to be streamed.
-        """
+        """Return where the body ends; None if the frame is held, or its large body has begun."""
         declared = raw.get(b"content-length")
         if declared is None:
             limit = body_start + min(self._limits.max_body_bytes + 1, large_from)
             end = data.find(b"\0", body_start, limit)
             if end < 0:
                 if len(data) - body_start >= large_from:
-                    self._left = _TO_THE_NUL
-                    self._streamed = 0
-                    return _LARGE
+                    self._begin_large(None)
+                    return None
                 self._check_body(len(data) - body_start)
                 self._hold(data[start:], _Waiting.NUL, body_start - start)
                 self._whole_at = body_start - start + large_from
@@ -317,8 +313,8 @@ class FrameParser:
         length = int(digits)
         if length >= large_from:
             self._check_large(length)
-            self._left = length
-            return _LARGE
+            self._begin_large(length)
+            return None
         self._check_body(length)
         end = body_start + length
         if len(data) <= end:
@@ -330,9 +326,14 @@ class FrameParser:
             )
         return end
 
+    def _begin_large(self, size: int | None) -> None:
+        self._is_in_large = True
+        self._left = size
+        self._streamed = 0
+
     def _piece(self, data: bytes, start: int) -> tuple[BodyPiece, int]:
         """Return the part of a large body that begins at ``start``, and where it ends."""
-        if self._left == _TO_THE_NUL:
+        if self._left is None:
             end = data.find(b"\0", start)
             is_last = end >= 0
             if not is_last:
@@ -340,14 +341,13 @@ class FrameParser:
             self._streamed += end - start
             self._check_large(self._streamed)
         else:
-            left = self._left or 0
-            end = min(start + left, len(data))
-            self._left = left - (end - start)
+            end = min(start + self._left, len(data))
+            self._left -= end - start
             is_last = not self._left and end < len(data)
             if is_last and data[end]:
                 raise ProtocolError("the body of a content-length is not followed by a NUL byte")
         if is_last:
-            self._left = None
+            self._is_in_large = False
         return BodyPiece(data[start:end], is_last), end + 1
 
     def _check_large(self, size: int) -> None:
