@@ -46,7 +46,7 @@ class Holdings:
     @property
     def sent(self) -> int:
         """What is held because the client sent it."""
-        transactions = self._transactions
+        transactions, large = self._transactions, self._uploads.under_way
         return (
             self._parser.held
             + self._inbox.size
@@ -55,7 +55,7 @@ class Holdings:
             + self._receipts.size
             + self._subscriptions.size
             + self._outbox.size
-            + self._uploads.held
+            + (0 if large is None else large.upload.held)
         )
 
     @property

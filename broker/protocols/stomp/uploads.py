@@ -47,11 +47,6 @@ class Uploads:
         self.under_way: LargeSend | None = None
 
     @property
-    def held(self) -> int:
-        """Bytes of it in memory."""
-        return 0 if self.under_way is None else self.under_way.upload.held
-
-    @property
     def frame(self) -> Frame | None:
         """Its head."""
         return None if self.under_way is None else self.under_way.frame
