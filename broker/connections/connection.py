@@ -48,7 +48,6 @@ class Connection(asyncio.Protocol):
         "_out_bytes",
         "_reading",
         "_received",
-        "_session",
         "_taken",
         "_taken_at",
         "_transport",
@@ -59,6 +58,7 @@ class Connection(asyncio.Protocol):
         "address",
         "held",
         "is_admitted",
+        "protocol",
         "source",
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._authentication = Authentication(core, clients, self, self._read_on)
         self._first: bytes | None = b""
         """The first bytes the client sent, until it is known that its protocol is served."""
-        self._session = acceptor.protocol.connect(
+        self.protocol = acceptor.protocol.connect(
             core,
             acceptor.options,
             write=self._write,
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
             authenticate=self._authentication.ask,
             may_take=self._may_take,
             left=lambda: self._left,
-            waited=self._session_waited,
+            waited=self._protocol_waited,
             refused=self._refused,
         )
 
@@ -137,22 +137,22 @@ class Connection(asyncio.Protocol):
         """Say why and close at once, without lingering: who is not counted may hold nothing."""
         self._refused(kind, reason)
         self._authentication.end()
-        self._session.connection_lost()
+        self.protocol.connection_lost()
         if self._transport is not None and not self._closing:
-            self._transport.write(self._session.farewell(reason))
+            self._transport.write(self.protocol.farewell(reason))
             self._transport.close()
         elif self._transport is not None:
             self._transport.abort()  # it has read why, or will not
         self._closing = True
 
     def data_received(self, data: bytes) -> None:
-        """Feed the session, then see whether more is wanted; a session that is over wants none."""
+        """Feed the protocol, then see whether more is wanted; one that is over wants nothing."""
         if self._closing:
             return
         self._received += len(data)
         if self._first is not None and self._is_stranger(self._first + data[:ENOUGH]):
             return
-        self._session.receive(data)
+        self.protocol.receive(data)
         if not self._flushing:  # else it is counted when that is written, in the loop's next turn
             self._count()
         self._has_received()
@@ -165,36 +165,36 @@ class Connection(asyncio.Protocol):
             return False
         self._refused(Refusal.PROTOCOL, stranger.reason)
         self._write(stranger.answer)
-        self._session.connection_lost()
+        self.protocol.connection_lost()
         self._close()
         return True
 
     def _has_received(self) -> None:
         if self._memory.is_full or self.account.is_full:
-            self._clients.eviction.has_sent_when_full(self, self._session.holdings.sent)
+            self._clients.eviction.has_sent_when_full(self, self.protocol.holdings.sent)
         self.update_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """End the session."""
+        """End what the client began."""
         self._closing = True
         self._out.clear()
         if self._lingering is not None:
             self._lingering.cancel()
         self._authentication.end()
-        self._session.connection_lost()
+        self.protocol.connection_lost()
         self._clients.forget(self)
 
     def pause_writing(self) -> None:
         """Stop deliveries: the client does not keep up."""
         self._may_write = False
-        self._session.set_writable(writable=False)
+        self.protocol.set_writable(writable=False)
         self.update_reading()
 
     def resume_writing(self) -> None:
         """Go on delivering."""
         self._may_write = True
         self._count()
-        self._session.set_writable(writable=True)
+        self.protocol.set_writable(writable=True)
         self.update_reading()
 
     # --- the server's side
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
     def update_reading(self) -> None:
         """Read from the client if it reads from us and what it sends can be taken."""
         transport = self._transport
-        wanted = self._may_write and self._clients.takes_requests and not self._session.is_waiting
+        wanted = self._may_write and self._clients.takes_requests and not self.protocol.is_waiting
         if transport is None or self._closing or wanted == self._reading:
             return
         self._reading = wanted
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
             self._taken_at += paused
             self.activity.forgive(paused)
         if not self._closing:
-            self._session.tick(now, is_read=self._reading, paused=paused)
+            self.protocol.tick(now, is_read=self._reading, paused=paused)
         unsent = self._count()
         taken = self._written - unsent
         if taken != self._taken or not unsent:
@@ -234,23 +234,23 @@ class Connection(asyncio.Protocol):
             )
             self._clients.refusals.count(Refusal.SLOW)
             self.abort()
-        moved = self._received + taken + self._session.holdings.released
+        moved = self._received + taken + self.protocol.holdings.released
         self.activity.look(now, moved, self.held)
 
     def resume_deliveries(self) -> None:
         """Deliver again: there is memory for it."""
         if self._may_write and not self._closing and self._may_take():
-            self._session.set_writable(writable=True)
+            self.protocol.set_writable(writable=True)
             self._count()
 
     def shut_down(self, reason: str) -> None:
         """Tell the client why and close."""
-        self._session.shut_down(reason)
+        self.protocol.shut_down(reason)
         self._count()
 
     def go_away(self) -> None:
         """Send what was written and close, without a word."""
-        self._session.go_away()
+        self.protocol.go_away()
         self._count()
 
     def end_for_memory(self, reason: str) -> None:
@@ -279,7 +279,7 @@ class Connection(asyncio.Protocol):
     def _count(self) -> int:
         """Have the server know what is held for the client; return the part it has not taken."""
         unsent = self._unsent()
-        held = unsent + self._session.holdings.held
+        held = unsent + self.protocol.holdings.held
         if held != self.held and self.is_admitted:
             more = held - self.held
             self._memory.used += more
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
             return True
         return memory.refuse(self)
 
-    # --- the session's side
+    # --- the protocol's side
 
     def _refused(self, kind: Refusal, reason: str) -> None:
         self._clients.refusals.note(kind, self.address, reason, monotonic_seconds())
@@ -302,8 +302,8 @@ class Connection(asyncio.Protocol):
         self._count()
         self.update_reading()
 
-    def _session_waited(self) -> None:
-        """Read on: what the session waited for has come."""
+    def _protocol_waited(self) -> None:
+        """Read on: what the protocol waited for has come."""
         self._count()
         self._has_received()
 

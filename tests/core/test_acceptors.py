@@ -25,6 +25,6 @@ def test_the_clients_of_an_acceptor_have_its_parameters() -> None:
         assert b"RECEIPT" in client.recv(4_096)
         assert server.depth("orders") == 1
         (one,) = server.call(lambda: list(server.server.clients.all()))
-        session = one._session
+        session = one.protocol
         assert session.options.silence_factor == 3.0
         assert session.options.limits.min_large_message_size == 2_048

@@ -184,7 +184,7 @@ def test_what_each_message_goes_through_has_fast_attributes() -> None:
         read_until(client, b"receipt-id:r")
         queue = server.broker.queues()["q"]
         (connection,) = server.server.clients.all()
-        for one in (server.broker, server.journal, queue, connection, connection._session):
+        for one in (server.broker, server.journal, queue, connection, connection.protocol):
             assert len(getattr(one, "__dict__", ())) <= 30, type(one)
 
 

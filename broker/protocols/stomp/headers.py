@@ -1,6 +1,6 @@
 """Headers of clients' frames: which act, which are refused, which pass through to receivers.
 
-One table. The session refuses by it, docs/stomp-headers.md is made of it, and a test holds both
+One table. Connections refuse by it, docs/stomp-headers.md is made of it, and a test holds both
 against the lists of what has a meaning in Artemis and in Classic. A header that would change what a
 client gets, if only it were done, is refused by name: whoever moves here from one of those learns
 at the first frame what this version does not do, and not from the messages.

@@ -120,7 +120,7 @@ class FrameParser:
 
     def __init__(self, limits: StompLimits) -> None:
         self.version = Version.V1_2
-        """Whose escapes headers have; the session sets it when it is negotiated."""
+        """Whose escapes headers have; set when it is negotiated."""
         self._limits = limits
         self._when = ""
         # Not a list of what came: a client that sends byte by byte would fill the memory with it.

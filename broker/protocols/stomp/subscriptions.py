@@ -1,4 +1,4 @@
-"""The subscriptions of one session: what was delivered, and what an ACK means."""
+"""The subscriptions of one connection: what was delivered, and what an ACK means."""
 
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -67,7 +67,7 @@ class ClientSubscription:
         self._fail = fail
         self._stream = stream
         self.connection = connection
-        """Whose it is: the same for all subscriptions of a session."""
+        """Whose it is: the same for all its subscriptions."""
         head = b"MESSAGE\ndestination:" + escape(destination.encode(), version)
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
