@@ -210,14 +210,22 @@ def _rows(records: "_Records", partition: FilePartition) -> Iterator[dict[str, A
         }
 
 
-_COMPARISONS: Final = {"<=": operator.le, ">=": operator.ge}
+_COMPARISONS: Final = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
 
 
 def _holds(condition: Condition, row: Mapping[str, Any], queues: Mapping[int, str]) -> bool:
     if condition.column == "queue":
         return queues.get(row["queue_id"]) in condition.values
-    compare = _COMPARISONS[condition.operator]
-    return bool(compare(row[condition.column], condition.values[0]))
+    value = row[condition.column]
+    if condition.operator == "IN":
+        return value in condition.values
+    return value is not None and bool(_COMPARISONS[condition.operator](value, condition.values[0]))
 
 
 class _Records:

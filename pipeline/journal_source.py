@@ -16,10 +16,8 @@ that is not older, so that a later ``until`` goes on there. A stream of the hist
 message that left its queue, in the order of leaving; ``onPruned`` says what is to happen if pruning
 overtakes it: ``fail`` (default) or ``continue``.
 
-It does not take the filters of a DataFrame: Spark 4.3 keeps the filters pushed into a Python data
-source with the DataFrame they were first used on, and answers later questions to it with them in
-force (``df.filter("seq > 50").count()`` changes what ``df.count()`` says). Spark applies those
-filters itself, to what the options let through.
+The columns and filters of a DataFrame's query come here by a rule of Spark's optimizer,
+``orthia.pipeline.pushdown``, which says so with the option ``takesFilters``.
 """
 
 import json
@@ -33,9 +31,11 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from orthia import config
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
@@ -58,12 +58,14 @@ from orthia.pipeline.journal_rows import (
     queue_names,
     select_rows,
 )
+from orthia.pipeline.pushdown import TAKES_FILTERS, taken
 from orthia.pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, subset
 from orthia.pipeline.store import OPTIONS, StoreReference
 from orthia.pipeline.tailing import TailLimits
 
 _OWN_OPTIONS: Final = frozenset(
     {"table", "columns", "numpartitions", "maxrowsperbatch", "maxlargebodybytes", "onpruned"}
+    | {TAKES_FILTERS}
 )
 _TABLES: Final = ("messages", "history", "bindings", "bodies")
 _BINDING_COLUMNS: Final = ("seq", "id", "user_record_type", "epoch", "written_at", "record")
@@ -90,6 +92,7 @@ class JournalSource(DataSource):
             raise BadOption(f"option onPruned: {on_pruned!r} is neither fail nor continue")
         self._fail_on_pruned = on_pruned == "fail"
         self._conditions = conditions_of(options)
+        self._takes_filters = options.get(TAKES_FILTERS) == "true"
         files = {"directory", "bindingsdirectory", "largemessagesdirectory"}
         check_options(options, {*OPTIONS, *files, *_CONDITIONS, *_OWN_OPTIONS})
 
@@ -118,14 +121,16 @@ class JournalSource(DataSource):
                 directory = store.settings().large_messages_directory
                 return FileBodiesReader(directory, self._partitions)
             columns = schema.fieldNames()
-            return FileJournalReader(
+            of_files = NarrowedFileReader if self._takes_filters else FileJournalReader
+            return of_files(
                 store, columns, self._partitions, self._conditions, max_body=self._max_body
             )
         if self._table == "bindings":
             return BindingsReader(store)
         if self._table == "bodies":
             return SqlBodiesReader(store, self._partitions)
-        return JournalReader(
+        of_table = NarrowedReader if self._takes_filters else JournalReader
+        return of_table(
             store,
             schema.fieldNames(),
             self._partitions,
@@ -224,6 +229,29 @@ class JournalReader(DataSourceReader):
                 history=self._history,
                 max_body=self._max_body,
             )
+
+
+class NarrowedReader(JournalReader):
+    """Reads for one scan of a query, whose filters it takes.
+
+    Spark asks readers that have this method for a setting of its own, so others have it not.
+    """
+
+    @override
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        conditions, left = taken(filters)
+        self._conditions += conditions
+        return left
+
+
+class NarrowedFileReader(FileJournalReader):
+    """Reads a file journal for one scan of a query, whose filters it takes."""
+
+    @override
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        conditions, left = taken(filters, has_times=False)
+        self._conditions += conditions
+        return left
 
 
 class BindingsReader(DataSourceReader):

@@ -1,188 +1,140 @@
-"""Filters of a DataFrame that the database answers: they become options of ``orthia.journal``.
+"""What a query wants of a DataFrame of ``orthia.journal``: the database answers it, not Spark.
 
-Spark 4.3 can hand filters to a Python data source, but keeps what the source planned for them with
-the relation: another query of the same DataFrame, or the other branch of a union, is then answered
-with the filters of the first. So each set of conditions gets a relation of its own here, and Spark
-applies all of them once more to what the database lets through: a condition that is not understood
-costs time and is right.
+Spark can hand the filters of a DataFrame to a Python data source, but keeps what the source planned
+for them with the DataFrame: with ``spark.sql.python.filterPushdown.enabled`` Spark 4.3 answers
+another query of the same DataFrame, or the other branch of a union, with the filters of the first.
+Columns it does not hand over at all. So there is a rule of Orthia's own here for Spark's
+optimizer, ``JournalPushdown.java``: each scan of a query gets a data source of its own, which knows
+the columns that the query uses and the filters above the scan. Spark applies all filters once more
+to what comes of it, so what is not understood costs time and is right.
 
-Understood are comparisons of ``seq``, ``epoch``, ``written_at`` and ``queue`` with constants,
-``IN`` for queues, and what is joined by ``AND``.
+The rule is Java, which Spark's own compiler for generated code, Janino, compiles when a session is
+made: a Python function could not be called amid planning, and there is nothing to build or to ship.
+It uses classes that Spark does not promise to keep. Where they are others, or a scan cannot be
+narrowed for any other reason, the scan stays as it is, which is right and only slower.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
-from orthia.pipeline.file_journal import FileReference
-from orthia.pipeline.journal_source import JournalSource, reference_of
-from orthia.pipeline.schemas import HISTORY, JOURNAL
+from orthia.pipeline.journal_rows import Condition
 
-_NUMBERS: Final = {"seq": ("minSeq", "maxSeq"), "epoch": ("minEpoch", "maxEpoch")}
-_MIRRORED: Final = {
-    "EqualTo": "EqualTo",
-    "GreaterThan": "LessThan",
-    "GreaterThanOrEqual": "LessThanOrEqual",
-    "LessThan": "GreaterThan",
-    "LessThanOrEqual": "GreaterThanOrEqual",
+TAKES_FILTERS: Final = "takesfilters"
+"""The option by which the rule tells a data source that it belongs to one scan alone."""
+
+_CLASS: Final = "orthia.pipeline.JournalPushdown"
+_SOURCE: Final = Path(__file__).with_name("JournalPushdown.java")
+_log = logging.getLogger(__name__)
+
+_OPERATORS: Final[Mapping[type[Filter], str]] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
 }
-"""What a comparison is when its sides change places."""
-_LONGEST: Final = 2**63 - 1
+_NUMBERS: Final = frozenset({"seq", "id", "epoch", "queue_id"})
+_TIMES: Final = frozenset({"written_at", "removed_at"})
+_FIRST_TIME: Final = datetime(2, 1, 1, tzinfo=UTC)
+_LAST_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
+"""Readers show what lies beyond a calendar as its first or last day, the database does not."""
 
 
-def journal(
-    spark: SparkSession, options: Mapping[str, str], *conditions: Column | str
-) -> DataFrame:
-    """Read ``orthia.journal`` with ``options``, those rows for which all ``conditions`` hold.
+def install(spark: SparkSession, format_name: str) -> None:
+    """Have ``spark`` narrow each scan of the data source ``format_name`` to what a query wants.
 
-    As ``spark.read.format("orthia.journal").options(**options).load().where(...)``, but the
-    database leaves out what it can by itself.
+    Once for a session, however often it is called. A Spark whose classes are others goes without.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    is_history = given.get("table", "messages").lower() == "history"
-    pushed = options_of(spark, HISTORY if is_history else JOURNAL, *conditions)
-    if isinstance(reference_of(given), FileReference):
-        pushed = without_times(pushed)
-    more = {name: text for name, text in pushed.items() if name.lower() not in given}
-    frame = spark.read.format(JournalSource.name()).options(**options, **more).load()
-    for condition in conditions:
-        frame = frame.where(condition)
-    return frame
-
-
-def options_of(
-    spark: SparkSession, schema: StructType, *conditions: Column | str
-) -> dict[str, str]:
-    """Return the options that let through every row for which all ``conditions`` hold.
-
-    Raises what Spark raises for a condition that it does not understand.
-    """
-    bounds = _Bounds()
-    empty = spark.createDataFrame([], schema)
-    for condition in conditions:
-        plan: Any = empty.where(condition)._jdf.queryExecution().analyzed()  # noqa: SLF001
-        for part in _parts(plan.condition()):
-            _narrow(bounds, part)
-    return bounds.options()
-
-
-def without_times(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those options that a file journal answers, which has no time of each record."""
-    return {name: text for name, text in options.items() if name not in ("since", "until")}
-
-
-class _Bounds:
-    """What is known of the rows that are wanted."""
-
-    def __init__(self) -> None:
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
-        self._queues: list[str] | None = None
-
-    def at_least(self, column: str, value: Any) -> None:
-        """Rows have ``value`` or more."""
-        self._least[column] = max(value, self._least.get(column, value))
-
-    def at_most(self, column: str, value: Any) -> None:
-        """Rows have ``value`` or less."""
-        self._most[column] = min(value, self._most.get(column, value))
-
-    def among(self, queues: list[str]) -> None:
-        """Rows are of these queues."""
-        before = self._queues
-        self._queues = queues if before is None else [one for one in before if one in queues]
-
-    def options(self) -> dict[str, str]:
-        """Return it as options."""
-        found: dict[str, str] = {}
-        for column, (least, most) in _NUMBERS.items():
-            for option, bounds in ((least, self._least), (most, self._most)):
-                if column in bounds:
-                    found[option] = str(bounds[column])
-        if "written_at" in self._least:
-            found["since"] = _instant(self._least["written_at"])
-        if "written_at" in self._most:
-            # The option does not include its time.
-            found["until"] = _instant(self._most["written_at"] + 1)
-        if self._queues is not None:
-            found["queue"] = json.dumps(self._queues)
-        return {name: text for name, text in found.items() if text}
-
-
-def _parts(condition: Any) -> Iterator[Any]:
-    """Yield what must hold, all of it, for an expression of Spark's to hold."""
-    name = _name(condition)
-    if name == "And":
-        yield from _parts(condition.left())
-        yield from _parts(condition.right())
-    else:
-        yield condition
-
-
-def _narrow(bounds: _Bounds, condition: Any) -> None:
-    """Take a comparison into account, if it is one that is understood."""
-    name = _name(condition)
-    if name == "In":
-        column, values = condition.value(), condition.list()
-        items = [values.apply(place) for place in range(values.size())]
-        if _column(column) == "queue" and all(item.foldable() for item in items):
-            bounds.among([str(value) for item in items if (value := _value(item)) is not None])
-        return
-    if name == "Between":
-        _compare(bounds, "GreaterThanOrEqual", condition.input(), condition.lower())
-        _compare(bounds, "LessThanOrEqual", condition.input(), condition.upper())
-    if name in _MIRRORED:
-        _compare(bounds, name, condition.left(), condition.right())
-
-
-def _compare(bounds: _Bounds, name: str, left: Any, right: Any) -> None:
-    if left.foldable():
-        left, right, name = right, left, _MIRRORED[name]
-    column = _column(left)
-    value = _value(right) if column is not None and right.foldable() else None
-    if column == "queue" and name == "EqualTo" and value is not None:
-        bounds.among([str(value)])
-    elif column in (*_NUMBERS, "written_at") and isinstance(value, int):
-        _COMPARISONS[name](bounds, column, value)
-
-
-def _equal(bounds: _Bounds, column: str, value: int) -> None:
-    bounds.at_least(column, value)
-    bounds.at_most(column, value)
-
-
-_COMPARISONS: Final[Mapping[str, Callable[[_Bounds, str, int], None]]] = {
-    "EqualTo": _equal,
-    # All of them are whole numbers, times of microseconds.
-    "GreaterThan": lambda bounds, column, value: bounds.at_least(column, min(value, _LONGEST) + 1),
-    "GreaterThanOrEqual": lambda bounds, column, value: bounds.at_least(column, value),
-    "LessThan": lambda bounds, column, value: bounds.at_most(column, value - 1),
-    "LessThanOrEqual": lambda bounds, column, value: bounds.at_most(column, value),
-}
-
-
-def _name(expression: Any) -> str:
-    return str(expression.getClass().getSimpleName())
-
-
-def _column(expression: Any) -> str | None:
-    """Return which column an expression is; None if it is anything more than that."""
-    return str(expression.name()) if _name(expression) == "AttributeReference" else None
-
-
-def _value(expression: Any) -> Any:
-    """Return a constant: a number, microseconds since 1970 UTC, or Spark's text."""
-    return expression.eval(None)
-
-
-def _instant(microseconds: int) -> str:
-    """Return a time as an option has it; nothing if no calendar has it."""
+    session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark has no other way to it
+    java: Any = spark._jvm  # noqa: SLF001
     try:
-        instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return ""
-    return instant.isoformat()
+        experimental = session.experimental()
+        rules = java.java.util.ArrayList(
+            java.scala.jdk.javaapi.CollectionConverters.asJava(experimental.extraOptimizations())
+        )
+        if any(rule.getClass().getName() == _CLASS for rule in rules):
+            return
+        rules.add(_compiled(spark, format_name))
+        both = java.scala.jdk.javaapi.CollectionConverters.asScala(rules).toSeq()
+        getattr(experimental, "extraOptimizations_$eq")(both)
+    except Py4JError as error:
+        _log.warning("filters of a DataFrame are not answered by the database: %s", error)
+
+
+def _compiled(spark: SparkSession, format_name: str) -> Any:
+    java: Any = spark._jvm  # noqa: SLF001
+    compiler = java.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(java.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+    compiler.cook(_SOURCE.read_text(encoding="utf-8"))
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+    arguments = gateway.new_array(java.java.lang.Object, 1)
+    arguments[0] = format_name
+    (constructor,) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
+    return constructor.newInstance(arguments)
+
+
+def taken(
+    filters: Iterable[Filter], *, has_times: bool = True
+) -> tuple[list[Condition], list[Filter]]:
+    """Return what of ``filters`` the database answers, and what is left to Spark.
+
+    Understood are comparisons of numbers, times and ``queue`` with constants, and ``IN``.
+    ``has_times`` says whether rows have the time at which they were written.
+    """
+    conditions: list[Condition] = []
+    left: list[Filter] = []
+    for one in filters:
+        condition = _condition(one)
+        if condition is None or (condition.column in _TIMES and not has_times):
+            left.append(one)
+        else:
+            conditions.append(condition)
+    return conditions, left
+
+
+def _condition(one: Filter) -> Condition | None:
+    column = getattr(one, "attribute", ("",))[0]
+    if isinstance(one, In):
+        is_usable, values = _usable(column), tuple(v for v in one.value if v is not None)
+        fits = is_usable is not None and all(map(is_usable, values))
+        return Condition(column, "IN", values) if fits else None
+    operator = _OPERATORS.get(type(one))
+    value = getattr(one, "value", None)
+    is_usable = _usable(column)
+    if operator is None or is_usable is None or not is_usable(value):
+        return None
+    if column == "queue":
+        return Condition(column, "IN", (value,)) if operator == "=" else None
+    return Condition(column, operator, (value,))
+
+
+def _usable(column: str) -> Callable[[Any], bool] | None:
+    """Return what tells a constant that the database compares with ``column`` as Spark does."""
+    if column in _NUMBERS:
+        return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    if column in _TIMES:
+        return lambda value: (
+            isinstance(value, datetime)
+            and value.tzinfo is not None
+            and _FIRST_TIME <= value < _LAST_TIME
+        )
+    if column == "queue":
+        return lambda value: isinstance(value, str)
+    return None

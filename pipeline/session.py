@@ -23,6 +23,7 @@ from orthia.pipeline.failover_source import FailoverLogSource
 from orthia.pipeline.journal_source import JournalSource
 from orthia.pipeline.masters import check_master, check_reachable
 from orthia.pipeline.node_manager_source import NodeManagerSource
+from orthia.pipeline.pushdown import install
 from orthia.pipeline.requirements import java_home
 from orthia.pipeline.sink.source import PASSWORD_VARIABLE as BROKER_PASSWORD_VARIABLE
 from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
@@ -121,3 +122,4 @@ def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) ->
     spark.sparkContext.environment.update(given)
     for source in DATA_SOURCES:
         spark.dataSource.register(source)
+    install(spark, JournalSource.name())

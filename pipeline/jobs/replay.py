@@ -1,5 +1,6 @@
 """Which messages are sent again, in which order, and where to."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -36,12 +37,17 @@ _REPLAYED_FROM: Final = "orthia-replayed-from"
 """The header by which a consumer recognises a replayed message: the id it had."""
 
 
-def candidates(messages: DataFrame, *conditions: Column) -> DataFrame:
+def candidates(
+    messages: DataFrame, *conditions: Column, of_keys: Sequence[Column] = ()
+) -> DataFrame:
     """Return the messages for which all ``conditions`` hold, and those that cannot be read.
 
-    Of the latter those are left out of which a condition can tell: by their queue, for example.
+    ``of_keys`` are conditions on what is stored beside the record, which hold or not of a record
+    that cannot be read, too: a database and the directories of an export answer them.
     """
     found = messages.where("kind IN ('message', 'reference')")
+    for condition in of_keys:
+        found = found.where(condition)
     for condition in conditions:
         # NULL is what a condition says of a column that could not be read.
         found = found.where(F.coalesce(condition, F.col("corrupt").isNotNull()))

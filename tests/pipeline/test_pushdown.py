@@ -1,80 +1,216 @@
-"""Conditions on a journal's DataFrame are answered by the database, and stay true."""
+"""What a query wants of a journal's DataFrame is what the database is asked for, and no more."""
 
-import json
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 
 from orthia.config.settings import RoutingType
-from orthia.journal import QueueBinding
-from orthia.pipeline.pushdown import journal, options_of
-from orthia.pipeline.schemas import JOURNAL
-from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore
+from orthia.journal import MessageJournal, QueueBinding
+from orthia.pipeline.file_journal import FileReference
+from orthia.pipeline.journal_rows import Condition
+from orthia.pipeline.journal_source import JournalSource, NarrowedFileReader, NarrowedReader
+from orthia.pipeline.pushdown import install, taken
+from orthia.pipeline.store import StoreReference
+from tests.journal.support import (
+    OTHER_QUEUE,
+    QUEUE,
+    FileJournalStore,
+    JournalStore,
+    SqlJournalStore,
+)
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+SEQ, QUEUE_NAME, WRITTEN = ("seq",), ("queue",), ("written_at",)
 
 
-def test_what_the_database_can_answer_becomes_an_option(spark: SparkSession) -> None:
-    """Whoever writes the condition, as text or as columns, and whichever side the column is on."""
-    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
-    cases: list[tuple[Column | str, dict[str, Any]]] = [
-        ("seq > 50", {"minSeq": "51"}),
-        ("50 > seq", {"maxSeq": "49"}),
-        ("seq >= 5 AND seq <= 9 AND seq > 6", {"minSeq": "7", "maxSeq": "9"}),
-        ("seq BETWEEN 5 AND 9", {"minSeq": "5", "maxSeq": "9"}),
-        ("epoch = 2", {"minEpoch": "2", "maxEpoch": "2"}),
-        ("epoch < 1 + 1", {"maxEpoch": "1"}),
-        ("queue = 'a' AND size > 5", {"queue": ["a"]}),
-        ("queue IN ('a', 'b') AND queue IN ('b', 'c')", {"queue": ["b"]}),
-        (F.col("queue").isin("a", "b"), {"queue": ["a", "b"]}),
-        (F.col("written_at") >= F.lit(noon), {"since": "2026-01-31T12:00:00+00:00"}),
-        ("written_at < '2026-01-31T12:00:00Z'", {"until": "2026-01-31T12:00:00+00:00"}),
-        (
-            F.col("written_at") <= F.lit(noon),
-            {"until": "2026-01-31T12:00:00.000001+00:00"},
-        ),
-        # None of these says anything that the database could leave out.
-        ("seq > 5 OR queue = 'a'", {}),
-        ("NOT seq > 5", {}),
-        ("seq + 1 > 5", {}),
-        ("seq > id", {}),
-        ("queue > 'a'", {}),
-        ("queue IS NULL", {}),
-        ("seq > NULL", {}),
-        ("body = 'x' AND corrupt IS NULL", {}),
+def filled(store: JournalStore) -> tuple[MessageJournal, list[int]]:
+    """Store three messages in ``orders`` and one in ``audit``; return where they are."""
+    journal = store.open()
+    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
+        journal.add_binding(QueueBinding(queue_id, name, name, RoutingType.ANYCAST))
+    seqs = store.append(journal, "one", "two", "three")
+    return journal, [*seqs, *store.append(journal, "four", queue=OTHER_QUEUE)]
+
+
+def test_what_the_database_compares_as_spark_does_is_left_to_it() -> None:
+    """Numbers, times and queues with constants; all else stays with Spark."""
+    elsewhere = NOON.astimezone(timezone(timedelta(hours=5)))
+    understood: list[tuple[Filter, Condition]] = [
+        (EqualTo(SEQ, 5), Condition("seq", "=", (5,))),
+        (EqualNullSafe(("epoch",), 5), Condition("epoch", "=", (5,))),
+        (GreaterThan(("id",), 5), Condition("id", ">", (5,))),
+        (GreaterThanOrEqual(SEQ, 5), Condition("seq", ">=", (5,))),
+        (LessThan(("queue_id",), 5), Condition("queue_id", "<", (5,))),
+        (LessThanOrEqual(WRITTEN, elsewhere), Condition("written_at", "<=", (elsewhere,))),
+        (GreaterThan(("removed_at",), NOON), Condition("removed_at", ">", (NOON,))),
+        (In(SEQ, (5, None, 7)), Condition("seq", "IN", (5, 7))),
+        (EqualTo(QUEUE_NAME, "a' OR '1"), Condition("queue", "IN", ("a' OR '1",))),
+        (In(QUEUE_NAME, ("a", "b")), Condition("queue", "IN", ("a", "b"))),
+        (In(QUEUE_NAME, (None,)), Condition("queue", "IN", ())),
     ]
-    for condition, expected in cases:
-        found: dict[str, Any] = options_of(spark, JOURNAL, condition)
-        if "queue" in found:
-            found["queue"] = json.loads(found["queue"])
-        assert found == expected, condition
-    with pytest.raises(PySparkException):
-        options_of(spark, JOURNAL, "no_such_column > 5")
+    for one, condition in understood:
+        assert taken([one]) == ([condition], []), one
+    others: list[Filter] = [
+        GreaterThan(QUEUE_NAME, "a"),  # by whose order?
+        EqualNullSafe(QUEUE_NAME, None),
+        EqualTo(SEQ, 5.5),
+        EqualTo(SEQ, True),
+        EqualTo(SEQ, "5; DROP TABLE MESSAGES"),
+        In(SEQ, (5, "6")),
+        EqualTo(("headers", "seq"), 5),
+        EqualTo(("address",), "orders"),
+        EqualTo(WRITTEN, NOON.replace(tzinfo=None)),
+        # What readers show so is something else in the table.
+        LessThanOrEqual(WRITTEN, datetime(9999, 12, 31, tzinfo=UTC)),
+        GreaterThan(WRITTEN, datetime(1, 1, 1, tzinfo=UTC)),
+        Not(EqualTo(SEQ, 5)),
+        IsNotNull(SEQ),
+    ]
+    for one in others:
+        assert taken([one]) == ([], [one]), one
+    assert taken([LessThan(WRITTEN, NOON)], has_times=False) == ([], [LessThan(WRITTEN, NOON)])
+
+
+def seqs_of(reader: DataSourceReader) -> list[int]:
+    """Return what a reader reads, task by task."""
+    batches: list[Any] = [
+        batch for partition in reader.partitions() for batch in reader.read(partition)
+    ]
+    return sorted(seq for batch in batches for seq in batch.column("seq").to_pylist())
+
+
+def check_answers(
+    narrowed: Callable[[], NarrowedReader | NarrowedFileReader], seqs: list[int], *, times: bool
+) -> None:
+    """Check what is read for each kind of filter."""
+    first, _, third, other = seqs
+    year = timedelta(days=365)
+    now = datetime.now(UTC)
+    answers: list[tuple[list[Filter], list[int]]] = [
+        ([GreaterThan(SEQ, first), EqualTo(QUEUE_NAME, "orders")], seqs[1:3]),
+        ([LessThanOrEqual(SEQ, first)], [first]),
+        ([LessThan(SEQ, first)], []),
+        ([In(SEQ, (first, other))], [first, other]),
+        ([In(QUEUE_NAME, ("audit", "nobody's"))], [other]),
+        ([EqualTo(QUEUE_NAME, "nobody's")], []),
+        ([In(QUEUE_NAME, ("audit", "orders")), EqualTo(QUEUE_NAME, "audit")], [other]),
+        ([EqualTo(("queue_id",), OTHER_QUEUE)], [other]),
+        ([EqualTo(("id",), third)], [third]),
+        ([GreaterThanOrEqual(("epoch",), 2**62)], []),
+    ]
+    if times:
+        answers += [
+            ([GreaterThan(WRITTEN, now - year), LessThan(WRITTEN, now + year)], seqs),
+            ([GreaterThan(WRITTEN, now + year)], []),
+        ]
+    for filters, expected in answers:
+        reader = narrowed()
+        assert list(reader.pushFilters(filters)) == []
+        assert seqs_of(reader) == expected, filters
+
+
+def test_every_database_answers_filters(store: SqlJournalStore, reference: StoreReference) -> None:
+    """On every DBMS, alone and together."""
+    _, seqs = filled(store)
+    check_answers(lambda: NarrowedReader(reference, ["seq"]), seqs, times=True)
+
+
+def test_a_file_journal_answers_filters(tmp_path: Path) -> None:
+    """But for those by time."""
+    store = FileJournalStore(tmp_path)
+    _, seqs = filled(store)
+    store.close()
+    files = FileReference.of(store.settings)
+    check_answers(lambda: NarrowedFileReader(files, ["seq"]), seqs, times=False)
+
+
+def read_by(frame: DataFrame) -> list[tuple[int, list[str]]]:
+    """Run a query; return how many rows, and which columns, each of its scans read."""
+    frame.collect()
+    java: Any = frame._jdf
+    leaves = java.queryExecution().executedPlan().collectLeaves()
+    found = []
+    for at in range(leaves.size()):
+        leaf = leaves.apply(at)
+        output = leaf.output()
+        names = [output.apply(place).name() for place in range(output.size())]
+        found.append((leaf.metrics().apply("numOutputRows").value(), names))
+    return found
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
-def test_what_is_pushed_down_is_what_is_asked(spark: SparkSession, store: SqlJournalStore) -> None:
-    """Each DataFrame has its own conditions, and answers the same whatever was asked before."""
-    opened = store.open()
-    for queue_id, name in ((QUEUE, "orders"), (OTHER_QUEUE, "audit")):
-        opened.add_binding(QueueBinding(queue_id, name, name, RoutingType.ANYCAST))
-    first, second, third = store.append(opened, "one", "two", "three")
-    (other,) = store.append(opened, "four", queue=OTHER_QUEUE)
-    options = {"url": store.settings.jdbc_connection_url.display, "columns": "seq,queue"}
+def test_a_query_reads_what_it_wants(spark: SparkSession, store: SqlJournalStore) -> None:
+    """Plain filters of plain DataFrames: only their rows, and the columns that are used, are read.
 
-    def seqs(*conditions: Column | str) -> list[int]:
-        return sorted(row["seq"] for row in journal(spark, options, *conditions).collect())
+    Whatever was asked before, and in whichever branch of a query.
+    """
+    journal, (first, second, third, other) = filled(store)
+    url = store.settings.jdbc_connection_url.display
+    frame = spark.read.format(JournalSource.name()).option("url", url).load()
+    orders = frame.filter("queue = 'orders'")
+    assert orders.count() == 3
+    assert read_by(orders.groupBy().count()) == [(3, ["queue"])]
+    assert frame.count() == 4  # not with the filter of the query before
+    assert read_by(frame.groupBy().count()) == [(4, ["seq"])]
+    older, newer = frame.where(f"seq <= {first}"), frame.where(f"{first} < seq")
+    both = older.union(newer).select("seq", "queue")
+    assert read_by(both) == [(1, ["seq", "queue"]), (3, ["seq", "queue"])]
+    assert sorted(row["seq"] for row in both.collect()) == [first, second, third, other]
+    joined = older.alias("a").join(newer.alias("b"), "queue").select("a.seq", "b.seq")
+    assert sorted(tuple(row) for row in joined.collect()) == [(first, second), (first, third)]
+    # Of what is not understood, and of AND with it, Spark sorts out the rest.
+    mixed = frame.where("queue IN ('orders', 'audit') AND size > 0 AND seq + 1 > 0").select("body")
+    ((rows, columns),) = read_by(mixed)
+    assert (rows, set(columns)) == (4, {"body", "queue", "seq", "size"})
+    either = frame.where(f"queue = 'audit' OR seq = {first}").select("seq")
+    assert sorted(row["seq"] for row in either.collect()) == [first, other]
+    assert frame.where("written_at < '2026-01-01'").count() == 0
+    assert frame.where("written_at < timestamp'9999-12-31 12:00:00'").count() == 4
+    assert frame.where(frame["queue"].isNull()).count() == 0
+    # What was committed since is there, and the rule is in the session once.
+    store.append(journal, "five", queue=OTHER_QUEUE)
+    assert frame.where("queue = 'audit'").count() == 2
+    experimental: Any = spark._jsparkSession.experimental()  # type: ignore[attr-defined]
+    rules = experimental.extraOptimizations().size()
+    install(spark, JournalSource.name())
+    assert experimental.extraOptimizations().size() == rules == 1
 
-    assert seqs(f"seq > {first}", "queue = 'orders'") == [second, third]
-    assert seqs(f"queue = 'audit' OR seq = {first}") == [first, other]
-    assert seqs("queue = 'nobody'") == []
-    older = journal(spark, options, f"seq <= {first}")
-    newer = journal(spark, options, f"seq > {first}")
-    union = older.union(newer)
-    assert sorted(row["seq"] for row in union.collect()) == [first, second, third, other]
-    assert older.where("queue = 'audit'").count() == 0
-    assert older.count() == 1
-    plan = newer._jdf.queryExecution().toString()
-    assert "orthia.journal" in plan
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_spark_of_other_classes_goes_without(
+    spark: SparkSession, store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A rule that this Spark cannot compile is left out with a warning, and nothing fails."""
+    broken = tmp_path / "Broken.java"
+    broken.write_text("public class Broken extends org.apache.spark.NoSuchClass {}")
+    monkeypatch.setattr("orthia.pipeline.pushdown._SOURCE", broken)
+    experimental: Any = spark._jsparkSession.experimental()  # type: ignore[attr-defined]
+    rules = experimental.extraOptimizations()
+    setter = getattr(experimental, "extraOptimizations_$eq")
+    setter(rules.take(0))
+    try:
+        install(spark, JournalSource.name())
+        assert experimental.extraOptimizations().size() == 0
+        filled(store)
+        url = store.settings.jdbc_connection_url.display
+        frame = spark.read.format(JournalSource.name()).option("url", url).load()
+        assert frame.where("queue = 'orders'").count() == 3
+    finally:
+        setter(rules)

@@ -134,8 +134,9 @@ def replay(
         from orthia.pipeline.jobs import replay as job
         from orthia.pipeline.jobs import unreadable
 
-        listed = {"queue": queues, "address": addresses, "id": ids, "reason": reasons}
-        narrowed = _candidates(inputs, listed, since, until, where, from_history=from_history)
+        listed = {"queue": queues, "id": ids, "reason": reasons}
+        of_keys = list(_of_keys(listed, since, until))
+        narrowed = _candidates(inputs, of_keys, addresses, where, from_history=from_history)
         # On disk: a journal that is sent into must not grow under the replay's eyes.
         chosen = narrowed.persist(StorageLevel.DISK_ONLY)
         rows = job.selected(chosen, to_origin=to_origin)
@@ -178,15 +179,12 @@ def _bodies(source: Source, inputs: "Inputs", summary: Rows) -> Iterator["BodyRe
         yield reader
 
 
-def _conditions(
-    listed: Mapping[str, tuple[object, ...]],
-    since: datetime | None,
-    until: datetime | None,
-    where: str | None,
+def _of_keys(
+    listed: Mapping[str, tuple[object, ...]], since: datetime | None, until: datetime | None
 ) -> Iterator["Column"]:
+    """Yield conditions on what is stored of a message beside its record."""
     from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-    yield ~F.col("address").startswith(f"{REPLAYS}.")
     for name, values in listed.items():
         if values:
             yield F.col(name).isin(*values)
@@ -194,15 +192,22 @@ def _conditions(
         yield F.col("written_at") >= F.lit(since)
     if until is not None:
         yield F.col("written_at") < F.lit(until)
+
+
+def _of_records(addresses: tuple[str, ...], where: str | None) -> Iterator["Column"]:
+    from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
+
+    yield ~F.col("address").startswith(f"{REPLAYS}.")
+    if addresses:
+        yield F.col("address").isin(*addresses)
     if where is not None:
         yield F.expr(where)
 
 
 def _candidates(
     inputs: "Inputs",
-    listed: Mapping[str, tuple[object, ...]],
-    since: datetime | None,
-    until: datetime | None,
+    of_keys: "list[Column]",
+    addresses: tuple[str, ...],
     where: str | None,
     *,
     from_history: bool,
@@ -212,11 +217,13 @@ def _candidates(
     from orthia.pipeline.jobs import replay as job
 
     try:
-        conditions = list(_conditions(listed, since, until, where))
-        if from_history:
-            kept = inputs.history(job.HISTORY_COLUMNS)
-            return job.candidates(job.first_sent(kept), *conditions)
-        return job.candidates(inputs.messages(job.COLUMNS), *conditions)
+        conditions = list(_of_records(addresses, where))
+        found = (
+            job.first_sent(inputs.history(job.HISTORY_COLUMNS))
+            if from_history
+            else inputs.messages(job.COLUMNS)
+        )
+        return job.candidates(found, *conditions, of_keys=of_keys)
     except PySparkException as error:
         if where is None:
             raise
