@@ -1,6 +1,7 @@
 """Rows as an audit reads them: keys as they are stored, and what their records show."""
 
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -201,3 +202,36 @@ def _body(row: Row) -> Iterator[Row]:
             "fault": fault,
             "detail": detail,
         }
+
+
+def checked_pieces(batches: Iterator[pa.RecordBatch], *, content: bool) -> Iterator[pa.RecordBatch]:
+    """Return pieces of an export, in the order of their bodies and positions, as rows of PIECES."""
+    checked = Checked()
+    for batch in batches:
+        rows = []
+        for one in batch.to_pylist():
+            piece = one["piece"]
+            row = {"id": one["large_id"], "position": one["position"]}
+            row["length"] = None if piece is None else len(piece)
+            rows.append(checked.row(row | {"piece": piece if content else None}))
+        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(PIECES))
+
+
+class Checked:
+    """Makes rows of PIECES from pieces in the order of their bodies and positions."""
+
+    def __init__(self) -> None:
+        self._body: int | None = None
+        self._running = 0
+
+    def row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the row of a piece, or of a reference."""
+        found = {name: stored.get(name) for name in ("id", "position", "epoch", "length")}
+        data = stored.get("piece")
+        position = stored["position"]
+        if data is None or position is None or position < 0:
+            return found
+        if stored["id"] != self._body:
+            self._body, self._running = stored["id"], 0
+        self._running = zlib.crc32(data, self._running)
+        return found | {"running": self._running}

@@ -7,7 +7,6 @@ says whether records and pieces are read and checked (default true) or only thei
 """
 
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -27,6 +26,7 @@ from orthia.pipeline.audit_rows import (
     MESSAGES,
     PIECES,
     STORED,
+    Checked,
     judged_bindings,
     judged_messages,
 )
@@ -185,7 +185,7 @@ class PiecesReader(DataSourceReader):
                 f"FROM {table} WHERE id BETWEEN {partition.first:d} AND {partition.last:d}"
                 " ORDER BY id, position"
             )
-            checked = _Checked()
+            checked = Checked()
             for batch in source.batches(columns, rest):
                 yield _batch(map(checked.row, batch.to_pylist()))
 
@@ -233,7 +233,7 @@ class FilePiecesReader(DataSourceReader):
         """Yield a row for each piece; raises JournalIOError."""
         if not isinstance(partition, BodiesPartition):
             raise TypeError(f"{partition!r} is no part of this reader")
-        checked = _Checked()
+        checked = Checked()
         mine = (one for one in self._bodies() if partition.first <= one <= partition.last)
         rows = (checked.row(piece) for one in mine for piece in self._pieces(one))
         while some := list(islice(rows, _ROWS_A_BATCH)):
@@ -255,26 +255,6 @@ class FilePiecesReader(DataSourceReader):
                 length = min(PIECE_BYTES, size - position * PIECE_BYTES)
                 row = {"id": body_id, "position": position, "length": length}
                 yield row | ({"piece": file.read(PIECE_BYTES)} if self._content else {})
-
-
-class _Checked:
-    """Makes rows of PIECES from pieces in the order of their bodies and positions."""
-
-    def __init__(self) -> None:
-        self._body: int | None = None
-        self._running = 0
-
-    def row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the row of a piece, or of a reference."""
-        found = {name: stored.get(name) for name in ("id", "position", "epoch", "length")}
-        data = stored.get("piece")
-        position = stored["position"]
-        if data is None or position is None or position < 0:
-            return found
-        if stored["id"] != self._body:
-            self._body, self._running = stored["id"], 0
-        self._running = zlib.crc32(data, self._running)
-        return found | {"running": self._running}
 
 
 def _dealt(ids: Sequence[int], partitions: int | None) -> list[InputPartition]:

@@ -46,18 +46,29 @@ class Present(ABC):
         """Return those of the large bodies that are still there, and that nothing refers to."""
 
 
-class AllPresent(Present):
-    """Of what does not change, an export."""
+class ExportPresent(Present):
+    """Of what does not change, an export.
+
+    But for the messages ``left``, whose large bodies went while it was written: the messages had
+    left their queue by then, as the export itself tells. Only what was needed was exported.
+    """
+
+    def __init__(self, left: Iterable[int] = ()) -> None:
+        self._left = frozenset(left)
 
     @override
     def messages(self, seqs: Iterable[int]) -> set[int]:
+        return set(seqs) - self._left
+
+    @override
+    def history(self, seqs: Iterable[int]) -> set[int]:
         return set(seqs)
 
-    history = bindings = messages
+    bindings = history
 
     @override
     def unneeded(self, bodies: Iterable[int]) -> set[int]:
-        return set(bodies)
+        return set()
 
 
 class StorePresent(Present):

@@ -15,14 +15,21 @@ from typing_extensions import override
 
 from orthia.journal.file.inspect import read_fence
 from orthia.pipeline.audit_rows import BINDINGS as AUDITED_BINDINGS
-from orthia.pipeline.audit_rows import HISTORY_STORED, MESSAGES, STORED, judged_messages
+from orthia.pipeline.audit_rows import (
+    HISTORY_STORED,
+    MESSAGES,
+    PIECES,
+    STORED,
+    checked_pieces,
+    judged_messages,
+)
 from orthia.pipeline.contents import Contents
 from orthia.pipeline.errors import PipelineError, WrongInput
 from orthia.pipeline.file_journal import FileReference
 from orthia.pipeline.manifest import NAME as MANIFEST
 from orthia.pipeline.manifest import Manifest, run_names
 from orthia.pipeline.outputs import Files
-from orthia.pipeline.present import AllPresent, FilePresent, Present, StorePresent
+from orthia.pipeline.present import ExportPresent, FilePresent, Present, StorePresent
 from orthia.pipeline.schemas import BINDINGS, BODIES, FAILOVER_LOG, HISTORY, JOURNAL, NODE_MANAGER
 from orthia.pipeline.store import StoreReference
 
@@ -40,6 +47,11 @@ class AuditInputs(ABC):
     @abstractmethod
     def has_times(self) -> bool:
         """Whether rows have the time they were written at: a file journal's have none."""
+
+    @property
+    @abstractmethod
+    def has_links(self) -> bool:
+        """Whether ``pieces`` has which messages each large body is noted with."""
 
     @abstractmethod
     def audited(self, table: str, *, content: bool = True) -> DataFrame:
@@ -99,6 +111,7 @@ class StoreInputs(Inputs):
     """A store's tables as they are now."""
 
     has_times = True
+    has_links = True
 
     def __init__(
         self,
@@ -171,6 +184,7 @@ class FileInputs(StoreInputs):
     """A file journal as it is now. Failover logs of such a pair are files of their own."""
 
     has_times = False
+    has_links = False
 
     def __init__(
         self, spark: SparkSession, journal: FileReference, partitions: int | None = None
@@ -190,6 +204,8 @@ class FileInputs(StoreInputs):
 
 class ExportInputs(Inputs):
     """The Parquet files of ``orthia pipeline export``, or of all runs of an incremental one."""
+
+    has_links = False
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         """Look what is there; raises WrongInput if a later version wrote it."""
@@ -247,6 +263,11 @@ class ExportInputs(Inputs):
                 " --no-bodies, or by an older Orthia"
             ) from error
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one that can be brought back, and so tells what it has."""
+        return len(self._manifests) == 1 and self._manifests[0].contents is not None
+
     def contents(self) -> Contents:
         """Return what it takes to bring the export back; raises WrongInput if it cannot be."""
         (manifest,) = self._manifests if len(self._manifests) == 1 else (None,)
@@ -289,11 +310,21 @@ class ExportInputs(Inputs):
 
     @override
     def pieces(self, *, content: bool) -> DataFrame | None:
-        return None
+        try:
+            stored = self.bodies()
+        except WrongInput:
+            if self.is_whole:
+                raise
+            return None
+        if len(self._exports) > 1:
+            # A message that was moved between two runs is in both, and its body with it.
+            stored = stored.dropDuplicates(["large_id", "position"])
+        ordered = stored.repartition("large_id").sortWithinPartitions("large_id", "position")
+        return ordered.mapInArrow(partial(checked_pieces, content=content), PIECES)
 
     @override
     def present(self) -> Present:
-        return AllPresent()
+        return ExportPresent(self.contents().left if self.is_whole else ())
 
     def _read_whole_names(self, name: str, schema: StructType) -> DataFrame:
         # A directory has a long name's beginning only; exports of before queue_name have no other.

@@ -13,6 +13,7 @@ The rules, each of which a sound Orthia keeps:
 6. A message that left its queue is in the history, or is not: it does not wait there any more, and
    it is kept once. What is kept is as good as it was.
 7. A large body is there, whole, as it was sent, and is noted with each message that needs it.
+8. An export has what its manifest says that it has.
 
 The row that is wrong is named, not those that only look wrong beside it: there is one finding for a
 queue that is not bound, for a fence or a counter that was set back, for a row whose epoch is out of
@@ -43,7 +44,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from orthia.journal.records import ID_COUNTER_SEQ
-from orthia.pipeline.jobs import audit_bodies, audit_messages
+from orthia.pipeline.jobs import audit_bodies, audit_messages, backup
 from orthia.pipeline.jobs.audit_limits import (
     CLOCK_TOLERANCE,
     Bound,
@@ -57,7 +58,7 @@ from orthia.pipeline.jobs.audit_limits import (
     transaction_faults,
 )
 from orthia.pipeline.present import Present
-from orthia.pipeline.reading import AuditInputs
+from orthia.pipeline.reading import AuditInputs, ExportInputs
 
 FAULTS: Final = {
     "corrupt-record": "a message that cannot be read",
@@ -91,6 +92,7 @@ FAULTS: Final = {
     "large-body-corrupt": "a large body that is not what was sent",
     "large-body-unlinked": "a large body that is not noted with its message, and would be removed",
     "large-body-orphaned": "a large body of an earlier epoch that nothing needs",
+    "changed-export": "a table of an export whose files are not what was exported",
 }
 """Every fault of a journal by its name, and what it means."""
 
@@ -157,10 +159,20 @@ def examined(
         for row in certain.groupBy("fault").count().collect():
             counts[row["fault"]] += row["count"]
         first = [Fault(*row) for row in certain.orderBy("fault", "seq").limit(listed).collect()]
-        suspects = found.suspects()
+        suspects = [*found.suspects(), *_changed(inputs, bodies=bodies and records)]
         counts.update(one.fault for one in suspects)
         ordered = sorted([*first, *suspects], key=lambda one: (one.fault, one.seq or 0))
         yield Audit(dict(counts), ordered[:listed], messages, bindings, found.unneeded)
+
+
+def _changed(inputs: AuditInputs, *, bodies: bool) -> list[Fault]:
+    """Return the tables of an export that are not what its manifest says, if that says anything."""
+    if not isinstance(inputs, ExportInputs) or not inputs.is_whole:
+        return []
+    return [
+        Fault("changed-export", table, None, None, None, None, None, detail)
+        for table, detail in backup.changed_tables(inputs, inputs.contents(), bodies=bodies)
+    ]
 
 
 class _Examination:
@@ -182,6 +194,7 @@ class _Examination:
         self._bound = [_bound(row) for row in _collectable(bindings).collect()]
         self._lock = _lock(inputs.node_manager())
         self._has_times = inputs.has_times
+        self._has_links = inputs.has_links
         self._queues = bindings.where("type = 'queue'").select(
             F.col("seq").alias("queue_id"), "name", "address"
         )
@@ -274,7 +287,7 @@ class _Examination:
         spark = self._messages.sparkSession
         needs = needs.unionByName(audit_bodies.needs_of_transactions(self._bound, spark))
         found = audit_bodies.damaged(needs, pieces)
-        if self._has_times:  # in files the journal itself says what needs a body
+        if self._has_links:  # in files the journal itself says what needs a body
             found = found.unionByName(audit_bodies.unlinked(needs, pieces))
         suspected = found.limit(_MOST_SUSPECTS).collect()
         still: list[Fault] = []

@@ -6,7 +6,7 @@ large message may leave its queue after it was read, and its body with it: such 
 and so are those that are still there without their body, which are damaged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -32,6 +32,33 @@ def counted(rows: DataFrame, columns: Sequence[str]) -> Counted:
     """Count the rows of a table, by these columns."""
     (row,) = checksum(rows.select(*columns)).collect()
     return Counted(row["rows"], str(row["sum"] or 0), row["xor"] or 0)
+
+
+def changed_tables(
+    export: ExportInputs, contents: Contents, *, bodies: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Yield each table whose files are not what was exported, and what is said of it.
+
+    Without ``bodies`` those of large messages are not looked at. Raises WrongInput for a table that
+    is gone altogether.
+    """
+    tables: dict[str, tuple[Callable[[], DataFrame], Sequence[str]]] = {
+        "messages": (export.messages, MESSAGES),
+        "bindings": (lambda: without_counter(export.bindings()), BINDINGS),
+        "bodies": (export.bodies, BODIES),
+        "history": (export.history, HISTORY),
+    }
+    for name, expected in contents.tables.items():
+        if name == "bodies" and not bodies:
+            continue
+        read, columns = tables[name]
+        found = counted(read(), columns)
+        if found != expected:
+            yield (
+                name,
+                f"the files of {name} are not what was exported: {found.rows} rows, and there were"
+                f" {expected.rows}; or they were changed since",
+            )
 
 
 def without_counter(bindings: DataFrame) -> DataFrame:

@@ -86,7 +86,8 @@ def restore(
     """
     contents = export.contents()
     say("comparing the files with their manifest")
-    _check_files(export, contents)
+    for _, detail in backup.changed_tables(export, contents):
+        raise WrongInput(detail)
     rows = _rows_of(export, contents)
     database = Database.from_settings(target.settings)
     try:
@@ -116,23 +117,6 @@ class _Rows:
     """That was given out."""
     newest_token: int
     """The highest the export tells of: those of the new store go on above it."""
-
-
-def _check_files(export: ExportInputs, contents: Contents) -> None:
-    tables: dict[str, tuple[Callable[[], DataFrame], Sequence[str]]] = {
-        "messages": (export.messages, backup.MESSAGES),
-        "bindings": (lambda: backup.without_counter(export.bindings()), backup.BINDINGS),
-        "bodies": (export.bodies, backup.BODIES),
-        "history": (export.history, backup.HISTORY),
-    }
-    for name, expected in contents.tables.items():
-        read, columns = tables[name]
-        found = backup.counted(read(), columns)
-        if found != expected:
-            raise WrongInput(
-                f"the files of {name} are not what was exported: {found.rows} rows, and there were"
-                f" {expected.rows}; or they were changed since"
-            )
 
 
 def _rows_of(export: ExportInputs, contents: Contents) -> _Rows:
