@@ -187,7 +187,7 @@ def test_a_query_reads_what_it_wants(spark: SparkSession, store: SqlJournalStore
     # What was committed since is there, and the rule is in the session once.
     store.append(journal, "five", queue=OTHER_QUEUE)
     assert frame.where("queue = 'audit'").count() == 2
-    experimental: Any = spark._jsparkSession.experimental()  # type: ignore[attr-defined]
+    experimental: Any = spark._jsparkSession.experimental()
     rules = experimental.extraOptimizations().size()
     install(spark, JournalSource.name())
     assert experimental.extraOptimizations().size() == rules == 1
@@ -201,7 +201,7 @@ def test_a_spark_of_other_classes_goes_without(
     broken = tmp_path / "Broken.java"
     broken.write_text("public class Broken extends org.apache.spark.NoSuchClass {}")
     monkeypatch.setattr("orthia.pipeline.pushdown._SOURCE", broken)
-    experimental: Any = spark._jsparkSession.experimental()  # type: ignore[attr-defined]
+    experimental: Any = spark._jsparkSession.experimental()
     rules = experimental.extraOptimizations()
     setter = getattr(experimental, "extraOptimizations_$eq")
     setter(rules.take(0))
