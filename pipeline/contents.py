@@ -3,6 +3,7 @@
 An export of some messages only has none.
 """
 
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
@@ -35,7 +36,15 @@ class Contents:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """Read what a manifest has; what a later version may have added is left out."""
+        """Read what a manifest has; what a later version may have added is left out.
+
+        Raises ValueError for what no export writes.
+        """
         found = cls(**{name: fields[name] for name in cls.__dataclass_fields__ if name in fields})
-        tables = {name: Counted(**one) for name, one in fields["tables"].items()}
+        try:
+            tables = {name: Counted(**one) for name, one in fields["tables"].items()}
+            for seq in (*found.left, *found.damaged):
+                operator.index(seq)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"contents: {error}") from error
         return replace(found, tables=tables)

@@ -11,7 +11,7 @@ begins. Of the schema a reader may rely on this:
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -64,13 +64,46 @@ class Manifest:
                 f"{where}: the export is of format {found['format']}, of Orthia"
                 f" {found.get('version')}, and this Orthia reads up to {FORMAT}: read it with that"
             )
-        return cls(**_known(found))
+        known = _known(found)
+        wrong = sorted(name for name, fits in _FIELDS.items() if not fits(known.get(name)))
+        if wrong:
+            raise WrongInput(
+                f"{where}: what it says of {', '.join(wrong)} is nothing that an export writes: it"
+                " was changed by hand; bring back the file, or export again"
+            )
+        return cls(**known)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text_or_nothing(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_names(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(isinstance(name, str) for name in value)
+    )
+
+
+_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "messages": _is_number,
+    "corrupt": _is_number,
+    "after_seq": _is_number,
+    "through_seq": lambda value: value is None or _is_number(value),
+    "queues": _is_names,
+    "contents": lambda value: value is None or isinstance(value, dict),
+    **dict.fromkeys(("node_id", "since", "until", "version"), _is_text_or_nothing),
+}
+"""What tells that a field has what an export writes there; None is what it has if it is missing."""
 
 
 def _known(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields this version knows; a later one may have added others."""
     known = {name: found[name] for name in Manifest.__dataclass_fields__ if name in found}
-    return {"messages": 0, "corrupt": 0} | known
+    return {"messages": 0, "corrupt": 0, "after_seq": 0} | known
 
 
 def run_name(after: int, through: int) -> str:

@@ -277,7 +277,13 @@ class ExportInputs(Inputs):
                 " Orthia as Parquet, without --queue, --since, --until, --incremental and"
                 " --no-bodies; what it has can be sent with `orthia pipeline replay`"
             )
-        return Contents.from_fields(manifest.contents)
+        try:
+            return Contents.from_fields(manifest.contents)
+        except ValueError as error:
+            raise WrongInput(
+                f"{self._exports[-1]}/{MANIFEST} was changed by hand, and does not tell what the"
+                f" export has: {error}; bring back the file, or export again"
+            ) from error
 
     @override
     def failover_log(self) -> DataFrame:

@@ -17,7 +17,8 @@ from typing import Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
-from orthia.pipeline.errors import BadOption
+from orthia.journal.records import ID_COUNTER_SEQ
+from orthia.pipeline.errors import BadOption, WrongInput
 from orthia.pipeline.fetching import Source, open_source
 from orthia.pipeline.jobs.export import of_queues
 from orthia.pipeline.journal_rows import first_seq_since, last_seq
@@ -67,6 +68,11 @@ class Run:
 def previous(files: Files, directory: str) -> Manifest | None:
     """Return what the last run said of itself; None before the first. Raises WrongInput."""
     places = [f"{name}/{NAME}" for name in run_names(files.names(directory))[-1:]]
+    if places and not files.exists(f"{directory}/{places[0]}"):
+        raise WrongInput(
+            f"{directory}/{places[0]} is gone, which says how far the last run came: bring it back,"
+            " or remove its directory if that run is to be done again"
+        )
     if files.exists(f"{directory}/{FILE}"):
         places.append(FILE)
     found = [
@@ -97,6 +103,7 @@ def next_run(
         with open_source(settings) as source:
             node_id = _node_id(source, settings)
             through = last_seq(source, settings)
+            _refuse_ahead(after, source, settings)
             if wanted.until is not None:
                 left_out = first_seq_since(source, settings, wanted.until, after=after)
                 through = through if left_out is None else min(through, left_out - 1)
@@ -104,6 +111,19 @@ def next_run(
         _refuse_another(last, wanted, node_id)
     # Acknowledged rows are gone: the highest seq may have been higher before.
     return Run(after, max(after, through), node_id)
+
+
+def _refuse_ahead(after: int, source: Source, settings: DatabaseStoreSettings) -> None:
+    """Raise BadOption if ``after`` was never given out: nothing would be exported, for long."""
+    table = source.table(settings.bindings_table_name)
+    found = source.rows(f"SELECT MAX(id) FROM {table} WHERE seq = {ID_COUNTER_SEQ:d}")  # noqa: S608
+    reserved = found[0][0] if found else None
+    if reserved is not None and after > reserved:
+        raise BadOption(
+            f"the runs before this one came to seq {after}, and this store has given out none"
+            f" above {reserved}: it was restored from a backup, or {FILE} was changed by hand; give"
+            " another --to"
+        )
 
 
 def _refuse_another(last: Manifest, wanted: Selection, node_id: str | None) -> None:

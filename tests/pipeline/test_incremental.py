@@ -14,6 +14,7 @@ from orthia.config.settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.engine.journal import Journal
 from orthia.journal.unit import Unit
+from orthia.pipeline.contents import Contents
 from orthia.pipeline.errors import BadOption, OutputExists, WrongInput
 from orthia.pipeline.manifest import NAME, Manifest
 from orthia.pipeline.outputs import Files, left_behind, whole
@@ -219,3 +220,53 @@ def test_an_export_of_a_later_format_is_refused(spark: SparkSession, tmp_path: P
     files.write_text(f"{tmp_path}/{NAME}", "{")
     with pytest.raises(WrongInput, match="is not what an export writes"):
         ExportInputs(spark, str(tmp_path))
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_place_that_was_never_given_out_is_refused(store: SqlJournalStore) -> None:
+    """A watermark changed by hand, or a restored store: nothing would be exported, and no word."""
+    seqs = store.append(store.open(), "one")
+    assert following(store, Manifest(1, 0, 0, seqs[-1])).after == seqs[-1]
+    with pytest.raises(BadOption, match="this store has given out none above"):
+        following(store, Manifest(1, 0, 0, 2**62))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("through_seq", "7"),
+        ("through_seq", -1),
+        ("after_seq", None),
+        ("after_seq", True),
+        ("messages", 1.5),
+        ("queues", "orders"),
+        ("queues", [1]),
+        ("node_id", 7),
+        ("since", []),
+        ("contents", [1]),
+    ],
+)
+def test_a_manifest_that_was_changed_by_hand_is_refused(field: str, value: object) -> None:
+    """By the field that nobody writes so, not by a traceback from what uses it."""
+    fields = json.loads(Manifest(5, 0, 0, 7).to_json()) | {field: value}
+    with pytest.raises(WrongInput, match=f"what it says of {field} is nothing that an export"):
+        Manifest.from_json(json.dumps(fields), NAME)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tables": None},
+        {"tables": {"messages": 5}},
+        {"tables": {"messages": {"rows": 1, "colour": "red"}}},
+        {"left": 7},
+        {"left": ["7"]},
+        {"damaged": [None]},
+    ],
+)
+def test_contents_that_were_changed_by_hand_are_refused(change: dict[str, Any]) -> None:
+    """A later version may have added fields; what is there is what an export writes."""
+    fields = {**Contents().to_fields(), "colour": "red"}
+    assert Contents.from_fields(fields) == Contents()
+    with pytest.raises(ValueError, match="contents"):
+        Contents.from_fields(fields | change)
