@@ -33,6 +33,10 @@ class OutputExists(PipelineError):
     """Where a job is to write is something already."""
 
 
+class OutputFailed(PipelineError):
+    """What a job was to write could not be written."""
+
+
 class MigrationRefused(PipelineError):
     """A store is not in a state in which it may be copied, or copied into."""
 

@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all, on whatever file system Spark knows.
+"""What appears whole or not at all: directories on whatever file system Spark knows, and files.
 
 What a job writes goes into a directory beside the one that was asked for, and is renamed when
 everything is in it. So whoever finds the directory finds all of it, and after a failure the same
@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -96,6 +97,24 @@ def whole(spark: SparkSession, directory: str) -> Iterator[str]:
         raise
     finally:
         spark.sparkContext.removeJobTag(tag)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a file of this machine to write, which takes the place of ``path`` when that went well.
+
+    When it did not, ``path`` is what it was. Raises OSError, which names ``path``.
+    """
+    written = path.with_name(f".{path.name}{_MARK}{uuid.uuid4().hex[:8]}")
+    try:
+        yield written
+        written.replace(path)
+    except OSError as error:
+        if error.filename is not None and str(error.filename) != str(written):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def left_behind(spark: SparkSession, directory: str) -> list[str]:

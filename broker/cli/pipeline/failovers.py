@@ -1,6 +1,7 @@
 """``pipeline failovers``: what happened to pairs, as tables, JSON, a page and a picture."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from orthia.config import load
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
+from orthia.pipeline.errors import OutputFailed
 from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 
 if TYPE_CHECKING:
@@ -161,18 +163,22 @@ def _settings(text: str) -> DatabaseStoreSettings:
 
 
 def _draw(tables: Mapping[str, Rows], html_file: Path | None, png_file: Path | None) -> None:
+    """Write the page and the picture: both, or neither, and never a part of one."""
     from orthia.pipeline.failover_report import chart_of, shown
+    from orthia.pipeline.outputs import whole_file
 
     chart = chart_of(tables)
     try:
-        if html_file is not None:
-            from orthia.pipeline.page import html
+        with ExitStack() as written:
+            if html_file is not None:
+                from orthia.pipeline.page import html
 
-            page = html(chart, [(heading, rows) for heading, rows, _ in shown(tables)])
-            html_file.write_text(page, encoding="utf-8")
-        if png_file is not None:
-            from orthia.pipeline.picture import png
+                page = html(chart, [(heading, rows) for heading, rows, _ in shown(tables)])
+                new = written.enter_context(whole_file(html_file))
+                new.write_text(page, encoding="utf-8")
+            if png_file is not None:
+                from orthia.pipeline.picture import png
 
-            png(chart, png_file)
+                png(chart, written.enter_context(whole_file(png_file)))
     except OSError as error:
-        raise Unavailable(f"{error.filename}: {error.strerror}") from error
+        raise OutputFailed(f"{error.filename}: {error.strerror}: nothing was written") from error

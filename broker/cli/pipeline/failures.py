@@ -30,6 +30,7 @@ from orthia.pipeline.errors import (
     MigrationRefused,
     MissingRequirement,
     OutputExists,
+    OutputFailed,
     WrongInput,
 )
 
@@ -39,6 +40,7 @@ _OF_PIPELINE: Final[tuple[tuple[type[OrthiaError], ExitCode], ...]] = (
     (ClusterUnreachable, ExitCode.NO_CLUSTER),
     (MissingRequirement, ExitCode.UNAVAILABLE),
     (OutputExists, ExitCode.UNAVAILABLE),
+    (OutputFailed, ExitCode.IO_ERROR),
     (MigrationRefused, ExitCode.UNAVAILABLE),
     (MigrationFailed, ExitCode.INCOMPLETE),
     (ImportRefused, ExitCode.UNAVAILABLE),
