@@ -38,7 +38,12 @@ _KNOWS = {
     "broker.protocols.encodings": {"journal", "broker.protocols.stomp.encoding"},
     "broker.protocols.stomp.encoding": {"config", "journal", "broker.protocols.stomp.frames"},
     "broker.protocols.stomp.frames": {"config", "broker.quoting"},
-    "broker.protocols": {"config", "journal", "broker.quoting", "broker.core"},
+    # Operations are asked for in every protocol, and carried out by the core.
+    "broker.management.operations": {"config", "broker.quoting", "broker.core.api"},
+    "broker.protocols": {
+        *("config", "journal"),
+        *("broker.quoting", "broker.core", "broker.management.operations"),
+    },
     "broker.connections": {
         *("config", "nodemanager", "journal"),
         *("broker.quoting", "broker.core", "broker.security", "broker.protocols"),

@@ -1,1 +1,1 @@
-"""What operators see of a running node: health and metrics."""
+"""What operators see of a running node, and what they may change of it."""

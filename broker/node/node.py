@@ -5,22 +5,22 @@ which thread does that, ``shell.py`` and ``service.py`` how. Here is the process
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from typing import Final
 
 import uvloop
-from prometheus_client import CollectorRegistry
 
 from orthia.broker.connections.descriptors import raise_limit
 from orthia.broker.core.refusals import Refusal
-from orthia.broker.management.health import HealthServer, Verdict
+from orthia.broker.management.health import HealthServer
 from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.running_node import NodeStatus
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer
 from orthia.broker.node.driver import Driver
 from orthia.broker.node.exit_codes import ExitCode
@@ -32,6 +32,7 @@ from orthia.broker.node.shell import NodeShell
 from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Settings
+from orthia.nodemanager.errors import NotHeld
 
 LOGGER = logging.getLogger("orthia.broker")
 _SWITCH_INTERVAL_SECONDS: Final = 0.0005
@@ -113,8 +114,8 @@ class BrokerNode:
         self._finished = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request_stop)
-        self._service.show_in(self._metrics, self._lease_seconds_remaining)
-        health = HealthServer(self._settings.health, self) if self._settings.health else None
+        seen = self._service.show_in(self._metrics, self._status)
+        health = HealthServer(self._settings.health, seen) if self._settings.health else None
         if health is not None:
             await health.start()
         self._driver.begin()
@@ -142,44 +143,31 @@ class BrokerNode:
         if self._finished is not None:
             self._service.post(self._finished.set)
 
-    # --- what probes ask
+    # --- what is seen of it
 
     @property
     def _phase(self) -> Phase:
         return self._driver.state.phase
 
-    @property
-    def registry(self) -> CollectorRegistry:
-        """The node's metrics."""
-        return self._metrics.registry
-
-    def liveness(self) -> Verdict:
-        """A node that runs is live, whatever its role; one that failed is about to exit."""
-        return Verdict(
-            self._phase is not Phase.FAILED, self._driver.state.failure or self._phase.value
+    def _status(self) -> NodeStatus:
+        """Return what the node is at the moment; any thread."""
+        state, manager = self._driver.state, self._shell.manager
+        is_live, token = state.phase is Phase.LIVE, None
+        if manager is not None and is_live:
+            # Its lock can be lost at any moment, which its phase follows.
+            with contextlib.suppress(NotHeld):
+                token = manager.fencing_token
+        return NodeStatus(
+            name=self._settings.name,
+            phase=state.phase.value,
+            is_live=is_live,
+            is_failed=state.phase is Phase.FAILED,
+            failure=state.failure,
+            holder_id=manager.holder_id if manager else None,
+            token=token,
+            is_lease_valid=manager is not None and manager.is_lease_valid(),
+            lease_seconds_remaining=manager.lease_seconds_remaining() if manager else None,
         )
-
-    def readiness(self) -> Verdict:
-        """Only a live node whose lease is valid serves clients."""
-        if self._phase is not Phase.LIVE:
-            return Verdict(ok=False, reason=f"{self._phase.value}: no clients are served here")
-        valid = (manager := self._shell.manager) is not None and manager.is_lease_valid()
-        return Verdict(valid, "live" if valid else "the lease is not valid")
-
-    def describe_role(self) -> Mapping[str, object]:
-        """Return name, role and token."""
-        manager = self._shell.manager
-        return {
-            "name": self._settings.name,
-            "role": self._phase.value,
-            "token": manager.fencing_token if manager and self._phase is Phase.LIVE else None,
-            "lease_seconds_remaining": self._lease_seconds_remaining(),
-            "holder_id": manager.holder_id if manager else None,
-        }
-
-    def _lease_seconds_remaining(self) -> float | None:
-        manager = self._shell.manager
-        return manager.lease_seconds_remaining() if manager else None
 
     # --- what is gone without which no node is a node
 

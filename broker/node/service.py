@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
 from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Settings
@@ -49,15 +49,14 @@ class Service:
         """Take note of the loop, once it runs."""
         self._loop = loop
 
-    def show_in(self, metrics: NodeMetrics, lease_seconds: Callable[[], float | None]) -> None:
-        """Have metrics see what there is at the moment."""
-        metrics.watch(
-            lease_seconds_remaining=lease_seconds,
-            queue_depths=lambda: self._broker.depths() if self._broker else {},
+    def show_in(self, metrics: NodeMetrics, status: Callable[[], NodeStatus]) -> RunningNode:
+        """Have ``metrics`` see what there is at the moment; return all that is to be seen."""
+        return RunningNode(
+            metrics,
+            status=status,
+            broker=lambda: self._broker,
+            journal=lambda: self._journal,
             connections=lambda: self._server.connections if self._server else 0,
-            history=lambda: self._journal.history_totals if self._journal else None,
-            messages=lambda: asdict(live.counters()) if (live := self._broker) else {},
-            store_use=lambda: self._broker.store_use.shown if self._broker else None,
         )
 
     # --- on the activation thread

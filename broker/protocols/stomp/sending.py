@@ -108,12 +108,8 @@ class Sender:
 
     def _manage(self, frame: Frame) -> None:
         request = read_request(frame)
-        self._core.delete_queue(
-            self._client.principal,
-            request.name,
-            self._receipts.later_with_deleted(frame),
-            force=request.force,
-        )
+        done = self._receipts.later_with_deleted(frame)
+        request.perform(self._core, self._client.principal, done)
 
     def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
         """Return a SEND's message and where it goes."""

@@ -1,0 +1,120 @@
+"""What there is to see of a running node: one home for probes, metrics and whatever shows nodes.
+
+The node tells its status as one immutable value; what it serves with, it has only while it is live.
+Everything here may be called on any thread and waits for nobody. What may be changed of a node is
+in ``orthia.broker.management.operations``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from prometheus_client import CollectorRegistry
+from typing_extensions import override
+
+from orthia.broker.core.broker import Broker
+from orthia.broker.core.quota import ShownUse
+from orthia.broker.management.health import HealthSource, Verdict
+from orthia.broker.management.metrics import NodeMetrics
+from orthia.journal.abc import MessageJournal
+from orthia.journal.history import HistoryTotals
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node at one moment."""
+
+    name: str
+    phase: str
+    """What it is, in the words of ``/role`` and ``orthia_role``."""
+    is_live: bool
+    is_failed: bool
+    failure: str | None
+    """Why it is about to exit; None while nothing has failed."""
+    holder_id: str | None
+    token: int | None
+    """The fencing token of its live lease; None unless it is live."""
+    is_lease_valid: bool
+    lease_seconds_remaining: float | None
+
+
+class RunningNode(HealthSource):
+    """A node as operators see it, from its start to its end."""
+
+    def __init__(
+        self,
+        metrics: NodeMetrics,
+        *,
+        status: Callable[[], NodeStatus],
+        broker: Callable[[], Broker | None],
+        journal: Callable[[], MessageJournal | None],
+        connections: Callable[[], int],
+    ) -> None:
+        """See a node through ``status`` and what it serves with; have ``metrics`` show that.
+
+        ``broker`` and ``journal`` return None while the node does not serve.
+        """
+        self._metrics = metrics
+        self.status = status
+        self._broker = broker
+        self._journal = journal
+        metrics.watch(
+            lease_seconds_remaining=lambda: status().lease_seconds_remaining,
+            queue_depths=self.queue_depths,
+            connections=connections,
+            history=self.history,
+            messages=self.messages,
+            store_use=self.store_use,
+        )
+
+    @property
+    @override
+    def registry(self) -> CollectorRegistry:
+        return self._metrics.registry
+
+    @override
+    def liveness(self) -> Verdict:
+        """A node that runs is live, whatever its role; one that failed is about to exit."""
+        now = self.status()
+        return Verdict(not now.is_failed, now.failure or now.phase)
+
+    @override
+    def readiness(self) -> Verdict:
+        """Only a live node whose lease is valid serves clients."""
+        now = self.status()
+        if not now.is_live:
+            return Verdict(ok=False, reason=f"{now.phase}: no clients are served here")
+        return Verdict(now.is_lease_valid, "live" if now.is_lease_valid else _LEASE_INVALID)
+
+    @override
+    def describe_role(self) -> Mapping[str, object]:
+        now = self.status()
+        return {
+            "name": now.name,
+            "role": now.phase,
+            "token": now.token,
+            "lease_seconds_remaining": now.lease_seconds_remaining,
+            "holder_id": now.holder_id,
+        }
+
+    def queue_depths(self) -> Mapping[str, int]:
+        """Return the messages of each queue that the node knows of, by the queue's name."""
+        broker = self._broker()
+        return {} if broker is None else broker.depths()
+
+    def messages(self) -> Mapping[str, int]:
+        """Return what became of the messages of all queues since the node is live, by event."""
+        broker = self._broker()
+        return {} if broker is None else asdict(broker.counters())
+
+    def store_use(self) -> ShownUse | None:
+        """Return how much of the store is used, and what closes it; None while it is not open."""
+        broker = self._broker()
+        return None if broker is None else broker.store_use.shown
+
+    def history(self) -> HistoryTotals | None:
+        """Return what retention keeps; None if nothing is kept, or not by this node now."""
+        journal = self._journal()
+        return None if journal is None else journal.history_totals
+
+
+_LEASE_INVALID = "the lease is not valid"
