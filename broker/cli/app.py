@@ -2,19 +2,23 @@
 
 import click
 
-from orthia.broker.cli.configuration import check, mask
+from orthia.broker.cli.backup import backup
+from orthia.broker.cli.check import check
+from orthia.broker.cli.consume import consume
+from orthia.broker.cli.create import create
 from orthia.broker.cli.data import data
+from orthia.broker.cli.db import db
 from orthia.broker.cli.demo import demo
 from orthia.broker.cli.docs import docs
 from orthia.broker.cli.failover_log import failover_log
 from orthia.broker.cli.group import OrthiaGroup, example
-from orthia.broker.cli.instance import create
-from orthia.broker.cli.messages import consume, produce
-from orthia.broker.cli.nodes import backup, live, run
+from orthia.broker.cli.live import live
+from orthia.broker.cli.mask import mask
 from orthia.broker.cli.pair import pair
 from orthia.broker.cli.pipeline import pipeline
-from orthia.broker.cli.queues import queue
-from orthia.broker.cli.schema import db
+from orthia.broker.cli.produce import produce
+from orthia.broker.cli.queue import queue
+from orthia.broker.cli.run import run
 from orthia.broker.cli.status import status
 
 

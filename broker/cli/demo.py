@@ -19,7 +19,7 @@ import click
 
 from orthia.broker.cli.children import Child, children, how_it_ended, store_arguments
 from orthia.broker.cli.group import example, styled
-from orthia.broker.cli.nodes import DEFAULT_HOST
+from orthia.broker.cli.node_options import DEFAULT_HOST
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.settings_options import DATABASE_FILE, URL
 from orthia.broker.client.connection import BrokerAddress, FailoverLink, ServerFrame

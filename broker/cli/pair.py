@@ -11,7 +11,7 @@ import click
 
 from orthia.broker.cli.children import Child, children, how_it_ended, store_arguments
 from orthia.broker.cli.group import example, styled
-from orthia.broker.cli.nodes import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
+from orthia.broker.cli.node_options import DEFAULT_DATA_DIRECTORY, DEFAULT_HOST, DEFAULT_PORTS
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import program
 from orthia.broker.cli.settings_options import ASK_PASSWORD, DATABASE_FILE, URL, split_password

@@ -140,7 +140,7 @@ def test_ctrl_c_in_a_command_has_its_exit_code(run: Run, monkeypatch: pytest.Mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("orthia.broker.cli.configuration.codec_key", interrupted)
+    monkeypatch.setattr("orthia.broker.cli.mask.codec_key", interrupted)
     result = run("mask", "x")
     assert result.exit_code == 130
     assert "Traceback" not in result.output

@@ -7,7 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from orthia.broker.cli.nodes import backup, live, node_settings
+from orthia.broker.cli.backup import backup
+from orthia.broker.cli.live import live
+from orthia.broker.cli.node_options import node_settings
 from orthia.broker.cli.settings_options import StoreOptions, policy_options, store_options
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
@@ -146,7 +148,7 @@ def test_a_node_takes_its_password_from_the_environment(
     file.write_text(f"{ROOT}<store>{store}</store></core></configuration>")
     ran: list[Settings] = []
     monkeypatch.setattr(
-        "orthia.broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings)
+        f"orthia.broker.cli.{command[0]}.run_node", lambda settings, *_, **__: ran.append(settings)
     )
     result = run(*command, file, environment={"ORTHIA_JDBC_PASSWORD": environment})
     assert result.exit_code == 0, result.output
@@ -162,7 +164,7 @@ def test_a_file_journals_password_is_that_of_its_locks(
     """A database that has only the locks gets it; without one it is nobody's, and harmless."""
     ran: list[Settings] = []
     monkeypatch.setattr(
-        "orthia.broker.cli.nodes._run", lambda settings, *_, **__: ran.append(settings)
+        f"orthia.broker.cli.{command[0]}.run_node", lambda settings, *_, **__: ran.append(settings)
     )
     locker = (
         '<store><file-store><locker xmlns="urn:orthia">'

@@ -13,9 +13,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from orthia.broker.cli.client_options import broker_options, link_to
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
-from orthia.broker.cli.messages import broker_options, link_to
 from orthia.broker.cli.pipeline.options import Source, SparkOptions, input_options, spark_options
 from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from orthia.broker.cli.rendering import print_json

@@ -4,7 +4,7 @@ import click
 
 from orthia.broker.cli.group import CommandGroup, example
 from orthia.broker.cli.opening import opened
-from orthia.broker.cli.queue_deletion import delete
+from orthia.broker.cli.queue_delete import delete
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.config.settings import RetentionSettings

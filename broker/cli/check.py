@@ -1,6 +1,5 @@
-"""``check`` and ``mask``: a broker.xml before it is used, and the passwords in it."""
+"""``check``: a broker.xml before it is used."""
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,13 +7,11 @@ import click
 
 from orthia import config
 from orthia.broker.cli.group import example
-from orthia.broker.cli.privacy import ask_password, seen_on_command_line
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import properties_option
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
-from orthia.config.secrets import KEY_VARIABLE, codec_key
 from orthia.nodemanager.exclusive import installed_lockers
 
 
@@ -67,26 +64,3 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
     )
     for one in settings.not_applied:
         click.echo(f"  {one}", err=True)
-
-
-@click.command(epilog=example("orthia mask", 'echo "$PASSWORD" | orthia mask'))
-@click.argument(
-    "password",
-    required=False,
-    callback=seen_on_command_line("leave it out, and type it or give it on standard input"),
-)
-def mask(password: str | None) -> None:
-    """Print a password as ENC(...) for a broker.xml.
-
-    It is typed unseen, or read from standard input where that is no terminal. As an argument others
-    can see it.
-
-    The built-in key is public: masking is against a glance over the shoulder only, unless a key of
-    your own is in ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY, here and where the node runs.
-    """
-    if password is None:
-        password = ask_password(confirm=True)
-    key = codec_key({}, os.environ)
-    click.echo(config.mask(str(password), key))
-    if key is None:
-        click.echo(f"masked with the built-in, public key; {KEY_VARIABLE} is not set", err=True)

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 import click
 
 from orthia.broker.cli.group import example
-from orthia.broker.cli.nodes import DEFAULT_HOST, DEFAULT_PORTS
+from orthia.broker.cli.node_options import DEFAULT_HOST, DEFAULT_PORTS
 from orthia.broker.cli.privacy import ask_password, private_files, seen_on_command_line
 from orthia.broker.cli.rendering import program
 from orthia.broker.cli.settings_options import (

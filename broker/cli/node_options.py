@@ -1,4 +1,4 @@
-"""``run``, ``live`` and ``backup``: a node in this process, until it is stopped."""
+"""What ``run``, ``live`` and ``backup`` have in common: a node in this process, until its end."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -8,15 +8,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from orthia.broker.cli.group import example
-from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.settings_options import (
     DATABASE_FILE,
     StoreOptions,
     apply_policy,
-    load_settings,
     policy_options,
-    properties_option,
     store_options,
 )
 from orthia.broker.client.connection import BrokerAddress
@@ -38,7 +34,6 @@ from orthia.config.urls import DatabaseUrl
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORTS: Final = {Role.LIVE: 61_613, Role.BACKUP: 61_614}
 DEFAULT_DATA_DIRECTORY: Final = Path("instance")
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -59,7 +54,8 @@ class HostPort(click.ParamType[BrokerAddress]):
             self.fail(f"{error}.", param, ctx)
 
 
-def _log_options(command: _Command) -> _Command:
+def log_options(command: _Command) -> _Command:
+    """Give ``command`` --verbose and --log-format."""
     decorated: Any = click.option(
         "--verbose", "-v", is_flag=True, help="Log what only developers want to know, too."
     )(command)
@@ -73,7 +69,8 @@ def _log_options(command: _Command) -> _Command:
     return result
 
 
-def _node_options(command: _Command) -> _Command:
+def node_options(command: _Command) -> _Command:
+    """Give ``command`` the options of a node without a broker.xml, those of its log among them."""
     decorated: Any = command
     for option in (
         click.option("--name", help="Name of the node.  [default: its role]"),
@@ -94,67 +91,8 @@ def _node_options(command: _Command) -> _Command:
         click.option("--health", type=HostPort(), help="Serve probes and metrics there."),
     ):
         decorated = option(decorated)
-    result: _Command = _log_options(policy_options(store_options(decorated)))
+    result: _Command = log_options(policy_options(store_options(decorated)))
     return result
-
-
-@click.command(epilog=example("orthia run /srv/orthia/etc/broker.xml -D db.host=db1"))
-@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The broker.xml of the node; the same as FILE.",
-)
-@properties_option
-@_log_options
-@private_files
-def run(
-    file: Path | None,
-    config_file: Path | None,
-    properties: tuple[tuple[str, str], ...],
-    log_format: str,
-    *,
-    verbose: bool,
-) -> None:
-    """Run the node that a broker.xml describes; its ha-policy says whether live or backup.
-
-    The password of its database may come from the environment, as ORTHIA_JDBC_PASSWORD: that wins
-    over the file's.
-    """
-    chosen = file or config_file
-    if chosen is None or (file and config_file):
-        raise click.UsageError("Say which broker.xml, once: orthia run FILE, or --config FILE.")
-    settings = load_settings(chosen, dict(properties))
-    told = (*settings.warnings, *exposure_warnings(settings))
-    _run(replace(settings, warnings=told), LogFormat(log_format), verbose=verbose)
-
-
-@click.command(
-    epilog=example("orthia live --url postgresql://orthia@db.example/orthia --name node-a")
-)
-@_node_options
-@private_files
-def live(log_format: str, *, verbose: bool, **options: Any) -> None:
-    """Run a live node without writing a broker.xml first.
-
-    Options win over the --config file. Without either, the store is an SQLite file in the data
-    directory, clients come from this host only, and need no password.
-    """
-    _run(node_settings(Role.LIVE, **options), LogFormat(log_format), verbose=verbose)
-
-
-@click.command(
-    epilog=example("orthia backup --url postgresql://orthia@db.example/orthia --name node-b")
-)
-@_node_options
-@private_files
-def backup(log_format: str, *, verbose: bool, **options: Any) -> None:
-    """Run a backup node without writing a broker.xml first.
-
-    It opens no port until it takes over. Options win over the --config file.
-    """
-    _run(node_settings(Role.BACKUP, **options), LogFormat(log_format), verbose=verbose)
 
 
 def node_settings(
@@ -220,7 +158,8 @@ def _of_url(url: DatabaseUrl) -> list[str]:
     return [*without_meaning, *url.warnings]
 
 
-def _run(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
+def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
+    """Run a node in this process until it ends, and exit with its exit code."""
     # Commands that run no node need not load the broker.
     from orthia.broker.node.lives import this_life
     from orthia.broker.node.node import BrokerNode

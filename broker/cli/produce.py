@@ -1,0 +1,85 @@
+"""``produce``: numbered messages by hand, and a smoke test by exit code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from orthia.broker.cli.client_options import (
+    client_options,
+    link_to,
+    progress_of,
+    run_traffic,
+    tell_outcome,
+)
+from orthia.broker.cli.group import example
+from orthia.broker.client.traffic import Producer
+
+
+@click.command(
+    epilog=example(
+        "orthia produce --broker node-a:61613 --broker node-b:61613 \\",
+        "    --destination /queue/orders --count 10000 --size 1024 --rate 500",
+    )
+)
+@click.option("--count", type=click.IntRange(1), default=1000, show_default=True)
+@click.option(
+    "--size", type=click.IntRange(0), default=1024, show_default=True, help="Bytes of a body."
+)
+@click.option("--text", help="Body of every message, instead of --size bytes.")
+@click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
+@click.option(
+    "--outstanding",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Messages that may wait for their receipt; 1 waits for each.",
+)
+@click.option(
+    "--persistent/--no-persistent", default=True, show_default=True, help="Survive a takeover."
+)
+@client_options
+def produce(
+    count: int,
+    size: int,
+    text: str | None,
+    rate: float | None,
+    outstanding: int,
+    *,
+    persistent: bool,
+    destination: str,
+    as_json: bool,
+    **connection: Any,
+) -> None:
+    """Send numbered messages, each with a receipt, through failovers.
+
+    A message that had no receipt when the connection broke is sent again to the node that serves
+    then. Exit code 0 only if every message has its receipt.
+    """
+    link = link_to(**connection)
+    with progress_of("sent", count) as advance:
+        producer = Producer(
+            link,
+            destination,
+            body=_bodies(size, text),
+            count=count,
+            outstanding=outstanding,
+            rate=rate,
+            persistent=persistent,
+            on_confirmed=lambda _: advance(1),
+        )
+        trouble = run_traffic(producer)
+    tell_outcome(producer.report, link, "sent", "sent again", trouble, as_json=as_json)
+
+
+def _bodies(size: int, text: str | None) -> Callable[[int], bytes]:
+    """Return what makes the body of message n: ``text``, or ``message n`` padded to ``size``."""
+    if text is not None:
+        fixed = text.encode()
+        return lambda _: fixed
+    padding = b"." * size
+
+    def numbered(number: int) -> bytes:
+        return (b"message %d " % number + padding)[:size]
+
+    return numbered
