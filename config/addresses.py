@@ -32,6 +32,12 @@ UNDELIVERABLE: Final = tuple(
 )
 """What a node has that was started without a ``broker.xml``."""
 
+REPLAYS: Final = "orthia.replay"
+"""Where ``orthia pipeline replay`` keeps how far it is: in queues named ``orthia.replay.NAME``."""
+_OF_REPLAYS: Final = AddressSettings(f"{REPLAYS}.#", max_delivery_attempts=-1)
+"""A marker that became a dead letter, since its reader's connections were lost, would have the next
+replay send everything once more."""
+
 
 @dataclass(frozen=True)
 class ResolvedAddressSettings:
@@ -98,7 +104,8 @@ class AddressResolver:
     """The settings of each address."""
 
     def __init__(self, settings: Settings) -> None:
-        self._matching = MatchIndex(settings.address_settings)
+        # What is configured for the same match comes first, and wins.
+        self._matching = MatchIndex((*settings.address_settings, _OF_REPLAYS))
         self._resolved: dict[tuple[int, ...], ResolvedAddressSettings] = {}
         """By the ids of what matches: most addresses share theirs with many others."""
 

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from orthia.broker.core.api import DestinationRefused
 from orthia.broker.quoting import quoted
+from orthia.config import addresses
 from orthia.config.settings import RoutingType
 
 MAX_NAME_LENGTH = 255
-REPLAYS = "orthia.replay"
-"""What ``orthia pipeline replay`` remembers is in queues named ``orthia.replay.NAME``: whoever may
-write there decides what the next replay sends."""
+REPLAYS = addresses.REPLAYS
+"""Whoever may write there decides what the next replay sends."""
 MANAGEMENT_ADDRESS = "activemq.management"
 """Takes requests and no messages; Artemis' default of ``management-address``."""
 

@@ -50,6 +50,19 @@ def test_connections_that_are_lost_lose_no_message(ack: str) -> None:
     assert {one.attempts for one in references} == {0}
 
 
+def test_a_replays_marker_is_never_a_dead_letter() -> None:
+    """Without it the next replay of its name would send everything once more."""
+    core = CoreUnderTest(settings("#", max_delivery_attempts=ATTEMPTS))
+    core.send("/queue/orthia.replay.nightly", "marker")
+    for _ in range(12):
+        client = Client(core)
+        client.send("SUBSCRIBE", destination="/queue/orthia.replay.nightly", id="s", ack="client")
+        core.settle()
+        assert bodies(client.frames()) == ["marker"]
+        client.session.connection_lost()
+    assert dead_letters(core) == []
+
+
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_what_ends_its_consumer_each_time_becomes_a_dead_letter(ack: str) -> None:
     """Wherever it stands in the prefetch; what is beside it is consumed."""
