@@ -103,6 +103,20 @@ def test_each_change_is_told_and_logged_once(
     assert "99.9 % full" in second
 
 
+def test_a_full_disk_that_empties_while_nobody_can_look_is_noticed(tmp_path: Path) -> None:
+    """What it was before it could not be looked at still counts: messages are taken again."""
+    watched = Watched(tmp_path)
+    watched.used = 950
+    watched.watch.start()
+    watched.problem = OSError(5, "Input/output error")
+    watched.look()
+    assert watched.told[-1] is not None
+    watched.used = 100
+    watched.problem = None
+    wait_until(lambda: watched.told[-1] is None, what="the end is told")
+    watched.watch.stop()
+
+
 def test_a_disk_that_is_nearly_full_is_looked_at_sooner(tmp_path: Path) -> None:
     """However long the period is: what is left could be gone before its end."""
     watched = Watched(tmp_path, period_ms=3_600_000)
