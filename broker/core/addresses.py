@@ -204,6 +204,15 @@ class AddressBook:
             return RoutingType.ANYCAST  # the name of a queue, which has another address
         return self._address(where.address).type_of_plain_name
 
+    def to_consume(self, principal: Principal, where: Destination) -> Queue | Topic:
+        """Return what a subscription is to; creates it where that is allowed.
+
+        Raises DestinationRefused, NotAuthorized, LimitExceeded.
+        """
+        if self.routing_type(where) is _MULTICAST:
+            return self.topic_to_hear(principal, where)
+        return self.queue_to_consume(principal, where)
+
     def topic_to_hear(self, principal: Principal, where: Destination) -> Topic:
         """Return what a subscriber without a queue is to hear; raises BrokerError."""
         self._security.check(principal, "consume", where.address)
@@ -377,7 +386,7 @@ class AddressBook:
                         max_consumers=queue.max_consumers,
                     )
                     continue
-                stored.max_consumers = queue.max_consumers
+                stored.max_consumers = at_most(queue.max_consumers)
                 if (stored.address, stored.routing_type) != (configured.name, queue.routing_type):
                     LOGGER.warning(
                         "queue %s is configured as %s of address %s, and stored as %s of address"
@@ -415,9 +424,13 @@ class AddressBook:
         queue = self._make_queue(binding, address, unread_up_to)
         address.add_queue(queue)
         self.queues[binding.name] = queue
-        queue.user = binding.user
         self._creations.opened(binding.user)
         return queue
+
+
+def at_most(number: int) -> int | None:
+    """Return a number as broker.xml and bindings have it, where -1 is any number."""
+    return None if number < 0 else number
 
 
 def _refuse_wildcard(name: str) -> None:

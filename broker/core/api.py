@@ -1,5 +1,6 @@
 """What a client's session and the broker's core ask of each other; one thread, nothing blocks."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -159,6 +160,17 @@ class Subscription(Protocol):
     def put_back(self, references: Sequence[MessageReference]) -> None:
         """Undo ``set_aside``: the transaction was aborted."""
 
+    def deletes(self, references: Sequence[MessageReference]) -> list[MessageLocation]:
+        """Return what the journal is to delete of messages that a transaction acknowledges.
+
+        Raises AcknowledgementRefused if they went back to their queue meanwhile.
+        """
+
+    def settle(
+        self, references: Sequence[MessageReference], *, rejected: bool = False
+    ) -> "Settlement":
+        """Have what is set aside leave with its transaction, acknowledged or ``rejected``."""
+
     def resume(self) -> None:
         """Go on delivering: the consumer is writable again, or has credit."""
 
@@ -167,6 +179,20 @@ class Subscription(Protocol):
 
         Of the ``attempted`` that counts as a delivery in vain.
         """
+
+
+class Settlement(ABC):
+    """What a transaction did with delivered messages; one of the two is called, once."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def committed(self) -> None:
+        """Have it stand."""
+
+    @abstractmethod
+    def refused(self, *, in_vain: bool) -> None:
+        """Undo it, and deliver the messages again; ``in_vain`` if that was a failed attempt."""
 
 
 @dataclass

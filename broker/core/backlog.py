@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from orthia.broker.core.queue import Queue, Timers
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.timers import Timers
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed

@@ -6,14 +6,11 @@ delivered is delivered under a valid lease.
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
-from orthia.broker.core.addresses import Address, AddressBook
+from orthia.broker.core.addresses import Address, AddressBook, at_most
 from orthia.broker.core.api import (
-    AcknowledgementRefused,
     BrokerError,
     Consumer,
     DestinationRefused,
@@ -25,20 +22,23 @@ from orthia.broker.core.api import (
     OnRefused,
     OutgoingMessage,
     Principal,
+    Settlement,
     Subscription,
     TransactionWork,
     unheard,
 )
 from orthia.broker.core.backlog import BacklogCount
-from orthia.broker.core.consumers import QueueSubscription
+from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
+from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
-from orthia.broker.core.queue import Queue, QueueCounters
+from orthia.broker.core.publication import Publication
+from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges, StoreUse
 from orthia.broker.core.slices import GO_ON, REST, Slices, Steps
-from orthia.broker.core.topic import Topic, TopicSubscription
-from orthia.broker.core.topic_memory import Publication, TopicMemory
+from orthia.broker.core.topic import Topic
+from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
@@ -59,36 +59,6 @@ _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
 RELIEF_MS = 100
 """How long after memory is free again consumers that were held back for it are asked."""
-
-
-class _QueueEnd:
-    """A session's end of a queue subscription: what it acknowledges is deleted in the journal."""
-
-    __slots__ = ("_broker", "inner")
-
-    def __init__(self, broker: "Broker", inner: QueueSubscription) -> None:
-        self._broker = broker
-        self.inner = inner
-
-    def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
-        self._broker.acknowledge(self.inner, references, done)
-
-    def reject(self, references: Sequence[MessageReference]) -> None:
-        taken = self.inner.take(references)
-        self.inner.queue.give_back(taken, attempted=taken)
-
-    def set_aside(self, references: Sequence[MessageReference]) -> None:
-        self.inner.set_aside(references)
-
-    def put_back(self, references: Sequence[MessageReference]) -> None:
-        self.inner.put_back(references)
-
-    def resume(self) -> None:
-        self.inner.resume()
-
-    def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
-        if not self.inner.is_closed:
-            self.inner.give_back_all(attempted=attempted)
 
 
 class Broker:
@@ -112,9 +82,9 @@ class Broker:
         """
         self._settings = settings
         self._journal = journal
-        self._lease_valid = lease_valid
         self._call_later = call_later
         self.slices = Slices(partial(call_later, 0), clock)
+        self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
         self._persistent = settings.persistence_enabled
         self._security = Security(settings)
@@ -127,27 +97,22 @@ class Broker:
             settings.global_max_size, self._limits.max_unacknowledged_bytes, journal.large
         )
         self._is_relief_due = False
-        self._journal_full: Refused[Queue] = Refused()
+        self._journal_full: Refused[Deliverer] = Refused()
         self._addresses = AddressBook(
             settings,
             self._security,
             bind=self._bind,
             make_queue=self._make_queue,
             store_use=self.store_use,
-            make_topic=lambda: Topic(self._topic_memory, self.slices),
+            make_topic=self._make_topic,
         )
         self._deletions = Deletions(journal, self._addresses, self)
         self._undeliverable = Undeliverable(
-            is_running=lambda: self._running,
+            is_running=lambda: self._gate.is_running,
             ensure_queues=self._addresses.ensure_queues,
             relocate=self._relocate,
         )
-        self._in_flight: dict[int, int] = {}
-        self._undecided: Counter[int] = Counter()
-        """By queue id: units on their way that take messages out, and may be refused yet."""
         self._withheld = self._withheld_by_transactions()
-        self._running = True
-        self._held_back: Refused[Queue | TopicSubscription] = Refused()
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding):
                 self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
@@ -169,7 +134,7 @@ class Broker:
 
     def stop(self) -> None:
         """Deliver nothing and accept nothing any more."""
-        self._running = False
+        self._gate.is_running = False
 
     def count_backlogs(self) -> None:
         """Count, in the background, what earlier epochs left."""
@@ -196,22 +161,9 @@ class Broker:
         """What messages in memory count for against ``global-max-size``."""
         return self._budget.used
 
-    def may_deliver(self, who: Queue | TopicSubscription) -> bool:
-        """Return whether a delivery is allowed at this moment; ``go_on`` knows who was refused."""
-        return (self._running and self._lease_valid()) or self._held_back.note(who)
-
     def go_on(self) -> None:
         """Deliver again, if deliveries were held back for want of a lease that is now valid."""
-        if self._held_back:
-            self.slices.run(self._going_on(len(self._held_back)))
-
-    def _going_on(self, most: int) -> Steps:
-        for _ in range(most):
-            # Some may have gone on, and been refused again, meanwhile.
-            if not self._held_back or not self._running or not self._lease_valid():
-                return
-            self._held_back.pop().resume()
-            yield GO_ON
+        self._gate.go_on()
 
     def _store_is_full(self, error: OrthiaError | None) -> None:
         self.store_use.close_or_reopen("database", None if error is None else str(error))
@@ -232,7 +184,7 @@ class Broker:
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         """Call back on the loop, unless the core was stopped by then."""
-        self._call_later(delay_ms / 1000, lambda: callback() if self._running else None)
+        self._call_later(delay_ms / 1000, lambda: callback() if self._gate.is_running else None)
 
     # --- what sessions call
 
@@ -333,26 +285,11 @@ class Broker:
     ) -> Subscription:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
-        limits = self._limits
-        if window is not None and window < limits.max_unacknowledged_bytes:
-            limits = replace(limits, max_unacknowledged_bytes=window)
-        where = parse(destination)
-        routing_type = self._addresses.routing_type(where)
-        if routing_type is RoutingType.ANYCAST:
-            queue = self._addresses.queue_to_consume(principal, where)
-            most = limits.max_unacknowledged_bytes
-            return _QueueEnd(self, queue.attach(consumer, prefetch, most))
-        topic = self._addresses.topic_to_hear(principal, where)
-        subscription = TopicSubscription(
-            consumer,
-            prefetch,
-            limits=limits,
-            memory=self._topic_memory,
-            may_deliver=self.may_deliver,
-            closed=topic.detach,
-        )
-        topic.attach(subscription)
-        return subscription
+        max_bytes = self._limits.max_unacknowledged_bytes
+        if window is not None:
+            max_bytes = min(window, max_bytes)
+        source = self._addresses.to_consume(principal, parse(destination))
+        return source.attach(consumer, prefetch, max_bytes)
 
     def commit(
         self,
@@ -387,43 +324,32 @@ class Broker:
             behind = topic.behind()
             while behind is not None and behind.is_behind:
                 yield REST
-        for end, references in work.acknowledgements.items():
-            if isinstance(end, _QueueEnd):
-                if not end.inner.has_aside(references):
-                    raise AcknowledgementRefused(
-                        "the transaction acknowledges messages of a subscription that was closed:"
-                        " they went back to their queue; nothing of the transaction was done"
-                    )
-                unit.deleted += _locations(references)
-                yield GO_ON
+        for subscription, references in work.acknowledgements.items():
+            unit.deleted += subscription.deletes(references)
+            yield GO_ON
         # Others had their turn meanwhile; from here on nobody has.
         self._refuse_if_stopped()
         self._refuse_if_gone(stored)
         charges = Charges()
         published = [(topic, record, self._next_id()) for topic, record in heard]
-        acknowledged: list[tuple[Queue, list[MessageReference]]] = []
-        rejected: list[tuple[Queue, list[MessageReference]]] = []
+        settled: list[Settlement] = []
 
         def refused(error: OrthiaError) -> None:
             charges.take_back()
             self._unpin(bodies)
             # Before anything goes back: nothing of it is to be delivered to its client once more.
             on_refused(error, done)
-            for queue, taken in acknowledged:
-                queue.restore(taken)
-            self._decided(queue for queue, _ in acknowledged)
             # For want of room, or for what was refused before, nobody tried anything in vain.
             in_vain = not isinstance(error, StoreFull | SentBehindRefused)
-            for queue, taken in (*acknowledged, *rejected):
-                queue.give_back(taken, attempted=taken if in_vain else ())
+            for settlement in settled:
+                settlement.refused(in_vain=in_vain)
 
         def committed() -> None:
-            self._decided(queue for queue, _ in acknowledged)
             for topic, record, seq in published:
                 topic.publish(Publication(seq, record, size_in_memory(record)))
             self._unpin(bodies)
-            for queue, taken in rejected:
-                queue.give_back(taken, attempted=taken)
+            for settlement in settled:
+                settlement.committed()
             done()
 
         self._taken_over(bodies)
@@ -431,21 +357,11 @@ class Broker:
             for queues, record in stored:
                 self._charge(charges, queues, record)
             self._append(unit, stored, committed, refused)
-        for end, references in work.acknowledgements.items():
-            if isinstance(end, _QueueEnd):
-                taken = end.inner.take_aside(references)
-                acknowledged.append((end.inner.queue, taken))
-                self._undecided[end.inner.queue.id] += 1
-                end.inner.queue.acknowledged(taken)
-                end.inner.queue.dispatch()
-            else:
-                end.acknowledge(references, None)
-        for end, references in work.rejections.items():
-            if isinstance(end, _QueueEnd):
-                # They are no more the subscription's, which may be closed before the commit.
-                rejected.append((end.inner.queue, end.inner.take_aside(references)))
-            else:
-                end.reject(references)
+        for subscription, references in work.acknowledgements.items():
+            settled.append(subscription.settle(references))
+        for subscription, references in work.rejections.items():
+            # They are no more the subscription's, which may be closed before the commit.
+            settled.append(subscription.settle(references, rejected=True))
 
     @staticmethod
     def _refuse_if_gone(messages: Iterable[tuple[list[Queue], Message]]) -> None:
@@ -465,13 +381,7 @@ class Broker:
         """
         self._refuse_if_stopped()
         self._security.check(principal, "manage", MANAGEMENT_ADDRESS)
-        self._deletions.delete(
-            principal,
-            name,
-            force=force,
-            is_expected=lambda queue: queue.id in self._in_flight or queue.id in self._undecided,
-            done=done,
-        )
+        self._deletions.delete(principal, name, force=force, done=done)
 
     def _route(
         self, principal: Principal, destination: str
@@ -483,25 +393,6 @@ class Broker:
             raise type(error)(
                 f"SEND to {quoted(destination)} in the transaction: {error}"
             ) from None
-
-    def acknowledge(
-        self,
-        subscription: QueueSubscription,
-        references: Sequence[MessageReference],
-        done: Done | None,
-    ) -> None:
-        """Delete delivered messages; ``done`` follows the commit."""
-        taken = subscription.take(references)
-        subscription.queue.acknowledged(taken)
-        locations = _locations(taken)
-        if self._running and (locations or done):
-            try:
-                self._journal.delete(locations, done)
-            except JournalClosed as error:
-                if done is not None:
-                    raise NotLive(str(error)) from None
-                # Nobody was told anything: the rows stay, and the next live node delivers them.
-        subscription.queue.dispatch()
 
     # --- storing
 
@@ -516,23 +407,22 @@ class Broker:
     ) -> None:
         size = size_in_memory(record)
         queue.use.charge(size)
-        in_flight = self._in_flight
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
         stores = message.persistent and self._persistent
-        if not stores and queue.id not in in_flight and queue.takes_in_memory(size):
+        if not stores and not queue.in_flight and queue.takes_in_memory(size):
             seq = self._next_id()
             queue.add(MessageReference(seq, record, None, size, redelivered=False))
             if done is not None:
                 done()
             return
-        in_flight[queue.id] = in_flight.get(queue.id, 0) + 1
+        queue.in_flight += 1
         payload = self._encoded(record)
         seq = 0
 
         # One for both, since there is one for each message.
         def answered(refusal: OrthiaError | None = None) -> None:
-            self._landed(queue)
+            queue.in_flight -= 1
             if refusal is not None:
                 queue.use.release(size)
                 on_refused(refusal, done)
@@ -545,7 +435,7 @@ class Broker:
         try:
             seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
         except (RecordTooLarge, JournalClosed) as error:
-            self._landed(queue)
+            queue.in_flight -= 1
             queue.use.release(size)
             raise _refusal(error) from None
 
@@ -559,19 +449,6 @@ class Broker:
                     " (persistence-enabled is false), and max-size or global-max-size is reached"
                 )
 
-    def _landed(self, queue: Queue) -> None:
-        left = self._in_flight[queue.id] - 1
-        if left:
-            self._in_flight[queue.id] = left
-        else:
-            del self._in_flight[queue.id]
-
-    def _decided(self, queues: Iterable[Queue]) -> None:
-        for queue in queues:
-            self._undecided[queue.id] -= 1
-            if not self._undecided[queue.id]:
-                del self._undecided[queue.id]
-
     def _append(
         self,
         unit: Unit,
@@ -584,7 +461,7 @@ class Broker:
 
         def stored() -> None:
             for queue, record, location in placed:
-                self._landed(queue)
+                queue.in_flight -= 1
                 size = size_in_memory(record)
                 reference = MessageReference(
                     location.seq, record, location, size, redelivered=False
@@ -598,7 +475,7 @@ class Broker:
 
         def refused(error: OrthiaError) -> None:
             for queue, _, _ in placed:
-                self._landed(queue)
+                queue.in_flight -= 1
             on_refused(error)
 
         unit.done, unit.refused = stored, refused
@@ -608,7 +485,7 @@ class Broker:
             raise _refusal(error) from None
         for queues, record in messages:
             for queue in queues:
-                self._in_flight[queue.id] = self._in_flight.get(queue.id, 0) + 1
+                queue.in_flight += 1
                 placed.append((queue, record, next(locations)))
 
     def _next_id(self) -> int:
@@ -694,7 +571,7 @@ class Broker:
         size = size_in_store(record)
 
         def not_stored(error: OrthiaError) -> None:
-            self._decided((queue,))
+            queue.undecided -= 1
             for target in to:
                 target.use.release(size)
             if not isinstance(error, StoreFull):  # which is told once, and not for each message
@@ -707,8 +584,11 @@ class Broker:
                 )
             refused()
 
-        self._append(unit, messages, lambda: self._decided((queue,)), not_stored)
-        self._undecided[queue.id] += 1
+        def stored() -> None:
+            queue.undecided -= 1
+
+        self._append(unit, messages, stored, not_stored)
+        queue.undecided += 1
         for target in to:
             target.use.add(size)  # whatever its limits are: nothing stored is lost for them
 
@@ -752,26 +632,31 @@ class Broker:
             budget=self._budget,
             disposal=self._undeliverable,
             timers=self,
-            may_deliver=self.may_deliver,
+            gate=self._gate,
             slices=self.slices,
             journal_full=self._journal_full,
             unread_up_to=unread_up_to,
             withheld=self._withheld,
-            max_consumers=binding.max_consumers,
+            max_consumers=at_most(binding.max_consumers),
+            user=binding.user,
+        )
+
+    def _make_topic(self) -> Topic:
+        return Topic(
+            self._topic_memory,
+            self.slices,
+            self._gate.may_deliver,
+            self._limits.max_behind_bytes,
         )
 
     def _refuse_if_stopped(self) -> None:
-        if not self._running:
+        if not self._gate.is_running:
             raise NotLive("this node is stopping or is live no more; connect to the other node")
 
 
 def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:
     """Return what refuses with the callback that was given, whatever was made of it."""
     return lambda error, _: on_refused(error, on_stored)
-
-
-def _locations(references: Iterable[MessageReference]) -> list[MessageLocation]:
-    return [one.location for one in references if one.location is not None]
 
 
 def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import BrokerError, Principal
 from orthia.broker.core.memory import size_in_store
-from orthia.broker.core.queue import WINDOW_MESSAGES, Queue, Timers
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.window import WINDOW_MESSAGES
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
@@ -55,18 +57,17 @@ class Deletions:
         name: str,
         *,
         force: bool,
-        is_expected: Callable[[Queue], bool],
         done: Deleted,
     ) -> None:
         """Begin to delete a queue; raises BrokerError if it stays, else ``done`` follows the end.
 
         Unless it is to be done by ``force``, a queue stays that has a consumer or a message, or to
-        which one is on its way, or may come back, which ``is_expected`` says.
+        which one is on its way, or may come back.
         """
         queue = self._addresses.queue_to_delete(principal, name)
         self._refuse_if_in_doubt(queue)
         if not force:
-            _refuse_if_used(queue, is_expected=is_expected(queue))
+            _refuse_if_used(queue)
         self._addresses.withdraw(queue)
         queue.leave(f"queue {quoted(name)} is deleted")
         _Deletion(queue, principal.name, self._journal, self._addresses, self._timers, done).begin()
@@ -81,7 +82,7 @@ class Deletions:
                 )
 
 
-def _refuse_if_used(queue: Queue, *, is_expected: bool) -> None:
+def _refuse_if_used(queue: Queue) -> None:
     holds = []
     if queue.consumers:
         holds.append(f"{queue.consumers} consumers")
@@ -89,7 +90,7 @@ def _refuse_if_used(queue: Queue, *, is_expected: bool) -> None:
         holds.append(f"{queue.depth} messages")
     elif queue.uncounted_after is not None:
         holds.append("perhaps messages, which this node has not counted yet")
-    elif is_expected:
+    elif queue.is_expecting:
         holds.append("a message on its way, or one that may come back")
     if holds:
         raise QueueInUse(

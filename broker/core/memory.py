@@ -84,35 +84,29 @@ class Holder(Protocol):
         """
 
 
-class MemoryBudget:
-    """Counts bytes against ``global-max-size``.
+class CreditPool:
+    """Bytes that several consumers may have together before they acknowledge.
 
-    Part of them are *claimed*: messages that consumers have and did not acknowledge, or gave back.
-    Those cannot be left to the table. While they alone reach the limit, the budget is *exhausted*,
-    and each consumer has credit for SMALL_CLAIM only.
+    Those are *claimed*. While they reach the limit the pool is *exhausted*: a consumer of it has
+    credit for ``small_claim`` only, and is asked again once others have acknowledged.
     """
 
-    __slots__ = ("_holders", "_refused", "_relieved", "claimed", "limit", "used")
+    __slots__ = ("_refused", "claimed", "limit", "small_claim")
 
-    def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
-        """Begin empty; ``relieved`` is called when ``relieve`` has something to do.
-
-        A ``limit`` below 0 is none.
-        """
-        self.limit = limit if limit >= 0 else _UNLIMITED
-        self.used = 0
+    def __init__(self, limit: int, small_claim: int) -> None:
+        self.limit = limit
+        self.small_claim = small_claim
+        """Bytes each consumer may have however little is left in the pool."""
         self.claimed = 0
-        self._relieved = relieved
         self._refused: Refused[Claimant] = Refused()
-        self._holders: deque[Holder] = deque()
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether what consumers do not acknowledge takes all of the memory."""
+        """Whether what consumers do not acknowledge takes all there is."""
         return self.claimed >= self.limit
 
     def refuse(self, claimant: Claimant) -> bool:
-        """Note that somebody gets no more because the budget is exhausted; return False."""
+        """Note that somebody gets no more because the pool is exhausted; return False."""
         return self._refused.note(claimant)
 
     def forget(self, claimant: Claimant) -> None:
@@ -120,7 +114,7 @@ class MemoryBudget:
         self._refused.forget(claimant)
 
     def relieve(self) -> None:
-        """Have those ask again that were refused, until the budget is exhausted again."""
+        """Have those ask again that were refused, until the pool is exhausted again."""
         self._refused.relieve(lambda: not self.is_exhausted, lambda claimant: claimant.resume())
 
     def claim(self, size: int) -> None:
@@ -133,6 +127,33 @@ class MemoryBudget:
         self.claimed = before - size
         if self.claimed < self.limit <= before and self._refused:
             self._relieved()
+
+    def _relieved(self) -> None:
+        """Have ``relieve`` called: it has something to do."""
+        self.relieve()
+
+
+class MemoryBudget(CreditPool):
+    """Counts bytes against ``global-max-size``.
+
+    Claimed of them are the messages that consumers have and did not acknowledge, or gave back:
+    those cannot be left to the table.
+    """
+
+    __slots__ = ("_holders", "_relief", "used")
+
+    def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
+        """Begin empty; ``relieved`` is called when ``relieve`` has something to do.
+
+        A ``limit`` below 0 is none, as in broker.xml.
+        """
+        super().__init__(limit if limit >= 0 else _UNLIMITED, SMALL_CLAIM)
+        self.used = 0
+        self._relief = relieved
+        self._holders: deque[Holder] = deque()
+
+    def _relieved(self) -> None:
+        self._relief()
 
     @property
     def room(self) -> int:

@@ -1,66 +1,35 @@
 """What subscribers of topics make the broker hold: all of them together, and each connection."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from orthia.broker.core.memory import Refused
+from orthia.broker.core.memory import CreditPool
+from orthia.broker.core.publication import Publication
+from orthia.broker.core.subscriptions import Subscription
 from orthia.journal.engine.large import LargeMessages
-from orthia.journal.message import Message
-
-if TYPE_CHECKING:
-    from orthia.broker.core.topic import TopicSubscription
 
 
-class Publication:
-    """A message of a topic: one for all of its subscribers, and what their frames share."""
-
-    __slots__ = ("frames", "holders", "record", "seq", "size")
-
-    def __init__(self, seq: int, record: Message, size: int) -> None:
-        self.seq = seq
-        self.record = record
-        self.size = size
-        """Bytes it counts for in memory."""
-        self.frames: dict[object, bytes] | None = {}
-        """See ``MessageReference.shared``; None once nobody is given it at the same time."""
-        self.holders = 0
-        """How many subscribers hold it; kept by ``TopicMemory``."""
-
-
-class TopicAccount:
+class TopicAccount(CreditPool):
     """What the topic subscriptions of one connection hold together.
 
-    A message counts for each of them that holds it.
+    A message counts for each of them that holds it. Claimed are those that were delivered and are
+    not acknowledged; what its transactions have is credit again, and counts for them.
     """
 
-    __slots__ = ("_most_delivered", "delivered", "is_ended", "refused", "subscriptions", "waiting")
+    __slots__ = ("connection", "is_ended", "subscriptions", "waiting")
 
-    def __init__(self, most_delivered: int) -> None:
-        self._most_delivered = most_delivered
+    def __init__(self, connection: object, most_delivered: int) -> None:
+        super().__init__(most_delivered, small_claim=0)
+        self.connection = connection
         self.waiting = 0
         """Bytes that wait to be delivered."""
-        self.delivered = 0
-        """Bytes that were delivered and are not acknowledged; those of transactions are not."""
-        self.refused: Refused[TopicSubscription] = Refused()
-        """Those that get no more until others of the connection have acknowledged."""
-        self.subscriptions: dict[TopicSubscription, None] = {}
+        self.subscriptions: dict[Subscription[Any], None] = {}
         self.is_ended = False
         """Whether its connection was told to go; what it holds goes with its subscriptions."""
 
     @property
     def held(self) -> int:
         """Bytes that wait for the connection, or for its acknowledgement."""
-        return self.waiting + self.delivered
-
-    @property
-    def has_credit(self) -> bool:
-        """Whether the connection may have more that it does not acknowledge."""
-        return self.delivered < self._most_delivered
-
-    def acknowledged(self, size: int) -> None:
-        """Count fewer delivered bytes, and have those go on that were refused for them."""
-        self.delivered -= size
-        if self.refused and self.has_credit:
-            self.refused.relieve(lambda: self.has_credit, lambda one: one.resume())
+        return self.waiting + self.claimed
 
     def end(self, reason: str) -> None:
         """End the connection, with an ERROR that says why."""
@@ -92,16 +61,15 @@ class TopicMemory:
         return 0 <= self.limit < self.used
 
     def hold(self, publication: Publication) -> None:
-        """Count somebody who holds a message."""
-        publication.holders += 1
-        if publication.holders == 1:
-            self.used += publication.size
-            body = publication.record.large
-            if body is not None and self._large is not None:
-                self._large.pin(body.id)
+        """Count the topic as a holder of a message, until its subscribers have it."""
+        publication.holders = 1
+        self.used += publication.size
+        body = publication.record.large
+        if body is not None and self._large is not None:
+            self._large.pin(body.id)
 
     def release(self, publication: Publication) -> None:
-        """Count somebody who does so no more."""
+        """Count somebody who holds a message no more."""
         publication.holders -= 1
         if not publication.holders:
             self.used -= publication.size
@@ -109,22 +77,19 @@ class TopicMemory:
             if body is not None and self._large is not None:
                 self._large.unpin(body.id)
 
-    def opened(self, connection: object, subscription: "TopicSubscription") -> TopicAccount:
-        """Return the account of a connection that has one more subscription."""
+    def account_of(self, connection: object) -> TopicAccount:
+        """Return the account of a connection, which is about to have one more subscription."""
         account = self._accounts.get(connection)
         if account is None:
-            account = TopicAccount(self._max_unacknowledged_bytes)
+            account = TopicAccount(connection, self._max_unacknowledged_bytes)
             self._accounts[connection] = account
-        account.subscriptions[subscription] = None
         return account
 
-    def closed(self, connection: object, subscription: "TopicSubscription") -> None:
+    def closed(self, account: TopicAccount, subscription: Subscription[Any]) -> None:
         """Forget a subscription, and with the last of a connection its account."""
-        account = self._accounts[connection]
         del account.subscriptions[subscription]
-        account.refused.forget(subscription)
         if not account.subscriptions:
-            del self._accounts[connection]
+            del self._accounts[account.connection]
 
     def end_the_worst(self) -> None:
         """While too much is held end the connection that holds most, one after the other."""

@@ -296,10 +296,10 @@ def test_a_lease_that_is_valid_again_wakes_those_only_that_were_refused() -> Non
         core.consume(f"/queue/{number}")
     core.lease_valid = False
     core.send("/queue/7", "a")
-    assert len(core.broker._held_back) == 1
+    assert len(core.broker._gate.held_back) == 1
     core.lease_valid = True
     core.broker.go_on()
-    assert len(core.broker._held_back) == 0
+    assert len(core.broker._gate.held_back) == 0
 
 
 class FailingConsumer(FakeConsumer):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from orthia.broker.core.api import MessageReference
-from orthia.broker.core.consumers import QueueSubscription
+from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.protocols.stomp.subscriptions import ClientSubscription
 from orthia.config.settings import StompLimits
@@ -32,7 +32,7 @@ def test_an_abort_puts_back_once_for_each_subscription(monkeypatch: pytest.Monke
     """However many ACKs it undoes: once for each of those was quadratic, and stopped everybody."""
     calls: list[int] = []
 
-    def counted(kind: type[ClientSubscription | QueueSubscription]) -> None:
+    def counted(kind: type[ClientSubscription | Subscription[MessageReference]]) -> None:
         put_back = kind.put_back
 
         def count(self: object, references: Sequence[MessageReference]) -> None:
@@ -42,7 +42,7 @@ def test_an_abort_puts_back_once_for_each_subscription(monkeypatch: pytest.Monke
         monkeypatch.setattr(kind, "put_back", count)
 
     counted(ClientSubscription)
-    counted(QueueSubscription)
+    counted(Subscription)
     core, client, frames = full(500, "client-individual")
     transaction_of(client, frames)
     client.send("ABORT", transaction="t", receipt="r")

@@ -1,0 +1,75 @@
+"""What a transaction did with messages that a client had, until the store has decided."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from typing_extensions import override
+
+from orthia.broker.core.api import MessageReference, Settlement
+
+
+class Settling(Protocol):
+    """A queue, whose messages a transaction acknowledges or rejects."""
+
+    undecided: int
+
+    def restore(self, references: Sequence[MessageReference]) -> None:
+        """Have messages again that were counted as acknowledged."""
+
+    def give_back(
+        self, references: Sequence[MessageReference], *, attempted: Sequence[MessageReference] = ()
+    ) -> None:
+        """Deliver messages again; the ``attempted`` were delivered in vain."""
+
+
+class Acknowledged(Settlement):
+    """Messages that are deleted, and come back if the store refuses."""
+
+    __slots__ = ("_queue", "_taken")
+
+    def __init__(self, queue: Settling, taken: Sequence[MessageReference]) -> None:
+        self._queue = queue
+        self._taken = taken
+        queue.undecided += 1
+
+    @override
+    def committed(self) -> None:
+        self._queue.undecided -= 1
+
+    @override
+    def refused(self, *, in_vain: bool) -> None:
+        self._queue.restore(self._taken)
+        self._queue.undecided -= 1
+        self._queue.give_back(self._taken, attempted=self._taken if in_vain else ())
+
+
+class Rejected(Settlement):
+    """Messages that go back to their queue with the commit."""
+
+    __slots__ = ("_queue", "_taken")
+
+    def __init__(self, queue: Settling, taken: Sequence[MessageReference]) -> None:
+        self._queue = queue
+        self._taken = taken
+
+    @override
+    def committed(self) -> None:
+        self._queue.give_back(self._taken, attempted=self._taken)
+
+    @override
+    def refused(self, *, in_vain: bool) -> None:
+        self._queue.give_back(self._taken, attempted=self._taken if in_vain else ())
+
+
+class Gone(Settlement):
+    """Messages that no queue keeps."""
+
+    __slots__ = ()
+
+    @override
+    def committed(self) -> None:
+        pass
+
+    @override
+    def refused(self, *, in_vain: bool) -> None:
+        pass

@@ -1,0 +1,241 @@
+"""A consumer's end in the core: its credit, and what it has of its queue.
+
+The same for a queue that is stored and for one that ends with its consumer, which is what a topic
+has for each of its subscribers: what becomes of a message that is acknowledged, rejected or left
+behind, the queue knows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.memory import CreditPool
+from orthia.journal.unit import MessageLocation
+
+Reference = TypeVar("Reference", bound=MessageReference)
+
+
+class Source(ABC, Generic[Reference]):
+    """The queue of a subscription, as far as the subscription knows it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Go on delivering."""
+
+    @abstractmethod
+    def join(self, subscription: "Subscription[Reference]") -> None:
+        """Ask a consumer again whether it wants more."""
+
+    @abstractmethod
+    def detach(self, subscription: "Subscription[Reference]") -> None:
+        """Deliver nothing more to a consumer that was closed."""
+
+    @abstractmethod
+    def acknowledge(self, taken: Sequence[Reference], done: Done | None) -> None:
+        """Delete delivered messages for good, then deliver on; ``done`` follows the commit."""
+
+    @abstractmethod
+    def give_back(
+        self, references: Sequence[Reference], *, attempted: Sequence[MessageReference] = ()
+    ) -> None:
+        """Take delivered messages back; the ``attempted`` were delivered in vain."""
+
+    @abstractmethod
+    def settle(self, taken: Sequence[Reference], *, rejected: bool) -> Settlement:
+        """Acknowledge delivered messages, or give them back, with a transaction that commits."""
+
+    @abstractmethod
+    def refuse_returned(self) -> None:
+        """Raise AcknowledgementRefused if what a closed subscription had can be delivered again."""
+
+
+class _Nobody:
+    """Who consumes through a subscription that is closed."""
+
+    connection = None
+    is_writable = False
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Never called: a closed subscription wants no message."""
+        raise AssertionError(reference.seq)
+
+    def holds(self, change: int) -> None:
+        """Count nothing."""
+
+    def fail(self, reason: str) -> None:
+        """End nothing: the client unsubscribed, or is gone."""
+
+
+_NOBODY = _Nobody()
+
+
+class Subscription(Generic[Reference]):
+    """A consumer of a queue, with its credit.
+
+    A prefetch counts messages, of which each may be large, so bytes are counted beside them.
+    Artemis' credit for a STOMP consumer counts bytes only, and is far smaller.
+    """
+
+    __slots__ = (
+        "_aside",
+        "_consumer",
+        "_delivered",
+        "_delivered_bytes",
+        "_max_bytes",
+        "_pool",
+        "_prefetch",
+        "_queue",
+        "has_turn",
+        "is_closed",
+    )
+
+    def __init__(
+        self,
+        queue: Source[Reference],
+        pool: CreditPool,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+    ) -> None:
+        """``prefetch`` 0 bounds the bytes only."""
+        self.is_closed = False
+        self.has_turn = False
+        """Kept by ``Turns``."""
+        self._queue = queue
+        self._pool = pool
+        self._consumer = consumer
+        self._prefetch = prefetch
+        self._max_bytes = max_bytes
+        self._delivered: dict[int, Reference] = {}
+        self._delivered_bytes = 0
+        self._aside: dict[int, Reference] = {}
+        """What the client's open transactions have: the client cannot wait for room that only
+        their COMMIT would make. It counts for them, against max-transaction-bytes."""
+
+    # --- credit
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the consumer has credit and its socket takes more."""
+        pool = self._pool
+        return (
+            (not self._prefetch or len(self._delivered) < self._prefetch)
+            and not self.is_closed
+            and self._delivered_bytes < self._max_bytes
+            and (
+                self._delivered_bytes < pool.small_claim
+                # As the pool's ``is_exhausted``, which for each delivery would be a call.
+                or pool.claimed < pool.limit
+                or pool.refuse(self)
+            )
+            and self._consumer.is_writable
+        )
+
+    def _count(self, messages: int, size: int) -> None:
+        """Count delivered messages of so many bytes, or fewer: that is credit.
+
+        Not against the pool: what a queue delivered stays claimed until it is acknowledged, also
+        after it was given back.
+        """
+        del messages
+        self._delivered_bytes += size
+        self._consumer.holds(size)
+
+    def deliver(self, reference: Reference) -> None:
+        """Hand over a message."""
+        self._delivered[reference.seq] = reference
+        self._count(1, reference.size)
+        self._consumer.deliver(reference)
+
+    def take(self, references: Sequence[MessageReference]) -> list[Reference]:
+        """Take those of ``references`` that are still delivered here; that is credit again."""
+        delivered = self._delivered
+        taken = []
+        size = 0
+        for one in references:
+            held = delivered.pop(one.seq, None)
+            if held is not None:
+                taken.append(held)
+                size += held.size
+        self._count(-len(taken), -size)
+        if not self.has_turn:
+            self._queue.join(self)
+        return taken
+
+    # --- what a session says of what it has
+
+    def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Delete delivered messages; ``done`` follows the commit."""
+        self._queue.acknowledge(self.take(references), done)
+
+    def reject(self, references: Sequence[MessageReference]) -> None:
+        """Give delivered messages back after a failed attempt."""
+        taken = self.take(references)
+        self._queue.give_back(taken, attempted=taken)
+
+    def resume(self) -> None:
+        """Go on delivering: the socket takes more, or there is memory again."""
+        self._queue.join(self)
+        self._queue.resume()
+
+    def fail(self, reason: str) -> None:
+        """End the connection of the consumer."""
+        self._consumer.fail(reason)
+
+    def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
+        """End the subscription; its queue has what is not acknowledged, if it keeps anything."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._pool.forget(self)
+        self._queue.detach(self)
+        references = [*self._delivered.values(), *self._aside.values()]
+        self._count(-len(self._delivered), -self._delivered_bytes)
+        self._delivered.clear()
+        self._aside.clear()
+        self._consumer = _NOBODY  # the client's end knows this one: nothing is left in a cycle
+        self._queue.give_back(references, attempted=attempted)
+
+    # --- transactions
+
+    def set_aside(self, references: Sequence[MessageReference]) -> None:
+        """Keep delivered messages for a transaction; that is credit."""
+        moved = _moved(references, self._delivered, self._aside)
+        self._count(-len(moved), -sum([one.size for one in moved]))
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Undo ``set_aside``."""
+        moved = _moved(references, self._aside, self._delivered)
+        self._count(len(moved), sum([one.size for one in moved]))
+
+    def deletes(self, references: Sequence[MessageReference]) -> list[MessageLocation]:
+        """Return what the journal deletes of messages set aside; raises AcknowledgementRefused."""
+        if not all(one.seq in self._aside for one in references):
+            self._queue.refuse_returned()
+        return locations(references)
+
+    def settle(
+        self, references: Sequence[MessageReference], *, rejected: bool = False
+    ) -> Settlement:
+        """Have messages set aside leave with their transaction; those that are still here."""
+        aside = self._aside
+        taken = [aside.pop(one.seq) for one in references if one.seq in aside]
+        return self._queue.settle(taken, rejected=rejected)
+
+
+def _moved(
+    references: Sequence[MessageReference],
+    source: dict[int, Reference],
+    target: dict[int, Reference],
+) -> list[Reference]:
+    moved = [source.pop(one.seq) for one in references if one.seq in source]
+    target.update((one.seq, one) for one in moved)
+    return moved
+
+
+def locations(references: Sequence[MessageReference]) -> list[MessageLocation]:
+    """Return where the journal keeps messages, of those it does."""
+    return [one.location for one in references if one.location is not None]

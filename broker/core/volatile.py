@@ -1,0 +1,143 @@
+"""A topic's subscription: a queue in memory that ends with its one consumer.
+
+It has what was published while the consumer was there, delivers as every queue does, and keeps
+nothing of what was acknowledged, rejected or left behind. A client that falls behind is
+disconnected with an ERROR once more than ``max-behind-bytes`` wait for its subscriptions together:
+it then knows that it missed messages, which silent dropping would not tell it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
+from orthia.broker.core.dispatcher import Dispatcher
+from orthia.broker.core.publication import Publication, PublishedReference
+from orthia.broker.core.settlement import Gone
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.subscriptions import Source, Subscription
+from orthia.broker.core.topic_memory import TopicMemory
+from orthia.broker.core.turns import Alone
+
+DELIVERED_COST = 320
+"""Bytes a message costs for each subscriber that has it and did not acknowledge it."""
+_GONE: Final = Gone()
+
+
+class TopicSubscription(Subscription[PublishedReference]):
+    """The consumer of a volatile queue: with it, all of its connection have credit together."""
+
+    __slots__ = ()
+
+    @override
+    def _count(self, messages: int, size: int) -> None:
+        self._delivered_bytes += size
+        # The message itself counts once for all who have it.
+        self._consumer.holds(DELIVERED_COST * messages)
+        if size < 0:
+            self._pool.unclaim(-size)
+        else:
+            self._pool.claimed += size
+
+
+class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
+    """What one subscriber of a topic has; all calls on the loop's thread."""
+
+    __slots__ = ("_account", "_closed", "_is_closed", "_max_behind_bytes", "_memory")
+
+    def __init__(
+        self,
+        *,
+        memory: TopicMemory,
+        connection: object,
+        max_behind_bytes: int,
+        may_deliver: Callable[[Source[Any]], bool],
+        slices: Slices,
+        closed: Callable[["VolatileQueue"], None],
+    ) -> None:
+        """Begin empty; ``closed`` is called when the consumer is gone."""
+        super().__init__(Alone(), may_deliver, slices)
+        self._memory = memory
+        self._max_behind_bytes = max_behind_bytes
+        self._closed = closed
+        self._is_closed = False
+        self._account = memory.account_of(connection)
+
+    def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> TopicSubscription:
+        """Add the consumer; deliveries begin with its ``resume``."""
+        subscription = TopicSubscription(self, self._account, consumer, prefetch, max_bytes)
+        self._account.subscriptions[subscription] = None
+        self._turns.join(subscription)
+        return subscription
+
+    def add(self, publication: Publication) -> None:
+        """Take a message, which the topic holds as long as it gives it to subscribers."""
+        if self._is_closed:
+            return  # by what an earlier subscriber of the same message caused
+        publication.holders += 1
+        account = self._account
+        account.waiting += publication.size
+        self._ready.append(publication)
+        if self._turns.candidate is not None:
+            self.dispatch()
+        # A single message may be larger than that, and its socket busy for a moment.
+        if account.waiting > self._max_behind_bytes and len(self._ready) > 1:
+            account.end(
+                "the topic subscriptions of this connection are more than max-behind-bytes"
+                f" {self._max_behind_bytes} behind: read faster, or use a queue"
+            )
+
+    @override
+    def detach(self, subscription: Subscription[PublishedReference]) -> None:
+        self._is_closed = True
+        self._turns.leave(subscription)
+        self._account.waiting -= sum([one.size for one in self._ready])
+        for publication in self._ready:
+            self._memory.release(publication)
+        self._ready.clear()
+        self._memory.closed(self._account, subscription)
+        self._closed(self)
+
+    @override
+    def _next(self) -> PublishedReference | None:
+        publication = self._ready.popleft()
+        size = publication.size
+        self._account.waiting -= size
+        reference = PublishedReference(
+            publication.seq, publication.record, None, size, redelivered=False
+        )
+        reference.publication = publication
+        reference.shared = publication.frames
+        return reference
+
+    def _release(self, references: Sequence[PublishedReference]) -> None:
+        for reference in references:
+            self._memory.release(reference.publication)
+
+    @override
+    def acknowledge(self, taken: Sequence[PublishedReference], done: Done | None) -> None:
+        self._release(taken)
+        if done is not None:
+            done()
+        self.dispatch()
+
+    @override
+    def give_back(
+        self,
+        references: Sequence[PublishedReference],
+        *,
+        attempted: Sequence[MessageReference] = (),
+    ) -> None:
+        self._release(references)
+        self.dispatch()
+
+    @override
+    def settle(self, taken: Sequence[PublishedReference], *, rejected: bool) -> Settlement:
+        self._release(taken)
+        self.dispatch()
+        return _GONE
+
+    @override
+    def refuse_returned(self) -> None:
+        """Refuse nothing: what a closed subscription had is gone, as if it was acknowledged."""

@@ -1,0 +1,284 @@
+"""A queue's bounded window in memory on messages that may all be in the table.
+
+The order of a queue is the order of ``seq``. Three places hold its messages:
+
+- ``_ready``: in memory, not delivered; in order;
+- the consumers: delivered, not acknowledged; given back, they go to ``_returned``, a heap whose
+  head is always before ``_ready``'s messages of a higher seq;
+- the table only: what is ahead of the cursor.
+"""
+
+import logging
+from collections.abc import Collection
+
+from typing_extensions import override
+
+from orthia.broker.core.api import MessageReference
+from orthia.broker.core.counters import QueueCounters
+from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.dispatcher import Dispatcher
+from orthia.broker.core.gate import Deliverer, DeliveryGate
+from orthia.broker.core.memory import (
+    MESSAGE_OVERHEAD,
+    MemoryBudget,
+    Refused,
+    size_in_memory,
+    size_in_store,
+)
+from orthia.broker.core.quota import AddressUse
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.subscriptions import Subscription
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.turns import InTurn
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.errors import OrthiaError
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.message import RECORD_OVERHEAD
+from orthia.journal.windows import StoredMessage, Window
+
+QueueSubscription = Subscription[MessageReference]
+LOGGER = logging.getLogger("orthia.broker")
+WINDOW_MESSAGES = 1_000
+"""Messages one read of the table brings at most."""
+MIN_WINDOW_BYTES = 65_536
+"""What a queue may always read, however full the memory is: it must be able to go on."""
+MAX_WINDOW_BYTES = 4 * 1024 * 1024
+RETRY_MS = 1_000
+"""When a window that could not be read is asked for again."""
+
+
+class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
+    """A stored queue as far as its messages come into memory; all calls on the loop's thread."""
+
+    # With more than 30 attributes CPython finds each one slower, unless they are slots.
+    __slots__ = (
+        "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_journal", "_journal_full",
+        "_reading", "_subscriptions", "_timers", "_window_bytes", "address", "bytes_in_memory",
+        "counters", "id", "is_leaving", "name", "settings", "use",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue_id: int,
+        name: str,
+        address: str,
+        *,
+        settings: ResolvedAddressSettings,
+        use: AddressUse,
+        journal: MessageJournal,
+        journal_full: Refused[Deliverer],
+        budget: MemoryBudget,
+        timers: Timers,
+        gate: DeliveryGate,
+        slices: Slices,
+        unread_up_to: int,
+        withheld: Collection[int],
+    ) -> None:
+        """Open it; messages up to the seq ``unread_up_to`` are in the table only.
+
+        It notes itself in ``journal_full`` when it reads no more because the journal is full.
+        Those with the seqs ``withheld`` stay there: a transaction in doubt has acknowledged them.
+        """
+        super().__init__(InTurn(), gate.may_deliver, slices)
+        self.id = queue_id
+        self.name = name
+        self.address = address
+        self.settings = settings
+        self.use = use
+        """What its address holds, this queue's messages among them."""
+        self.is_leaving = False
+        """Whether it is being deleted: nobody may use it any more."""
+        self.counters = QueueCounters()
+        self.bytes_in_memory = 0
+        self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
+        self._journal = journal
+        self._journal_full = journal_full
+        self._budget = budget
+        self._timers = timers
+        self._delivered = 0
+        self._delayed: set[MessageReference] = set()
+        self._subscriptions: set[QueueSubscription] = set()
+        self._cursor = Cursor(unread_up_to, withheld)
+        self._reading = False
+        self._is_holder = False
+
+    # --- what others see
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers are attached."""
+        return len(self._subscriptions)
+
+    @property
+    def in_memory(self) -> int:
+        """How many messages are in memory, delivered ones included."""
+        return len(self._ready) + len(self._returned) + self._delivered + len(self._delayed)
+
+    @property
+    def depth(self) -> int:
+        """How many messages the queue has, as far as they are counted yet."""
+        return self.in_memory + self._cursor.unread
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether some of its messages are in the table only."""
+        return self._cursor.is_paged
+
+    def takes_in_memory(self, size: int) -> bool:
+        """Return whether a new message of ``size`` bytes would be kept in memory."""
+        cursor = self._cursor
+        return cursor.read_seq >= cursor.tail_seq and self._has_room(size)
+
+    def _has_room(self, size: int) -> bool:
+        limits = self.settings
+        return (
+            (limits.max_size_bytes < 0 or self.bytes_in_memory + size <= limits.max_size_bytes)
+            and (limits.max_size_messages < 0 or self.in_memory < limits.max_size_messages)
+            and self._budget.has_room(size)
+        )
+
+    # --- coming in
+
+    def add(self, reference: MessageReference) -> None:
+        """Take a message that is stored, or that is in memory only; in the order of seq."""
+        self.place(reference)
+        if self._subscriptions:
+            self.dispatch()
+
+    def place(self, reference: MessageReference) -> None:
+        """Take a message as ``add`` does, of several of which none is to be delivered yet."""
+        self.counters.added += 1
+        if reference.location is not None and not self.takes_in_memory(reference.size):
+            self._cursor.leave(reference.seq)
+            return
+        self._keep(reference)
+        self._ready.append(reference)
+
+    def _keep(self, reference: MessageReference) -> None:
+        self.bytes_in_memory += reference.size
+        self._budget.used += reference.size
+        if not self._is_holder:
+            self._is_holder = True
+            self._budget.register(self)
+
+    def _let_go(self, reference: MessageReference) -> None:
+        self.bytes_in_memory -= reference.size
+        self._budget.used -= reference.size
+
+    def shed(self, size: int) -> bool:
+        """Leave the newest messages, up to ``size`` bytes, to the table: nobody consumes here.
+
+        Whatever was ever delivered is before them, so that reading on meets none of it again.
+        """
+        ready = self._ready
+        if self._subscriptions or self._reading:
+            size = 0
+        while size > 0 and ready and ready[-1].location is not None:
+            reference = ready.pop()
+            self._let_go(reference)
+            self._cursor.leave_again(reference.seq)
+            size -= reference.size
+        self._is_holder = self.in_memory > 0
+        return self._is_holder
+
+    # --- reading on from the table
+
+    def _refill(self) -> None:
+        if self._reading or not self.is_paged or not self._subscriptions:
+            return
+        if len(self._ready) > WINDOW_MESSAGES // 4:
+            return
+        if self._journal.is_full:
+            self._journal_full.note(self)  # what leaves the queue is work for the journal
+            return
+        if not self._ready:
+            self._budget.make_room(self._window_bytes)
+        limit, room = self.settings.max_size_bytes, self._budget.room
+        if limit >= 0:
+            room = min(room, limit - self.bytes_in_memory)
+        if room < MIN_WINDOW_BYTES and (self._ready or not self._turns.is_wanted):
+            return  # reading on can wait until what is here is gone, and somebody takes more
+        self._reading = True
+        try:
+            self._journal.read_window(
+                self.id,
+                self._cursor.read_seq,
+                min(self._cursor.tail_seq, self._journal.last_committed_seq),
+                WINDOW_MESSAGES,
+                min(self._window_bytes, max(MIN_WINDOW_BYTES, room)),
+                self._window_read,
+            )
+        except JournalClosed:
+            self._reading = False  # this node is ending: the table is left to the next
+
+    def _window_read(self, window: Window | OrthiaError) -> None:
+        self._reading = False
+        if self.is_leaving:
+            return
+        if isinstance(window, OrthiaError):
+            LOGGER.error("queue %s cannot be read on: %s; it is tried again", self.name, window)
+            self._timers.call_later(RETRY_MS, self.resume)
+            return
+        for corrupt in window.corrupt:
+            LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
+        for message in window.messages:
+            if not self._cursor.is_withheld(message.seq):
+                self._ready.append(self._loaded(message))
+        self._cursor.pass_to(window.next_after_seq)
+        self.dispatch()
+
+    def _loaded(self, message: StoredMessage) -> MessageReference:
+        cursor, seq, record = self._cursor, message.seq, message.record
+        size = size_in_memory(record)
+        if cursor.is_counted(seq):
+            cursor.unread -= 1
+        else:
+            self.use.add(size_in_store(record))
+        old = cursor.is_old(seq)
+        reference = MessageReference(seq, record, message.location, size, redelivered=old)
+        self._keep(reference)
+        return reference
+
+    # --- counting what earlier epochs left
+
+    @property
+    def uncounted_after(self) -> int | None:
+        """The seq behind which messages of earlier epochs are not counted; None if all are."""
+        return None if self.is_leaving else self._cursor.uncounted_after
+
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+        """Take note of how many messages the store has with ``after < seq <= up_to``.
+
+        And of how many bytes, as the journal counts them, which is not as ``use`` does.
+        If a window was read since that was asked for, some of them are in memory or gone by now,
+        and nobody can say how many: then nothing is noted, and ``uncounted_after`` has moved.
+        """
+        if self.uncounted_after != after:
+            return
+        self._cursor.count(messages, up_to)
+        outside = RECORD_OVERHEAD + len(self.address.encode())
+        self.use.add(payload_bytes + messages * (MESSAGE_OVERHEAD - outside), messages)
+
+    def hold_windows(self) -> bool:
+        """Read no window until ``release_windows``; return False if one is on its way."""
+        if self._reading:
+            return False
+        self._reading = True
+        return True
+
+    def release_windows(self) -> None:
+        """Read on."""
+        self._reading = False
+        self._refill()
+
+    @override
+    def _after_dispatch(self) -> None:
+        cursor = self._cursor
+        if cursor.read_seq < cursor.tail_seq:
+            self._refill()
+
+    @override
+    def resume(self) -> None:
+        self._refill()
+        self.dispatch()
