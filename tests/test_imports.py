@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,24 @@ def test_the_journal_is_the_same_whatever_it_is_kept_in(room: str, others: set[s
         if any(_within(name, f"orthia.journal.{other}") for other in others)
     ]
     assert not strange, "\n".join(strange)
+
+
+def test_no_module_of_the_core_is_in_a_circle() -> None:
+    """Also where only a type is imported."""
+    prefix = "orthia.broker.core."
+    modules = {path.stem: path for path in (_ROOT / "broker/core").glob("*.py")}
+    known = {
+        name: {
+            other.removeprefix(prefix).partition(".")[0]
+            for _, other in _imported(path)
+            if other.startswith(prefix)
+        }
+        for name, path in modules.items()
+    }
+    try:
+        TopologicalSorter(known).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("room", ["broker/core", "broker/security", "broker/protocols"])

@@ -18,19 +18,20 @@ is created for it.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from orthia.broker.core.address import Address
 from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
+from orthia.broker.core.memory import at_most
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
-from orthia.config.addresses import AddressResolver, ResolvedAddressSettings
+from orthia.config.addresses import AddressResolver
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.codec import QueueBinding
 
@@ -41,89 +42,6 @@ _WILDCARDS = frozenset({"*", "#", ">"})
 """Words that stand for others in a subscription: Artemis' and Classic's."""
 MIN_SWEEP = 1_000
 """How many addresses there are at least before the unused ones are forgotten."""
-
-
-class Address:
-    """An address of this node: its queues, and the topic subscribers that are there."""
-
-    __slots__ = (
-        "anycast_queues",
-        "configured",
-        "multicast_queues",
-        "settings",
-        "topic",
-        "types",
-        "use",
-    )
-
-    def __init__(self, settings: ResolvedAddressSettings, use: AddressUse) -> None:
-        self.settings = settings
-        self.use = use
-        self.topic: Topic | None = None
-        """Those who hear it without a queue, if there was anybody yet."""
-        self.configured: frozenset[RoutingType] = frozenset()
-        """The types it is configured with; none for an address that is not configured."""
-        self.types: frozenset[RoutingType] = frozenset()
-        """What it is, whoever uses it: as it is configured, and as its queues are."""
-        self.anycast_queues: deque[Queue] = deque()
-        self.multicast_queues: list[Queue] = []
-
-    @property
-    def is_used(self) -> bool:
-        """Whether anything would be missed if the node forgot the address."""
-        return bool(
-            self.configured
-            or self.anycast_queues
-            or self.multicast_queues
-            or (self.topic is not None and self.topic.is_used)
-            or self.use.uploading
-        )
-
-    @property
-    def type_of_plain_name(self) -> RoutingType:
-        """What its name means without a prefix."""
-        known = self.configured or self.types
-        if len(known) == 1:
-            return next(iter(known))
-        return self.settings.default_address_routing_type
-
-    def configure(self, types: frozenset[RoutingType]) -> None:
-        """Note what the address is configured as."""
-        self.configured = types
-        self.types |= types
-
-    def add_queue(self, queue: Queue) -> None:
-        """Note a queue of the address."""
-        self.types |= {queue.routing_type}
-        if queue.routing_type is RoutingType.ANYCAST:
-            self.anycast_queues.append(queue)
-        else:
-            self.multicast_queues.append(queue)
-
-    def remove_queue(self, queue: Queue) -> None:
-        """Route nothing to a queue any more."""
-        if queue.routing_type is RoutingType.ANYCAST:
-            self.anycast_queues.remove(queue)
-        else:
-            self.multicast_queues.remove(queue)
-        left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
-        self.types = self.configured | frozenset(left)
-
-    def anycast(self) -> Queue | None:
-        """Return the queue whose turn it is."""
-        queues = self.anycast_queues
-        if len(queues) > 1:
-            queues.rotate(-1)
-        return queues[0] if queues else None
-
-    def anycast_to_consume(self) -> Queue | None:
-        """Return the next queue that may have another consumer, or any if none may."""
-        queue = self.anycast()
-        for _ in range(1, len(self.anycast_queues)):
-            if queue is None or queue.takes_consumers:
-                break
-            queue = self.anycast()
-        return queue
 
 
 class BindQueue(Protocol):
@@ -426,11 +344,6 @@ class AddressBook:
         self.queues[binding.name] = queue
         self._creations.opened(binding.user)
         return queue
-
-
-def at_most(number: int) -> int | None:
-    """Return a number as broker.xml and bindings have it, where -1 is any number."""
-    return None if number < 0 else number
 
 
 def _refuse_wildcard(name: str) -> None:

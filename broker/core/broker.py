@@ -6,41 +6,38 @@ delivered is delivered under a valid lease.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from orthia.broker.core.addresses import Address, AddressBook, at_most
+from orthia.broker.core.address import Address
+from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import (
-    BrokerError,
     Consumer,
-    DestinationRefused,
     Done,
     FanOut,
     LimitExceeded,
-    MessageReference,
     NotLive,
     OnRefused,
     OutgoingMessage,
     Principal,
-    Settlement,
     Subscription,
     TransactionWork,
     unheard,
 )
 from orthia.broker.core.backlog import BacklogCount
+from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
 from orthia.broker.core.gate import Deliverer, DeliveryGate
-from orthia.broker.core.memory import MemoryBudget, Refused, size_in_memory, size_in_store
-from orthia.broker.core.publication import Publication
+from orthia.broker.core.memory import MemoryBudget, Refused, at_most
+from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import Charges, StoreUse
-from orthia.broker.core.slices import GO_ON, REST, Slices, Steps
+from orthia.broker.core.quota import StoreUse
+from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
-from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
@@ -48,10 +45,8 @@ from orthia.config.settings import RoutingType, Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
-from orthia.journal.errors import JournalClosed, RecordTooLarge, SentBehindRefused, StoreFull
-from orthia.journal.message import LargeBody, Message, encode_message
-from orthia.journal.records import RemovalReason
-from orthia.journal.unit import MessageLocation, Sender, Unit
+from orthia.journal.errors import JournalClosed
+from orthia.journal.message import LargeBody
 from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -86,7 +81,7 @@ class Broker:
         self.slices = Slices(partial(call_later, 0), clock)
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
-        self._persistent = settings.persistence_enabled
+        self._publisher = Publisher(journal, time_ms, persistent=settings.persistence_enabled)
         self._security = Security(settings)
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
@@ -110,7 +105,7 @@ class Broker:
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
             ensure_queues=self._addresses.ensure_queues,
-            relocate=self._relocate,
+            relocate=self._publisher.relocate,
         )
         self._withheld = self._withheld_by_transactions()
         for binding in journal.bindings:
@@ -206,38 +201,9 @@ class Broker:
         """
         self._refuse_if_stopped()
         address, queues, topic = self._addresses.route(principal, destination)
-        record = self._record(address, message)
-        if not self._persistent:
-            self._refuse_if_full(queues, record)
-        done = on_stored
-        if record.large is not None:
-            self._taken_over([record.large])
-            done = self._unpinning(record.large, done)
-        if topic is not None:
-            done = self._publishing(topic, record, done)
-        if not queues:
-            if done is not None:
-                done()
-        elif len(queues) == 1 and record.large is None:
-            if topic is not None:
-                on_refused = _naming(on_stored, on_refused)
-            self._send_to_one(queues[0], record, message, done, on_refused, principal.sender)
-        else:
-            charges = Charges()
-
-            def refused(error: OrthiaError) -> None:
-                charges.take_back()
-                if record.large is not None:
-                    self._unpin([record.large])
-                on_refused(error, on_stored)
-
-            with charges.unless_refused():
-                self._charge(charges, queues, record)
-                unit = Unit()
-                unit.sender = principal.sender
-                unit.add_message([queue.id for queue in queues], self._encoded(record))
-                self._append(unit, [(queues, record)], done, refused)
-        return None if topic is None else topic.behind()
+        return self._publisher.send(
+            address, queues, topic, message, on_stored, on_refused, principal.sender
+        )
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
@@ -298,79 +264,16 @@ class Broker:
         done: Done,
         on_refused: OnRefused = unheard,
     ) -> Steps:
-        """Do all sends and acknowledgements of a transaction in one unit of the journal.
-
-        They are made ready in steps, and done in the last one.
-        """
-        self._refuse_if_stopped()
-        unit = Unit()
-        unit.sender = principal.sender
-        bodies = [message.large for _, message in work.sends if message.large is not None]
-        stored: list[tuple[list[Queue], Message]] = []
-        heard: list[tuple[Topic, Message]] = []
-        for index, (destination, message) in enumerate(work.sends, 1):
-            address, queues, topic = self._route(principal, destination)
-            record = self._record(address, message)
-            if not self._persistent:
-                self._refuse_if_full(queues, record)
-            if queues:
-                unit.add_message([queue.id for queue in queues], self._encoded(record))
-                stored.append((list(queues), record))  # the address' own may change meanwhile
-            if topic is not None:
-                heard.append((topic, record))
-            if not index % _AT_ONCE:
-                yield GO_ON
-        for topic in {topic: None for topic, _ in heard}:
-            behind = topic.behind()
-            while behind is not None and behind.is_behind:
-                yield REST
-        for subscription, references in work.acknowledgements.items():
-            unit.deleted += subscription.deletes(references)
-            yield GO_ON
-        # Others had their turn meanwhile; from here on nobody has.
-        self._refuse_if_stopped()
-        self._refuse_if_gone(stored)
-        charges = Charges()
-        published = [(topic, record, self._next_id()) for topic, record in heard]
-        settled: list[Settlement] = []
-
-        def refused(error: OrthiaError) -> None:
-            charges.take_back()
-            self._unpin(bodies)
-            # Before anything goes back: nothing of it is to be delivered to its client once more.
-            on_refused(error, done)
-            # For want of room, or for what was refused before, nobody tried anything in vain.
-            in_vain = not isinstance(error, StoreFull | SentBehindRefused)
-            for settlement in settled:
-                settlement.refused(in_vain=in_vain)
-
-        def committed() -> None:
-            for topic, record, seq in published:
-                topic.publish(Publication(seq, record, size_in_memory(record)))
-            self._unpin(bodies)
-            for settlement in settled:
-                settlement.committed()
-            done()
-
-        self._taken_over(bodies)
-        with charges.unless_refused():
-            for queues, record in stored:
-                self._charge(charges, queues, record)
-            self._append(unit, stored, committed, refused)
-        for subscription, references in work.acknowledgements.items():
-            settled.append(subscription.settle(references))
-        for subscription, references in work.rejections.items():
-            # They are no more the subscription's, which may be closed before the commit.
-            settled.append(subscription.settle(references, rejected=True))
-
-    @staticmethod
-    def _refuse_if_gone(messages: Iterable[tuple[list[Queue], Message]]) -> None:
-        for queue in {queue: None for queues, _ in messages for queue in queues}:
-            if queue.is_leaving:
-                raise DestinationRefused(
-                    f"queue {quoted(queue.name)} was deleted during the COMMIT: nothing of the"
-                    " transaction was done"
-                )
+        """Do all sends and acknowledgements of a transaction in one unit of the journal."""
+        return commit(
+            self._publisher,
+            self._addresses.route,
+            self._refuse_if_stopped,
+            principal,
+            work,
+            done,
+            on_refused,
+        )
 
     def delete_queue(
         self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
@@ -382,215 +285,6 @@ class Broker:
         self._refuse_if_stopped()
         self._security.check(principal, "manage", MANAGEMENT_ADDRESS)
         self._deletions.delete(principal, name, force=force, done=done)
-
-    def _route(
-        self, principal: Principal, destination: str
-    ) -> tuple[str, list[Queue], Topic | None]:
-        """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
-        try:
-            return self._addresses.route(principal, destination)
-        except BrokerError as error:
-            raise type(error)(
-                f"SEND to {quoted(destination)} in the transaction: {error}"
-            ) from None
-
-    # --- storing
-
-    def _send_to_one(
-        self,
-        queue: Queue,
-        record: Message,
-        message: OutgoingMessage,
-        done: Done | None,
-        on_refused: OnRefused,
-        sender: Sender,
-    ) -> None:
-        size = size_in_memory(record)
-        queue.use.charge(size)
-        # What is not persistent is stored all the same where memory has no room for it, or where
-        # it would overtake a message before it that is on its way to the store.
-        stores = message.persistent and self._persistent
-        if not stores and not queue.in_flight and queue.takes_in_memory(size):
-            seq = self._next_id()
-            queue.add(MessageReference(seq, record, None, size, redelivered=False))
-            if done is not None:
-                done()
-            return
-        queue.in_flight += 1
-        payload = self._encoded(record)
-        seq = 0
-
-        # One for both, since there is one for each message.
-        def answered(refusal: OrthiaError | None = None) -> None:
-            queue.in_flight -= 1
-            if refusal is not None:
-                queue.use.release(size)
-                on_refused(refusal, done)
-                return
-            location = MessageLocation(seq)
-            queue.add(MessageReference(seq, record, location, size, redelivered=False))
-            if done is not None:
-                done()
-
-        try:
-            seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
-        except (RecordTooLarge, JournalClosed) as error:
-            queue.in_flight -= 1
-            queue.use.release(size)
-            raise _refusal(error) from None
-
-    def _refuse_if_full(self, queues: Iterable[Queue], record: Message) -> None:
-        """Without persistence memory is all there is: raise LimitExceeded when it is full."""
-        size = size_in_memory(record)
-        for queue in queues:
-            if not queue.takes_in_memory(size):
-                raise LimitExceeded(
-                    f"queue {queue.name} has no room for this message: nothing is stored"
-                    " (persistence-enabled is false), and max-size or global-max-size is reached"
-                )
-
-    def _append(
-        self,
-        unit: Unit,
-        messages: list[tuple[list[Queue], Message]],
-        done: Done | None,
-        on_refused: Callable[[OrthiaError], None],
-    ) -> None:
-        """Append ``unit``; once it is stored, its messages go into their queues in order."""
-        placed: list[tuple[Queue, Message, MessageLocation]] = []
-
-        def stored() -> None:
-            for queue, record, location in placed:
-                queue.in_flight -= 1
-                size = size_in_memory(record)
-                reference = MessageReference(
-                    location.seq, record, location, size, redelivered=False
-                )
-                queue.place(reference)
-            # All of a unit is in its queues before any of it is delivered.
-            for queue in {queue: None for queue, _, _ in placed}:
-                queue.dispatch()
-            if done is not None:
-                done()
-
-        def refused(error: OrthiaError) -> None:
-            for queue, _, _ in placed:
-                queue.in_flight -= 1
-            on_refused(error)
-
-        unit.done, unit.refused = stored, refused
-        try:
-            locations = iter(self._journal.append_unit(unit))
-        except (RecordTooLarge, JournalClosed) as error:
-            raise _refusal(error) from None
-        for queues, record in messages:
-            for queue in queues:
-                queue.in_flight += 1
-                placed.append((queue, record, next(locations)))
-
-    def _next_id(self) -> int:
-        try:
-            return self._journal.next_id()
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
-
-    def _record(self, address: str, message: OutgoingMessage) -> Message:
-        return Message(
-            address,
-            message.head,
-            message.body,
-            self.time_ms(),
-            message.expires_ms,
-            message.priority,
-            message.large,
-            message.encoding,
-            message.stated,
-        )
-
-    def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
-        """Return what lets go of a body, once its message is stored and published."""
-
-        def unpin() -> None:
-            self._unpin([body])
-            if done is not None:
-                done()
-
-        return unpin
-
-    def _taken_over(self, bodies: Iterable[LargeBody]) -> None:
-        """Have bodies counted with their messages from here on, and not as uploads any more."""
-        if self.large is not None:
-            for body in bodies:
-                self.large.taken_over(body.id)
-
-    def _charge(self, charges: Charges, queues: Iterable[Queue], record: Message) -> None:
-        size = size_in_store(record)
-        for queue in queues:
-            charges.charge(queue.use, size)
-
-    def _unpin(self, bodies: Iterable[LargeBody]) -> None:
-        if self.large is not None:
-            for body in bodies:
-                self.large.unpin(body.id)
-
-    def _encoded(self, record: Message) -> bytes:
-        try:
-            return encode_message(record)
-        except ValueError as error:
-            raise LimitExceeded(str(error)) from None
-
-    def _publishing(self, topic: Topic, record: Message, done: Done | None) -> Done:
-        """Return what publishes to a topic, once its queues have the message, and is ``done``."""
-        seq = self._next_id()
-
-        def publish() -> None:
-            topic.publish(Publication(seq, record, size_in_memory(record)))
-            if done is not None:
-                done()
-
-        return publish
-
-    def _relocate(
-        self,
-        queue: Queue,
-        reference: MessageReference,
-        reason: RemovalReason,
-        to: Sequence[Queue],
-        record: Message,
-        refused: Callable[[], None],
-    ) -> None:
-        """Take a message out of ``queue`` for ``reason``, into others if there are any."""
-        unit = Unit()
-        if reference.location is not None:
-            unit.delete(reference.location, reason)
-        messages: list[tuple[list[Queue], Message]] = []
-        if to:
-            unit.add_message([queue.id for queue in to], self._encoded(record))
-            messages.append((list(to), record))
-
-        size = size_in_store(record)
-
-        def not_stored(error: OrthiaError) -> None:
-            queue.undecided -= 1
-            for target in to:
-                target.use.release(size)
-            if not isinstance(error, StoreFull):  # which is told once, and not for each message
-                LOGGER.error(
-                    "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
-                    reference.seq,
-                    reason.value,
-                    ", ".join(f"queue {target.name}" for target in to) or "nowhere",
-                    error,
-                )
-            refused()
-
-        def stored() -> None:
-            queue.undecided -= 1
-
-        self._append(unit, messages, stored, not_stored)
-        queue.undecided += 1
-        for target in to:
-            target.use.add(size)  # whatever its limits are: nothing stored is lost for them
 
     # --- queues
 
@@ -605,7 +299,7 @@ class Broker:
         user: str | None,
     ) -> QueueBinding:
         binding = QueueBinding(
-            self._next_id(),
+            self._publisher.next_id(),
             name,
             address,
             routing_type,
@@ -652,12 +346,3 @@ class Broker:
     def _refuse_if_stopped(self) -> None:
         if not self._gate.is_running:
             raise NotLive("this node is stopping or is live no more; connect to the other node")
-
-
-def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:
-    """Return what refuses with the callback that was given, whatever was made of it."""
-    return lambda error, _: on_refused(error, on_stored)
-
-
-def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:
-    return LimitExceeded(str(error)) if isinstance(error, RecordTooLarge) else NotLive(str(error))

@@ -16,6 +16,11 @@ MESSAGE_OVERHEAD = 600
 """Bytes a message in memory costs beside its headers and body; measured on CPython 3.11."""
 
 
+def at_most(number: int) -> int | None:
+    """Return a limit as broker.xml and bindings have it, where -1 is none."""
+    return None if number < 0 else number
+
+
 def size_in_memory(record: Message) -> int:
     """Return the bytes a message counts for while it is in memory."""
     return len(record.head) + len(record.stated) + len(record.body) + MESSAGE_OVERHEAD

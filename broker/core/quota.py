@@ -47,7 +47,7 @@ class StoreUse:
         self._max_bytes = UNLIMITED if max_bytes < 0 else max_bytes
         self._closed: dict[str, str] = {}
         self.limit = self._max_bytes
-        """Below 0 while nothing is taken."""
+        """0 while nothing is taken."""
         self.used = 0
 
     @property
@@ -58,7 +58,7 @@ class StoreUse:
     def close(self, who: str, reason: str) -> None:
         """Take nothing for a ``reason``, a whole sentence, until ``who`` calls ``reopen``."""
         self._closed[who] = reason
-        self.limit = -1
+        self.limit = 0
 
     def reopen(self, who: str) -> None:
         """Take messages again, unless somebody else has closed it too."""

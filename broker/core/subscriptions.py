@@ -115,6 +115,11 @@ class Subscription(Generic[Reference]):
         """What the client's open transactions have: the client cannot wait for room that only
         their COMMIT would make. It counts for them, against max-transaction-bytes."""
 
+    @property
+    def connection(self) -> object:
+        """Whose it is: the same for all of one client; None once it is closed."""
+        return self._consumer.connection
+
     # --- credit
 
     @property

@@ -15,11 +15,10 @@ class TopicAccount(CreditPool):
     not acknowledged; what its transactions have is credit again, and counts for them.
     """
 
-    __slots__ = ("connection", "is_ended", "subscriptions", "waiting")
+    __slots__ = ("is_ended", "subscriptions", "waiting")
 
-    def __init__(self, connection: object, most_delivered: int) -> None:
+    def __init__(self, most_delivered: int) -> None:
         super().__init__(most_delivered, small_claim=0)
-        self.connection = connection
         self.waiting = 0
         """Bytes that wait to be delivered."""
         self.subscriptions: dict[Subscription[Any], None] = {}
@@ -81,15 +80,16 @@ class TopicMemory:
         """Return the account of a connection, which is about to have one more subscription."""
         account = self._accounts.get(connection)
         if account is None:
-            account = TopicAccount(connection, self._max_unacknowledged_bytes)
+            account = TopicAccount(self._max_unacknowledged_bytes)
             self._accounts[connection] = account
         return account
 
-    def closed(self, account: TopicAccount, subscription: Subscription[Any]) -> None:
+    def closed(self, connection: object, subscription: Subscription[Any]) -> None:
         """Forget a subscription, and with the last of a connection its account."""
+        account = self._accounts[connection]
         del account.subscriptions[subscription]
         if not account.subscriptions:
-            del self._accounts[account.connection]
+            del self._accounts[connection]
 
     def end_the_worst(self) -> None:
         """While too much is held end the connection that holds most, one after the other."""

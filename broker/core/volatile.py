@@ -96,7 +96,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         for publication in self._ready:
             self._memory.release(publication)
         self._ready.clear()
-        self._memory.closed(self._account, subscription)
+        self._memory.closed(subscription.connection, subscription)
         self._closed(self)
 
     @override

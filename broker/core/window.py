@@ -22,6 +22,7 @@ from orthia.broker.core.memory import (
     MESSAGE_OVERHEAD,
     MemoryBudget,
     Refused,
+    at_most,
     size_in_memory,
     size_in_store,
 )
@@ -54,8 +55,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
         "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_journal", "_journal_full",
-        "_reading", "_subscriptions", "_timers", "_window_bytes", "address", "bytes_in_memory",
-        "counters", "id", "is_leaving", "name", "settings", "use",
+        "_max_bytes", "_max_messages", "_reading", "_subscriptions", "_timers", "_window_bytes",
+        "address", "bytes_in_memory", "counters", "id", "is_leaving", "name", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +92,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         """Whether it is being deleted: nobody may use it any more."""
         self.counters = QueueCounters()
         self.bytes_in_memory = 0
+        self._max_bytes = at_most(settings.max_size_bytes)
+        self._max_messages = at_most(settings.max_size_messages)
         self._window_bytes = min(MAX_WINDOW_BYTES, max(MIN_WINDOW_BYTES, settings.page_size_bytes))
         self._journal = journal
         self._journal_full = journal_full
@@ -131,10 +134,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         return cursor.read_seq >= cursor.tail_seq and self._has_room(size)
 
     def _has_room(self, size: int) -> bool:
-        limits = self.settings
+        most, most_messages = self._max_bytes, self._max_messages
         return (
-            (limits.max_size_bytes < 0 or self.bytes_in_memory + size <= limits.max_size_bytes)
-            and (limits.max_size_messages < 0 or self.in_memory < limits.max_size_messages)
+            (most is None or self.bytes_in_memory + size <= most)
+            and (most_messages is None or self.in_memory < most_messages)
             and self._budget.has_room(size)
         )
 
@@ -194,9 +197,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             return
         if not self._ready:
             self._budget.make_room(self._window_bytes)
-        limit, room = self.settings.max_size_bytes, self._budget.room
-        if limit >= 0:
-            room = min(room, limit - self.bytes_in_memory)
+        room = self._budget.room
+        if self._max_bytes is not None:
+            room = min(room, self._max_bytes - self.bytes_in_memory)
         if room < MIN_WINDOW_BYTES and (self._ready or not self._turns.is_wanted):
             return  # reading on can wait until what is here is gone, and somebody takes more
         self._reading = True

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orthia.broker.core import queue as queue_module
+from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference
 from orthia.config.settings import AddressSettings
 from orthia.journal.message import decode_message
@@ -174,17 +174,17 @@ class QueueMachine(RuleBasedStateMachine):
     def memory_is_bounded(self) -> None:
         """In memory are at most the limit, one window more, and what consumers held or hold."""
         queue = self.core.broker.queues().get("orders")
-        most = 4 + queue_module.WINDOW_MESSAGES + MOST_HELD
+        most = 4 + window_module.WINDOW_MESSAGES + MOST_HELD
         assert queue is None or queue.in_memory <= most
         assert queue is None or (queue.in_memory == 0) is (queue.bytes_in_memory == 0)
 
 
-@pytest.mark.parametrize("window_messages", [3, queue_module.WINDOW_MESSAGES])
+@pytest.mark.parametrize("window_messages", [3, window_module.WINDOW_MESSAGES])
 def test_a_queue_does_what_its_model_says(
     window_messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In windows of the usual size, and of so few messages that most end within the queue."""
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", window_messages)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", window_messages)
     run_state_machine_as_test(
         QueueMachine,
         settings=hypothesis_settings(max_examples=150, stateful_step_count=60, deadline=None),

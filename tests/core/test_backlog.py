@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core import backlog as backlog_module
-from orthia.broker.core import queue as queue_module
+from orthia.broker.core import window as window_module
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.journal.codec import QueueBinding
@@ -113,7 +113,7 @@ def test_a_queue_that_is_consumed_while_it_is_counted_has_the_right_depth(
 ) -> None:
     """Whatever is read, and deleted, between a question and its answer."""
     monkeypatch.setattr(backlog_module, "COUNT_STEP", 5)
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 3)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 3)
     store = left_behind(3, messages=lambda _: stored)
     core = CoreUnderTest(store=store, token=2)
     core.broker.count_backlogs()
@@ -137,7 +137,7 @@ def test_a_count_that_fails_holds_no_consumer_back(
 ) -> None:
     """It is said that depths are too low; what is there is delivered."""
     monkeypatch.setattr(backlog_module, "COUNT_STEP", 5)
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 3)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 3)
     core = CoreUnderTest(store=left_behind(1, messages=lambda _: 40), token=2)
     journal = core.journal
     asked: list[Callable[[OrthiaError], None]] = []
@@ -168,7 +168,7 @@ def test_a_count_of_one_queue_that_fails_holds_no_consumer_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was read from meanwhile, and reads nothing while it is asked for again: then it does."""
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 3)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 3)
     core = CoreUnderTest(store=left_behind(1, messages=lambda _: 40), token=2)
     count = core.journal.count
     asked: list[tuple[Any, ...]] = []
@@ -213,7 +213,7 @@ def test_a_queue_is_not_asked_for_again_while_a_window_of_it_is_on_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody could say what of it is in the window; nor is that read a second time."""
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 3)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 3)
     core = CoreUnderTest(store=left_behind(1, messages=lambda _: 10), token=2)
     count, read = core.journal.count, core.journal.read_window
     asked: list[tuple[Any, ...]] = []

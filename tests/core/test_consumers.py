@@ -1,5 +1,8 @@
 """Whose turn it is, and what a queue does when its journal fails it."""
 
+import gc
+import weakref
+
 import pytest
 
 from orthia.broker.core.api import MessageReference
@@ -84,6 +87,26 @@ def test_a_closed_consumer_gets_no_turn() -> None:
     core.send(QUEUE, "b")
     assert consumer.texts == ["a"]
     assert core.consume(QUEUE).texts == ["a", "b"]
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news"])
+def test_what_a_closed_subscription_was_needs_no_collector(destination: str) -> None:
+    """Very many may come and go before it looks for cycles."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "a")
+    gc.collect()
+    gc.disable()
+    try:
+        consumer = core.consume(destination)
+        core.send(destination, "b")
+        assert consumer.received
+        consumer.end.close()
+        core.settle()
+        left = weakref.ref(consumer)
+        del consumer
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_window_that_could_not_be_read_is_asked_for_again(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import queue as queue_module
+from orthia.broker.core import window as window_module
 from orthia.broker.core.api import (
     BrokerError,
     DestinationRefused,
@@ -141,7 +141,7 @@ def test_a_message_that_may_come_back_keeps_its_queue(how: str, *, is_stored: bo
 def test_messages_go_with_a_queue_by_force(backlog: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, wherever they are; nothing counts for them any more, and others stay."""
     monkeypatch.setattr("orthia.broker.core.deletion.WINDOW_MESSAGES", 3)
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 4)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 4)
     limit = 1_500 if backlog == "in the table" else SETTINGS.global_max_size
     core = CoreUnderTest(replace(SETTINGS, global_max_size=limit))
     core.send("/queue/orders", *"abcdefgh")

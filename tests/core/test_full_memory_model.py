@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from orthia.broker.connections.client_memory import ClientMemory
-from orthia.broker.core import consumers as consumers_module
-from orthia.broker.core import queue as queue_module
+from orthia.broker.core import memory as memory_module
+from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.memory import MESSAGE_OVERHEAD
@@ -248,10 +248,10 @@ class FullMemoryMachine(RuleBasedStateMachine):
 
 def test_nobody_waits_for_ever_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short it lasted that there was none, and whoever freed it."""
-    monkeypatch.setattr(consumers_module, "SMALL_CLAIM", SMALL_CLAIM)
-    monkeypatch.setattr(queue_module, "MIN_WINDOW_BYTES", 100)
-    monkeypatch.setattr(queue_module, "MAX_WINDOW_BYTES", 300)
-    monkeypatch.setattr(queue_module, "WINDOW_MESSAGES", 5)
+    monkeypatch.setattr(memory_module, "SMALL_CLAIM", SMALL_CLAIM)
+    monkeypatch.setattr(window_module, "MIN_WINDOW_BYTES", 100)
+    monkeypatch.setattr(window_module, "MAX_WINDOW_BYTES", 300)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 5)
     run_state_machine_as_test(
         FullMemoryMachine,
         settings=hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None),

@@ -365,6 +365,30 @@ def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back(
     assert len(another.texts) > 128
 
 
+def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were with nobody until a takeover."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1), clock=Work())
+    texts = [str(number) for number in range(400)]
+    core.send(QUEUE, *texts)
+    consumer = core.consume(QUEUE)
+
+    def dead_letter(_queue: object, reference: MessageReference) -> bool:
+        if reference.record.body == b"200":
+            raise RuntimeError("a bug")
+        return False
+
+    monkeypatch.setattr(core.broker.queues()["orders"]._disposal, "dead_letter", dead_letter)
+    another = core.consume(QUEUE)
+    with pytest.raises(RuntimeError, match="a bug"):
+        consumer.end.close(attempted=consumer.received)
+    turns(core)
+    core.pass_time(10)
+    turns(core)
+    assert sorted(another.texts, key=int) == texts
+
+
 def test_a_topic_goes_on_after_an_exception_in_a_later_turn() -> None:
     """What was published after it is with all subscribers, once, and no sender waits for ever."""
     core = CoreUnderTest(clock=Work())

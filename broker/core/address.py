@@ -1,0 +1,92 @@
+"""One address of a node: its queues, and the subscribers of its topic."""
+
+from collections import deque
+
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.quota import AddressUse
+from orthia.broker.core.topic import Topic
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import RoutingType
+
+
+class Address:
+    """An address of this node: its queues, and the topic subscribers that are there."""
+
+    __slots__ = (
+        "anycast_queues",
+        "configured",
+        "multicast_queues",
+        "settings",
+        "topic",
+        "types",
+        "use",
+    )
+
+    def __init__(self, settings: ResolvedAddressSettings, use: AddressUse) -> None:
+        self.settings = settings
+        self.use = use
+        self.topic: Topic | None = None
+        """Those who hear it without a queue, if there was anybody yet."""
+        self.configured: frozenset[RoutingType] = frozenset()
+        """The types it is configured with; none for an address that is not configured."""
+        self.types: frozenset[RoutingType] = frozenset()
+        """What it is, whoever uses it: as it is configured, and as its queues are."""
+        self.anycast_queues: deque[Queue] = deque()
+        self.multicast_queues: list[Queue] = []
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything would be missed if the node forgot the address."""
+        return bool(
+            self.configured
+            or self.anycast_queues
+            or self.multicast_queues
+            or (self.topic is not None and self.topic.is_used)
+            or self.use.uploading
+        )
+
+    @property
+    def type_of_plain_name(self) -> RoutingType:
+        """What its name means without a prefix."""
+        known = self.configured or self.types
+        if len(known) == 1:
+            return next(iter(known))
+        return self.settings.default_address_routing_type
+
+    def configure(self, types: frozenset[RoutingType]) -> None:
+        """Note what the address is configured as."""
+        self.configured = types
+        self.types |= types
+
+    def add_queue(self, queue: Queue) -> None:
+        """Note a queue of the address."""
+        self.types |= {queue.routing_type}
+        if queue.routing_type is RoutingType.ANYCAST:
+            self.anycast_queues.append(queue)
+        else:
+            self.multicast_queues.append(queue)
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Route nothing to a queue any more."""
+        if queue.routing_type is RoutingType.ANYCAST:
+            self.anycast_queues.remove(queue)
+        else:
+            self.multicast_queues.remove(queue)
+        left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
+        self.types = self.configured | frozenset(left)
+
+    def anycast(self) -> Queue | None:
+        """Return the queue whose turn it is."""
+        queues = self.anycast_queues
+        if len(queues) > 1:
+            queues.rotate(-1)
+        return queues[0] if queues else None
+
+    def anycast_to_consume(self) -> Queue | None:
+        """Return the next queue that may have another consumer, or any if none may."""
+        queue = self.anycast()
+        for _ in range(1, len(self.anycast_queues)):
+            if queue is None or queue.takes_consumers:
+                break
+            queue = self.anycast()
+        return queue

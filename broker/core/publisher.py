@@ -1,0 +1,308 @@
+"""What is sent goes into the journal, and from there into its queues and to its subscribers.
+
+Whatever a client is told is done is committed first.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from orthia.broker.core.api import (
+    BrokerError,
+    Done,
+    FanOut,
+    LimitExceeded,
+    MessageReference,
+    NotLive,
+    OnRefused,
+    OutgoingMessage,
+)
+from orthia.broker.core.memory import size_in_memory, size_in_store
+from orthia.broker.core.publication import Publication
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.quota import Charges
+from orthia.broker.core.topic import Topic
+from orthia.config.errors import OrthiaError
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed, RecordTooLarge, StoreFull
+from orthia.journal.message import LargeBody, Message, encode_message
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import MessageLocation, Sender, Unit
+
+LOGGER = logging.getLogger("orthia.broker")
+
+Placed = tuple[Sequence[Queue], Message]
+"""A message, and the queues it is for."""
+
+
+class Publisher:
+    """Stores and places messages; on the loop's thread."""
+
+    def __init__(
+        self, journal: MessageJournal, time_ms: Callable[[], int], *, persistent: bool
+    ) -> None:
+        """``time_ms``, milliseconds since 1970 UTC, is when messages are sent.
+
+        Unless ``persistent`` nothing is stored, whatever senders ask for.
+        """
+        self._journal = journal
+        self._large = journal.large
+        self._time_ms = time_ms
+        self._persistent = persistent
+
+    def send(
+        self,
+        address: str,
+        queues: Sequence[Queue],
+        topic: Topic | None,
+        message: OutgoingMessage,
+        on_stored: Done | None,
+        on_refused: OnRefused,
+        sender: Sender,
+    ) -> FanOut | None:
+        """Send a message to ``queues`` and to ``topic``; see ``BrokerCore.send``."""
+        record = self.record(address, message)
+        if not self._persistent:
+            self.refuse_if_full(queues, record)
+        done = on_stored
+        if record.large is not None:
+            self.taken_over([record.large])
+            done = self._unpinning(record.large, done)
+        if topic is not None:
+            done = self._publishing(topic, record, done)
+        if not queues:
+            if done is not None:
+                done()
+        elif len(queues) == 1 and record.large is None:
+            if topic is not None:
+                on_refused = _naming(on_stored, on_refused)
+            self._send_to_one(queues[0], record, message, done, on_refused, sender)
+        else:
+            charges = Charges()
+
+            def refused(error: OrthiaError) -> None:
+                charges.take_back()
+                if record.large is not None:
+                    self.unpin([record.large])
+                on_refused(error, on_stored)
+
+            with charges.unless_refused():
+                self.charge(charges, queues, record)
+                unit = Unit()
+                unit.sender = sender
+                unit.add_message([queue.id for queue in queues], self.encoded(record))
+                self.append(unit, [(queues, record)], done, refused)
+        return None if topic is None else topic.behind()
+
+    def _send_to_one(
+        self,
+        queue: Queue,
+        record: Message,
+        message: OutgoingMessage,
+        done: Done | None,
+        on_refused: OnRefused,
+        sender: Sender,
+    ) -> None:
+        size = size_in_memory(record)
+        queue.use.charge(size)
+        # What is not persistent is stored all the same where memory has no room for it, or where
+        # it would overtake a message before it that is on its way to the store.
+        stores = message.persistent and self._persistent
+        if not stores and not queue.in_flight and queue.takes_in_memory(size):
+            seq = self.next_id()
+            queue.add(MessageReference(seq, record, None, size, redelivered=False))
+            if done is not None:
+                done()
+            return
+        payload = self.encoded(record)
+        queue.in_flight += 1
+        seq = 0
+
+        # One for both, since there is one for each message.
+        def answered(refusal: OrthiaError | None = None) -> None:
+            queue.in_flight -= 1
+            if refusal is not None:
+                queue.use.release(size)
+                on_refused(refusal, done)
+                return
+            location = MessageLocation(seq)
+            queue.add(MessageReference(seq, record, location, size, redelivered=False))
+            if done is not None:
+                done()
+
+        try:
+            seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
+        except (RecordTooLarge, JournalClosed) as error:
+            queue.in_flight -= 1
+            queue.use.release(size)
+            raise _refusal(error) from None
+
+    def _unpinning(self, body: LargeBody, done: Done | None) -> Done:
+        """Return what lets go of a body, once its message is stored and published."""
+
+        def unpin() -> None:
+            self.unpin([body])
+            if done is not None:
+                done()
+
+        return unpin
+
+    def _publishing(self, topic: Topic, record: Message, done: Done | None) -> Done:
+        """Return what publishes to a topic, once its queues have the message, and is ``done``."""
+        seq = self.next_id()
+
+        def publish() -> None:
+            topic.publish(Publication(seq, record, size_in_memory(record)))
+            if done is not None:
+                done()
+
+        return publish
+
+    # --- of a transaction, too
+
+    def record(self, address: str, message: OutgoingMessage) -> Message:
+        """Return a message as it is stored and delivered, sent at this moment."""
+        return Message(
+            address,
+            message.head,
+            message.body,
+            self._time_ms(),
+            message.expires_ms,
+            message.priority,
+            message.large,
+            message.encoding,
+            message.stated,
+        )
+
+    def encoded(self, record: Message) -> bytes:
+        """Return the bytes of a record; raises LimitExceeded."""
+        try:
+            return encode_message(record)
+        except ValueError as error:
+            raise LimitExceeded(str(error)) from None
+
+    def refuse_if_full(self, queues: Iterable[Queue], record: Message) -> None:
+        """Raise LimitExceeded when memory is full, and all there is."""
+        if self._persistent:
+            return
+        size = size_in_memory(record)
+        for queue in queues:
+            if not queue.takes_in_memory(size):
+                raise LimitExceeded(
+                    f"queue {queue.name} has no room for this message: nothing is stored"
+                    " (persistence-enabled is false), and max-size or global-max-size is reached"
+                )
+
+    def next_id(self) -> int:
+        """Return the seq of a message that is not stored; raises NotLive."""
+        try:
+            return self._journal.next_id()
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+
+    def charge(self, charges: Charges, queues: Iterable[Queue], record: Message) -> None:
+        """Count a message for each of its queues; raises QuotaExceeded, NoRoomInStore."""
+        size = size_in_store(record)
+        for queue in queues:
+            charges.charge(queue.use, size)
+
+    def append(
+        self,
+        unit: Unit,
+        messages: Sequence[Placed],
+        done: Done | None,
+        on_refused: Callable[[OrthiaError], None],
+    ) -> None:
+        """Append ``unit``; once it is stored, its messages go into their queues in order."""
+        placed: list[tuple[Queue, Message, MessageLocation]] = []
+
+        def stored() -> None:
+            for queue, record, location in placed:
+                queue.in_flight -= 1
+                size = size_in_memory(record)
+                reference = MessageReference(
+                    location.seq, record, location, size, redelivered=False
+                )
+                queue.place(reference)
+            # All of a unit is in its queues before any of it is delivered.
+            for queue in {queue: None for queue, _, _ in placed}:
+                queue.dispatch()
+            if done is not None:
+                done()
+
+        def refused(error: OrthiaError) -> None:
+            for queue, _, _ in placed:
+                queue.in_flight -= 1
+            on_refused(error)
+
+        unit.done, unit.refused = stored, refused
+        try:
+            locations = iter(self._journal.append_unit(unit))
+        except (RecordTooLarge, JournalClosed) as error:
+            raise _refusal(error) from None
+        for queues, record in messages:
+            for queue in queues:
+                queue.in_flight += 1
+                placed.append((queue, record, next(locations)))
+
+    def taken_over(self, bodies: Iterable[LargeBody]) -> None:
+        """Have bodies counted with their messages from here on, and not as uploads any more."""
+        if self._large is not None:
+            for body in bodies:
+                self._large.taken_over(body.id)
+
+    def unpin(self, bodies: Iterable[LargeBody]) -> None:
+        """Let go of bodies: their messages are stored and published, or refused."""
+        if self._large is not None:
+            for body in bodies:
+                self._large.unpin(body.id)
+
+    def relocate(
+        self,
+        queue: Queue,
+        reference: MessageReference,
+        reason: RemovalReason,
+        to: Sequence[Queue],
+        record: Message,
+        refused: Callable[[], None],
+    ) -> None:
+        """Take a message out of ``queue`` for ``reason``, into others if there are any."""
+        unit = Unit()
+        if reference.location is not None:
+            unit.delete(reference.location, reason)
+        messages: list[Placed] = []
+        if to:
+            unit.add_message([queue.id for queue in to], self.encoded(record))
+            messages.append((list(to), record))
+
+        size = size_in_store(record)
+
+        def not_stored(error: OrthiaError) -> None:
+            queue.undecided -= 1
+            for target in to:
+                target.use.release(size)
+            if not isinstance(error, StoreFull):  # which is told once, and not for each message
+                LOGGER.error(
+                    "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
+                    reference.seq,
+                    reason.value,
+                    ", ".join(f"queue {target.name}" for target in to) or "nowhere",
+                    error,
+                )
+            refused()
+
+        def stored() -> None:
+            queue.undecided -= 1
+
+        self.append(unit, messages, stored, not_stored)
+        queue.undecided += 1
+        for target in to:
+            target.use.add(size)  # whatever its limits are: nothing stored is lost for them
+
+
+def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:
+    """Return what refuses with the callback that was given, whatever was made of it."""
+    return lambda error, _: on_refused(error, on_stored)
+
+
+def _refusal(error: RecordTooLarge | JournalClosed) -> BrokerError:
+    return NotLive(str(error)) if isinstance(error, JournalClosed) else LimitExceeded(str(error))
