@@ -58,9 +58,6 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
     def _next(self) -> Reference | None:
         """Take out the next message and count it as delivered; None if it is not to be."""
 
-    def _after_dispatch(self) -> None:
-        """Do what is to be done when nothing more can be delivered."""
-
     @override
     def join(self, subscription: Subscription[Reference]) -> None:
         self._turns.join(subscription)
@@ -69,20 +66,20 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
     def resume(self) -> None:
         self.dispatch()
 
-    def dispatch(self) -> None:
+    def dispatch(self) -> bool:
         """Deliver while there is a message, a consumer that takes it, and a valid lease.
 
-        What that leaves to do is done in later turns of the loop.
+        What that leaves to do is done in later turns of the loop. Return whether nothing is left.
         """
         if self._dispatching or self._held:
-            return
+            return False
         self._dispatching = True
         most = AT_ONCE
         try:
             while (self._ready or self._returned) and self._may_deliver(self):
                 if not most:
                     self._go_on_later()
-                    return
+                    return False
                 most -= 1
                 subscription = self._turns.next()
                 if subscription is None:
@@ -92,7 +89,7 @@ class Dispatcher(Source[Reference], Generic[Reference, _Ready, _Turns]):
                     subscription.deliver(reference)
         finally:
             self._dispatching = False
-        self._after_dispatch()
+        return True
 
     def _go_on_later(self) -> None:
         self._has_more = True

@@ -160,7 +160,6 @@ class Queue(WindowedQueue):
             self._disposal.expire(self, reference)
             return None
         self._delivered += 1
-        self._budget.claimed += reference.size
         return reference
 
     # --- acknowledged

@@ -82,6 +82,7 @@ class Subscription(Generic[Reference]):
     __slots__ = (
         "_aside",
         "_consumer",
+        "_cost",
         "_delivered",
         "_delivered_bytes",
         "_max_bytes",
@@ -99,8 +100,12 @@ class Subscription(Generic[Reference]):
         consumer: Consumer,
         prefetch: int,
         max_bytes: int,
+        cost: int | None = None,
     ) -> None:
-        """``prefetch`` 0 bounds the bytes only."""
+        """``prefetch`` 0 bounds the bytes only.
+
+        Each delivered message counts for the client with so much as it ``cost``, or its own size.
+        """
         self.is_closed = False
         self.has_turn = False
         """Kept by ``Turns``."""
@@ -109,6 +114,7 @@ class Subscription(Generic[Reference]):
         self._consumer = consumer
         self._prefetch = prefetch
         self._max_bytes = max_bytes
+        self._cost = cost
         self._delivered: dict[int, Reference] = {}
         self._delivered_bytes = 0
         self._aside: dict[int, Reference] = {}
@@ -122,9 +128,8 @@ class Subscription(Generic[Reference]):
 
     # --- credit
 
-    @property
     def wants_more(self) -> bool:
-        """Whether the consumer has credit and its socket takes more."""
+        """Return whether the consumer has credit and its socket takes more."""
         pool = self._pool
         return (
             (not self._prefetch or len(self._delivered) < self._prefetch)
@@ -142,17 +147,19 @@ class Subscription(Generic[Reference]):
     def _count(self, messages: int, size: int) -> None:
         """Count delivered messages of so many bytes, or fewer: that is credit.
 
-        Not against the pool: what a queue delivered stays claimed until it is acknowledged, also
-        after it was given back.
+        Not of the pool: what a queue delivered stays claimed until it is acknowledged, also after
+        it was given back.
         """
-        del messages
         self._delivered_bytes += size
-        self._consumer.holds(size)
+        self._consumer.holds(size if self._cost is None else self._cost * messages)
 
     def deliver(self, reference: Reference) -> None:
         """Hand over a message."""
+        size = reference.size
         self._delivered[reference.seq] = reference
-        self._count(1, reference.size)
+        self._delivered_bytes += size
+        self._pool.claimed += size
+        self._consumer.holds(size if self._cost is None else self._cost)
         self._consumer.deliver(reference)
 
     def take(self, references: Sequence[MessageReference]) -> list[Reference]:

@@ -76,14 +76,11 @@ class Topic:
             max_behind_bytes=self._max_behind_bytes,
             may_deliver=self._may_deliver,
             slices=self._slices,
-            closed=self._detach,
+            subscribers=self.subscribers,
         )
         self._number += 1
         self.subscribers[queue] = self._number
         return queue.attach(consumer, prefetch, max_bytes)
-
-    def _detach(self, queue: VolatileQueue) -> None:
-        self.subscribers.pop(queue, None)
 
     def publish(self, publication: Publication) -> None:
         """Give a message to all who are there, after those that were published before it."""

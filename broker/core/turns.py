@@ -59,7 +59,7 @@ class InTurn(Turns):
     def is_wanted(self) -> bool:
         """Whether any subscription wants a message."""
         ring = self._ring
-        while ring and not ring[0].wants_more:
+        while ring and not ring[0].wants_more():
             self._pass_over(ring.popleft())
         return bool(ring)
 
@@ -68,7 +68,7 @@ class InTurn(Turns):
         ring = self._ring
         while ring:
             candidate = ring[0]
-            if candidate.wants_more:
+            if candidate.wants_more():
                 ring.rotate(-1)
                 return candidate
             self._pass_over(ring.popleft())
@@ -103,7 +103,7 @@ class Alone(Turns):
     @override
     def next(self) -> Subscription[Any] | None:
         candidate = self.candidate
-        if candidate is not None and not candidate.wants_more:
+        if candidate is not None and not candidate.wants_more():
             candidate.has_turn = False
             self.candidate = candidate = None
         return candidate

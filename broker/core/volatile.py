@@ -21,8 +21,11 @@ from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.turns import Alone
 
 DELIVERED_COST = 320
-"""Bytes a message costs for each subscriber that has it and did not acknowledge it."""
+"""Bytes a message costs for each subscriber that has it and did not acknowledge it; the message
+itself counts once for all."""
 _GONE: Final = Gone()
+_NONE: list[tuple[int, PublishedReference]] = []
+"""What is given back: one for all, since there never is anything."""
 
 
 class TopicSubscription(Subscription[PublishedReference]):
@@ -33,18 +36,18 @@ class TopicSubscription(Subscription[PublishedReference]):
     @override
     def _count(self, messages: int, size: int) -> None:
         self._delivered_bytes += size
-        # The message itself counts once for all who have it.
         self._consumer.holds(DELIVERED_COST * messages)
-        if size < 0:
-            self._pool.unclaim(-size)
-        else:
-            self._pool.claimed += size
+        pool = self._pool
+        before = pool.claimed
+        claimed = pool.claimed = before + size
+        if claimed < pool.limit <= before:
+            pool.relieve()
 
 
 class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
     """What one subscriber of a topic has; all calls on the loop's thread."""
 
-    __slots__ = ("_account", "_closed", "_is_closed", "_max_behind_bytes", "_memory")
+    __slots__ = ("_account", "_is_closed", "_max_behind_bytes", "_memory", "_subscribers")
 
     def __init__(
         self,
@@ -54,19 +57,22 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         max_behind_bytes: int,
         may_deliver: Callable[[Source[Any]], bool],
         slices: Slices,
-        closed: Callable[["VolatileQueue"], None],
+        subscribers: dict["VolatileQueue", int],
     ) -> None:
-        """Begin empty; ``closed`` is called when the consumer is gone."""
+        """Begin empty; with its consumer it is gone from the topic's ``subscribers``."""
         super().__init__(Alone(), may_deliver, slices)
+        self._returned = _NONE
         self._memory = memory
         self._max_behind_bytes = max_behind_bytes
-        self._closed = closed
+        self._subscribers = subscribers
         self._is_closed = False
         self._account = memory.account_of(connection)
 
     def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> TopicSubscription:
         """Add the consumer; deliveries begin with its ``resume``."""
-        subscription = TopicSubscription(self, self._account, consumer, prefetch, max_bytes)
+        subscription = TopicSubscription(
+            self, self._account, consumer, prefetch, max_bytes, DELIVERED_COST
+        )
         self._account.subscriptions[subscription] = None
         self._turns.join(subscription)
         return subscription
@@ -97,7 +103,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
             self._memory.release(publication)
         self._ready.clear()
         self._memory.closed(subscription.connection, subscription)
-        self._closed(self)
+        self._subscribers.pop(self, None)
 
     @override
     def _next(self) -> PublishedReference | None:
@@ -117,10 +123,16 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
 
     @override
     def acknowledge(self, taken: Sequence[PublishedReference], done: Done | None) -> None:
-        self._release(taken)
+        for reference in taken:
+            publication = reference.publication
+            if publication.holders > 1:  # as ``release``, which for each would be a call
+                publication.holders -= 1
+            else:
+                self._memory.release(publication)
         if done is not None:
             done()
-        self.dispatch()
+        if self._ready:
+            self.dispatch()
 
     @override
     def give_back(

@@ -276,10 +276,12 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._refill()
 
     @override
-    def _after_dispatch(self) -> None:
+    def dispatch(self) -> bool:
+        is_done = Dispatcher.dispatch(self)  # for each message: ``super`` would cost more
         cursor = self._cursor
-        if cursor.read_seq < cursor.tail_seq:
+        if is_done and cursor.read_seq < cursor.tail_seq:
             self._refill()
+        return is_done
 
     @override
     def resume(self) -> None:
