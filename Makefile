@@ -16,7 +16,7 @@ UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-has
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model
-.PHONY: simulate chaos benchmark wheel lock clean
+.PHONY: simulate chaos benchmark wheel compiled lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -103,6 +103,12 @@ wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere:
 	@rm -rf build
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+compiled: setup-test ## The same with its hot modules compiled, which needs a compiler; for this Python only
+	@rm -rf build
+	@ORTHIA_COMPILED=1 $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps \
+		--no-build-isolation --wheel-dir dist .
+	@ls dist/*compiled*.whl
 
 docs: setup ## Write the documents that are generated
 	$(BIN)/python -m tools.documents.configuration > docs/configuration.md
