@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from orthia.broker.client.checkpoint import Checkpoint
 from orthia.broker.client.replay import Replay
+from orthia.config.settings import DatabaseStoreSettings
 from orthia.pipeline.errors import BadOption, RowsDiffer
 from orthia.pipeline.sink.feed import ROWS_OF_A_BATCH, Feed, Outgoing
 from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink
@@ -28,6 +29,7 @@ from tests.core.test_replay import CoreLink, KilledError
 from tests.pipeline.test_streams import forget, whatever_python_takes_to_start
 from tests.process.clients import take_all
 from tests.process.nodes import cluster
+from tests.support.servers import url_with_password
 from tests.support.waiting import wait_until
 
 TARGET = "/queue/from.spark"
@@ -192,9 +194,12 @@ COUNT = 300
 
 @pytest.mark.timeout(600)
 def test_every_row_arrives_once_though_task_and_node_die(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, store_settings: DatabaseStoreSettings, tmp_path: Path
 ) -> None:
-    """A write fails amid a partition; the same write again meets a kill -9 of the live node."""
+    """A write fails amid a partition; the same write again meets a kill -9 of the live node.
+
+    On every DBMS.
+    """
     failed, halfway, served = (tmp_path / name for name in ("failed", "halfway", "served"))
 
     def troubled(batches: Iterator[Any]) -> Iterator[Any]:
@@ -215,7 +220,7 @@ def test_every_row_arrives_once_though_task_and_node_die(
 
     texts = [(f"row {number} of Spark", {"number": f"{number}"}) for number in range(COUNT)]
     frame = spark.createDataFrame(texts, "body string, headers map<string,string>")
-    with cluster(f"sqlite:///{tmp_path / 'orthia.db'}", tmp_path) as nodes:
+    with cluster(url_with_password(store_settings), tmp_path) as nodes:
         live, backup = nodes.pair()
 
         def kill_when_halfway() -> None:
