@@ -25,7 +25,7 @@ from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry
-from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import node_manager_store
 
 PAYLOAD_BYTES = 208

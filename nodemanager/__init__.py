@@ -11,13 +11,15 @@ from orthia.nodemanager.errors import (
     NotHeld,
 )
 from orthia.nodemanager.events import Event
-from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.abc import ExclusiveLock, LockerContext
+from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.manager import JdbcNodeManager
 from orthia.nodemanager.pair import ActivateCallback
 
 __all__ = [
     "ActivateCallback",
     "Event",
+    "ExclusiveLock",
     "Interrupted",
     "JdbcNodeManager",
     "Lease",
@@ -25,6 +27,7 @@ __all__ = [
     "LockAcquisitionTimeout",
     "LockLost",
     "LockStatus",
+    "LockerContext",
     "NodeManagerError",
     "NodeManagerStatus",
     "NotHeld",

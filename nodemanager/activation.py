@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from orthia.nodemanager.holder_id import HolderId
-from orthia.nodemanager.lease import LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus, State
 
 GRACE_PERIODS = 1.25
 """For how many renew periods a node that has the presence lock must see no renewal before it takes
@@ -68,7 +68,7 @@ class HolderWatch:
     """What is remembered between two looks at a lock whose holder may be gone."""
 
     present_since_seconds: float | None = None
-    lease: tuple[str | None, int, datetime | None] | None = None
+    lease: tuple[HolderId | None, int, datetime | None] | None = None
     unchanged_since_seconds: float = 0.0
 
 
@@ -100,7 +100,7 @@ def judge_holder(
     seen = HolderWatch(present_since_seconds, lease, now_seconds)
     if lock.holder_id is None or not lock.is_held:
         return Holder.UNKNOWN, seen
-    period_ms = HolderId.parse(lock.holder_id).watched_period_ms
+    period_ms = lock.holder_id.watched_period_ms
     if period_ms is None:
         return Holder.UNKNOWN, HolderWatch()
     if watch.present_since_seconds != present_since_seconds:

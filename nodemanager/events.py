@@ -8,7 +8,7 @@ import logging
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
-from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.locks.lease import Lock, State
 
 INFO = logging.INFO
 WARNING = logging.WARNING

@@ -31,7 +31,7 @@ from orthia.database import (
     write_transaction,
 )
 from orthia.nodemanager.events import Event
-from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 
 LOGGER = logging.getLogger("orthia.failover")

@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Role, SharedFileLockerSettings
 from orthia.database import StoreUnavailable
+from orthia.nodemanager.abc import FormerLife
 from orthia.nodemanager.errors import LockLost, NotHeld
 from orthia.nodemanager.events import (
     ConnectorsResume,
@@ -31,12 +32,11 @@ from orthia.nodemanager.events import (
     StateWritten,
 )
 from orthia.nodemanager.failover_log import FailoverLog
-from orthia.nodemanager.holder_id import new_holder_id
 from orthia.nodemanager.last_sign import LastSign
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
 from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
-from orthia.nodemanager.protocol import FormerLife
-from orthia.nodemanager.server_lock import STATE_FILE, ServerLock
 
 LOGGER = logging.getLogger("orthia.failover")
 _Result = TypeVar("_Result")
@@ -76,7 +76,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
         even if ``server.lock`` was lost. ``locker`` says how often to try and to look, if not as by
         default. Raises StoreUnavailable.
         """
-        holder_id = new_holder_id(name, crash_detection=True)
+        holder_id = HolderId.new(name, crash_detection=True)
         super().__init__(
             log=FailoverLog(
                 node_name=name,
@@ -328,7 +328,7 @@ def read_status(files: ServerLock) -> NodeManagerStatus:
     def status(lock: Lock, holder: str | None, token: int) -> LockStatus:
         if lock not in held:
             return LockStatus(lock, None, token, None)
-        return LockStatus(lock, holder or "somebody", token, math.inf)
+        return LockStatus(lock, HolderId(holder or "somebody"), token, math.inf)
 
     return NodeManagerStatus(
         shared.state,

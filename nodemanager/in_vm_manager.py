@@ -13,12 +13,12 @@ from importlib import metadata
 from pathlib import Path
 
 from orthia.config.settings import Role
+from orthia.nodemanager.abc import FormerLife
 from orthia.nodemanager.errors import Interrupted, LockLost, NotHeld
 from orthia.nodemanager.events import NodeStarted
 from orthia.nodemanager.failover_log import FailoverLog
-from orthia.nodemanager.holder_id import new_holder_id
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock
 
 _TOKEN = 1
 _LOG_CLOSE_SECONDS = 2.0
@@ -36,10 +36,10 @@ class InVmActivation:
 
 
 class InVmNodeManager:
-    """See ``orthia.nodemanager.protocol.NodeManager``."""
+    """See ``orthia.nodemanager.abc.NodeManager``."""
 
     def __init__(self, *, name: str, log_path: Path | None = None) -> None:
-        self.holder_id = new_holder_id(name, crash_detection=True)
+        self.holder_id = HolderId.new(name, crash_detection=True)
         self.log = FailoverLog(
             node_name=name, holder_id=self.holder_id, role=Role.LIVE.value, path=log_path
         )

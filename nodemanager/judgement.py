@@ -14,7 +14,7 @@ from orthia.nodemanager.events import (
     RenewalGap,
     RenewalSlow,
 )
-from orthia.nodemanager.lease import Lease
+from orthia.nodemanager.locks.lease import Lease
 
 GAP_TOLERANCE_MS = 100
 DRIFT_REPORT_SECONDS = 600.0

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from orthia.config.errors import OrthiaError
 from orthia.nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
 from orthia.nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
-from orthia.nodemanager.lease import Lease, certain_seconds
-from orthia.nodemanager.locker import Locker
+from orthia.nodemanager.locks.abc import Locker
+from orthia.nodemanager.locks.lease import Lease, certain_seconds
 from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")

@@ -6,8 +6,8 @@ is added here, on the node's own stopwatch.
 
 from dataclasses import dataclass, replace
 
-from orthia.nodemanager.holder_id import HolderId
-from orthia.nodemanager.lease import LockStatus
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import LockStatus
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class LastSign:
     """When that was; None if nobody was ever seen with the lock."""
     held_seconds: float | None = None
     """When the lock was last seen held."""
-    holder_id: str | None = None
+    holder_id: HolderId | None = None
     """Whose sign it is."""
     gone_seconds: float | None = None
     """Since when the lock is known not to be held; None while it is."""
@@ -35,7 +35,7 @@ class LastSign:
             # It was given back, by a holder that was there when the lock was last seen held.
             return replace(self, seconds=self.held_seconds or self.seconds, gone_seconds=gone)
         held = looked_seconds if live.is_held else self.held_seconds
-        said, left = HolderId.parse(live.holder_id), live.expires_in_seconds
+        said, left = live.holder_id, live.expires_in_seconds
         ended = min(looked_seconds, looked_seconds + (left or 0.0))
         sign = LastSign(looked_seconds, held, live.holder_id, None if live.is_held else ended)
         if said.timers is not None and not said.kind and left is not None:

@@ -28,6 +28,7 @@ from orthia.database import (
     fold_table_name,
     presence_lock,
 )
+from orthia.nodemanager.abc import FormerLife
 from orthia.nodemanager.activation import (
     Holder,
     HolderWatch,
@@ -48,18 +49,17 @@ from orthia.nodemanager.events import (
 )
 from orthia.nodemanager.failover_log import FailoverLog, FailoverLogTable
 from orthia.nodemanager.fencing import Unblocker
-from orthia.nodemanager.holder_id import HolderId, Timers, new_holder_id
 from orthia.nodemanager.judgement import DriftJudge
 from orthia.nodemanager.keepalive import KeepAlive
 from orthia.nodemanager.last_sign import LastSign
-from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.locker import LeaseDatabaseLocker, Locker, OnDatabaseTime
-from orthia.nodemanager.lockers import Lockers, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.locks.abc import Locker, NodeManagerStore, OnDatabaseTime
+from orthia.nodemanager.locks.holder_id import HolderId, Timers
+from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
+from orthia.nodemanager.locks.lockers import Lockers, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.locks.presence import PresenceKeeper
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
-from orthia.nodemanager.presence import PresenceKeeper
-from orthia.nodemanager.protocol import FormerLife
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
-from orthia.nodemanager.store import NodeManagerStore
 from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
@@ -118,7 +118,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         *,
         name: str,
         log: FailoverLog,
-        holder_id: str,
+        holder_id: HolderId,
         presence: PresenceLock | None = None,
         clock: Callable[[], float] = monotonic_seconds,
         threads: Threads = REAL_THREADS,
@@ -210,7 +210,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             # The fence waits for the batch in flight, or for that to be ended.
             fence=open_store("fence", store.jdbc_lock_expiration),
         )
-        holder_id = new_holder_id(
+        holder_id = HolderId.new(
             getattr(store.locker, "lease_holder_id", None) or name,
             crash_detection=store.crash_detection,
             kind=kind_of(store),
@@ -476,7 +476,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
     def _activate(self, lease: Lease, former: LastSign) -> ActivateCallback:
         self._keep(lease, self._lose_live_lock)
         keeper = self._keeper
-        if keeper is not None and HolderId.parse(former.holder_id or "").has_presence:
+        if keeper is not None and (former.holder_id is None or former.holder_id.has_presence):
             former = former.gone_since(keeper.held_since_seconds)
         self.log.emit(self._obtained(lease.token, former))
         asked = self._clock()

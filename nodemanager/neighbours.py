@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator
 
 from orthia.nodemanager.events import TimersDiffer
-from orthia.nodemanager.holder_id import HolderId
-from orthia.nodemanager.lease import LockStatus
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import LockStatus
 
 
 class NeighbourWatch:
     """Looks at the live lock as a waiting node reads it; each thing is told once per holder."""
 
-    def __init__(self, holder_id: str) -> None:
+    def __init__(self, holder_id: HolderId) -> None:
         """Compare with the node of ``holder_id``."""
         self._own = holder_id
         self._seen: LockStatus | None = None
@@ -32,17 +32,17 @@ class NeighbourWatch:
             self._is_judged = True
             yield from self._judge(live.holder_id)
 
-    def _judge(self, holder_id: str) -> Iterator[str | TimersDiffer]:
-        theirs, ours = HolderId.parse(holder_id), HolderId.parse(self._own)
+    def _judge(self, theirs: HolderId) -> Iterator[str | TimersDiffer]:
+        ours = self._own
         if theirs.name is not None and theirs.name == ours.name:
             yield (
-                f"the node that has the live lock, {holder_id}, is called {ours.name!r} as this"
+                f"the node that has the live lock, {theirs}, is called {ours.name!r} as this"
                 " one is: give each node a <name> of its own, or logs and status cannot tell them"
                 " apart"
             )
         if theirs.timers and ours.timers and theirs.timers != ours.timers:
             yield TimersDiffer(
-                holder_id,
+                theirs,
                 theirs.timers.renew_period_ms,
                 theirs.timers.expiration_ms,
                 ours.timers.renew_period_ms,

@@ -40,9 +40,9 @@ from orthia.nodemanager.events import (
     WaitingForLiveLock,
 )
 from orthia.nodemanager.failover_log import FailoverLog
-from orthia.nodemanager.holder_id import is_here
 from orthia.nodemanager.last_sign import LastSign
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.neighbours import NeighbourWatch
 from orthia.nodemanager.threads import REAL_THREADS, Threads
 
@@ -70,7 +70,7 @@ class ActivateCallback:
 
 
 class PairNodeManager(ABC, Generic[_Held]):
-    """See ``orthia.nodemanager.protocol.NodeManager``; ``_Held`` is a lock that was taken."""
+    """See ``orthia.nodemanager.abc.NodeManager``; ``_Held`` is a lock that was taken."""
 
     acquisition_timeout: ClassVar[str]
     """The setting of how long a live node waits for the live lock."""
@@ -79,7 +79,7 @@ class PairNodeManager(ABC, Generic[_Held]):
         self,
         *,
         log: FailoverLog,
-        holder_id: str,
+        holder_id: HolderId,
         clock: Callable[[], float],
         poll_seconds: float,
         acquisition_timeout_ms: int,
@@ -211,7 +211,7 @@ class PairNodeManager(ABC, Generic[_Held]):
     def is_live_here(self) -> bool:
         """Return whether a process of this host has the live lock; raises StoreError."""
         live = self.status().live
-        return live.is_held and is_here(live.holder_id)
+        return live.is_held and live.holder_id is not None and live.holder_id.is_here
 
     def _fail_if_locked(self) -> None:
         live = self._patiently(self.status).live

@@ -14,8 +14,8 @@ from typing import Final
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database
-from orthia.nodemanager.lease import NodeManagerStatus
-from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.nodemanager.locks.lease import NodeManagerStatus
+from orthia.nodemanager.locks.status import ToolLocks
 from orthia.pipeline.failover_chapters import Part
 from orthia.pipeline.failover_source import in_groups, ranges_of
 from orthia.pipeline.fetching import open_source

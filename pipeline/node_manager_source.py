@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from orthia.database import Database
-from orthia.nodemanager.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.locks.status import ToolLocks
 from orthia.pipeline.journal_source import check_options
 from orthia.pipeline.schemas import NODE_MANAGER, arrow_schema
 from orthia.pipeline.store import OPTIONS, StoreReference

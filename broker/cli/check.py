@@ -12,7 +12,7 @@ from orthia.broker.cli.settings_options import properties_option
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
-from orthia.nodemanager.exclusive import installed_lockers
+from orthia.nodemanager.locks.custom import installed_lockers
 
 
 @click.command(epilog=example("orthia check broker.xml -D db.host=db1"))

@@ -28,7 +28,7 @@ from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 
 RENEW_PERIOD_MS: Final = 500
 EXPIRATION_MS: Final = 3_000

@@ -9,8 +9,8 @@ from typing import Final
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.migrations.rows import REPAIR_HOLDER_ID
 from orthia.nodemanager.activation import grace_seconds
-from orthia.nodemanager.holder_id import HolderId, Timers
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.holder_id import Timers
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 
 _LOOK_SECONDS: Final = 0.2
 _SLACK_SECONDS: Final = 0.25
@@ -89,7 +89,8 @@ class Watch:
         return not -_SLACK_SECONDS <= self._age_seconds(lock) <= grace
 
     def _timers_of(self, lock: LockStatus) -> Timers:
-        return HolderId.parse(lock.holder_id or "").timers or self._timers
+        published = None if lock.holder_id is None else lock.holder_id.timers
+        return published or self._timers
 
     def _grace_seconds(self, lock: LockStatus) -> float:
         """Return how long a holder that lives leaves between two renewals; 0 if it never renews."""

@@ -17,9 +17,9 @@ from orthia.config.lockers import lock_database, lock_directory, with_locker
 from orthia.config.settings import FileStoreSettings
 from orthia.database import StoreUnavailable
 from orthia.nodemanager.file_lock_manager import read_status
-from orthia.nodemanager.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.server_lock import STATE_FILE, ServerLock
-from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
+from orthia.nodemanager.locks.status import ToolLocks
 
 
 @click.command(epilog=example("orthia status --config broker.xml --watch"))

@@ -27,11 +27,11 @@ from orthia.journal.sql import inspect as tables
 from orthia.journal.sql.journal import open_journal
 from orthia.journal.xa import XaTransactions
 from orthia.nodemanager import Lock
-from orthia.nodemanager.holder_id import new_holder_id
-from orthia.nodemanager.lease import Lease
-from orthia.nodemanager.server_lock import ServerLock
-from orthia.nodemanager.store import NodeManagerStore
-from orthia.nodemanager.tool_locks import ToolLocks
+from orthia.nodemanager.locks.abc import NodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lease
+from orthia.nodemanager.locks.server_lock import ServerLock
+from orthia.nodemanager.locks.status import ToolLocks
 
 _HOLDER: Final = "orthia-data"
 _LEASE_MS: Final = 60_000
@@ -187,7 +187,7 @@ def _locked(store: FileStoreSettings) -> Iterator[int]:
             yield max(lease.token, newest + 1)
         return
     with contextlib.closing(ServerLock(lock_directory(store))) as lock:
-        holder = new_holder_id(_HOLDER, crash_detection=False)
+        holder = HolderId.new(_HOLDER, crash_detection=False)
         if not lock.try_acquire(Lock.LIVE, holder):
             raise JournalInUse(_BUSY)
         yield lock.next_token(holder, newest)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orthia.broker.node.state import Phase
 from orthia.config.settings import Role
 from orthia.nodemanager.events import Event
-from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.abc import FormerLife
 
 
 @dataclass(frozen=True)

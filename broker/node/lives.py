@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import IoErrorPolicy, Role, Settings
-from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.abc import FormerLife
 
 VARIABLE: Final = "ORTHIA_NEXT_LIFE"
 """Not for users: written and read by the process itself."""

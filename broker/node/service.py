@@ -20,7 +20,7 @@ from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport
 from orthia.nodemanager import Interrupted, Lock
-from orthia.nodemanager.protocol import NodeManager
+from orthia.nodemanager.abc import NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 _Result = TypeVar("_Result")

@@ -61,7 +61,7 @@ from orthia.nodemanager.events import (
     StartFailed,
     TakeoverTimings,
 )
-from orthia.nodemanager.protocol import Activation, FormerLife, NodeManager
+from orthia.nodemanager.abc import Activation, FormerLife, NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 _HALT_LOG_SECONDS: Final = 1.0

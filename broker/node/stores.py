@@ -35,10 +35,10 @@ from orthia.journal.file.inspect import read_fence
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.sql.journal import open_journal
 from orthia.nodemanager import Interrupted, JdbcNodeManager
+from orthia.nodemanager.abc import NodeManager
 from orthia.nodemanager.failover_log import log_file_name
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
 from orthia.nodemanager.in_vm_manager import InVmNodeManager
-from orthia.nodemanager.protocol import NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 RETRY_SECONDS = 1.0

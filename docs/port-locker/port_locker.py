@@ -2,7 +2,7 @@
 
 import socket
 
-from orthia.nodemanager.exclusive import ExclusiveLock, LockerContext
+from orthia.nodemanager import ExclusiveLock, LockerContext
 
 
 class PortLocker(ExclusiveLock):

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from orthia.nodemanager import events
+from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.pipeline.history.lives import Life
 from orthia.pipeline.history.outages import Present
 from orthia.pipeline.history.tenures import LIVE, Tenure
@@ -122,14 +123,14 @@ def _unheard_holders(lives: Sequence[Life], present: Present | None) -> Iterator
         for one in life.said:
             detail = _NAMES_OTHERS.get(one.event)
             other = one.details.get(detail) if detail is not None else None
-            if isinstance(other, str) and "@" in other:
+            if isinstance(other, str) and HolderId(other).name is not None:
                 named.setdefault(other, one.at)
     if present is not None and present.holder is not None and present.is_held:
         named.setdefault(present.holder, present.now)
     for holder, at in named.items():
         if holder not in heard:
             what = f"nothing that {holder} logged is here, though others saw it hold the live lock"
-            yield Doubt("log missing", at, holder.rpartition("@")[0], what)
+            yield Doubt("log missing", at, HolderId(holder).name or "", what)
 
 
 def _tokens(live: Sequence[Tenure], present: Present | None) -> Iterator[Doubt]:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from orthia.nodemanager import events
-from orthia.nodemanager.holder_id import HolderId, Timers
+from orthia.nodemanager.locks.holder_id import HolderId, Timers
 
 STEP_US: Final = 1_000_000
 """A clock that moved by less against another did not step: readings differ by their round trips."""
@@ -65,7 +65,7 @@ class Life:
     @cached_property
     def timers(self) -> Timers | None:
         """How it keeps its lease; None if it does not say, or keeps none."""
-        known = HolderId.parse(self.holder)
+        known = HolderId(self.holder)
         return None if known.kind else known.timers
 
     @property

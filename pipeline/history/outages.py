@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from orthia.nodemanager.holder_id import HolderId, Timers
-from orthia.nodemanager.lease import State
+from orthia.nodemanager.locks.holder_id import HolderId, Timers
+from orthia.nodemanager.locks.lease import State
 from orthia.pipeline.history.tenures import SILENT_PERIODS, Span, Tenure
 
 _MS: Final = 1_000
@@ -82,7 +82,7 @@ class Takeover:
 
 def timers_of(holder: str | None) -> Timers | None:
     """Return how a holder keeps its lease; None if it does not say, or keeps none."""
-    known = HolderId.parse(holder or "")
+    known = HolderId(holder or "")
     return None if known.kind else known.timers
 
 

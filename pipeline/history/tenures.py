@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from orthia.nodemanager import events
-from orthia.nodemanager.holder_id import Timers
+from orthia.nodemanager.locks.holder_id import Timers
 from orthia.pipeline.history.lives import Life, Said
 
 LIVE: Final = "live"

@@ -43,9 +43,9 @@ from orthia.journal.sql.tables import (
     large_messages_table,
     messages_table,
 )
-from orthia.nodemanager.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
+from orthia.nodemanager.locks.status import ToolLocks
 from orthia.nodemanager.tables import failover_log, node_manager_store
-from orthia.nodemanager.tool_locks import ToolLocks
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
 from orthia.pipeline.portions import portions
 from orthia.pipeline.reading import StoreInputs

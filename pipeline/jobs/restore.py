@@ -41,9 +41,9 @@ from orthia.journal.sql.tables import (
     messages_table,
 )
 from orthia.journal.unit import Row
-from orthia.nodemanager.lease import Lease, Lock
+from orthia.nodemanager.locks.lease import Lease, Lock
+from orthia.nodemanager.locks.status import ToolLocks
 from orthia.nodemanager.tables import node_manager_store
-from orthia.nodemanager.tool_locks import ToolLocks
 from orthia.pipeline.contents import Contents, Counted
 from orthia.pipeline.errors import ImportFailed, ImportRefused, WrongInput
 from orthia.pipeline.jobs import backup

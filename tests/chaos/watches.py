@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from orthia.config.errors import OrthiaError
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.chaos.exits import End
 from tests.chaos.ground import Ground
 
@@ -40,7 +40,8 @@ class LockWatch(threading.Thread):
                 lock = store.status().live
             except OrthiaError:
                 continue  # the database is struck
-            name = (lock.holder_id or "").split("@")[0] if lock.is_held else ""
+            holder = lock.holder_id if lock.is_held else None
+            name = "" if holder is None else holder.name or str(holder)
             if not self.holders or self.holders[-1][1:] != (name, lock.token):
                 self.holders.append((time.monotonic() - self._began, name, lock.token))
         database.dispose()

@@ -11,8 +11,8 @@ from pathlib import Path
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.cli.test_failover_log import entry, insert
 from tests.support.waiting import wait_until
 

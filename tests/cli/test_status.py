@@ -14,9 +14,9 @@ from orthia.broker.cli.rendering import in_words
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
-from orthia.nodemanager.holder_id import Timers, new_holder_id
-from orthia.nodemanager.lease import Lock, LockStatus, State
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId, Timers
+from orthia.nodemanager.locks.lease import Lock, LockStatus, State
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 
 
@@ -102,7 +102,7 @@ def test_a_node_with_timers_of_its_own_is_seen_to_be_alive(store: SqlNodeManager
 def test_the_timers_a_holder_publishes_are_its_own(store: SqlNodeManagerStore) -> None:
     """With them nothing has to be watched, whatever the command was told of the store."""
     settings = DatabaseStoreSettings(DatabaseUrl.parse("sqlite:////x"))
-    holder = new_holder_id("node-a", crash_detection=True, timers=Timers(9_000, 600_000))
+    holder = HolderId.new("node-a", crash_detection=True, timers=Timers(9_000, 600_000))
     assert store.try_acquire(Lock.LIVE, holder, 595_000) is not None
 
     def sleep(_seconds: float) -> None:
@@ -203,7 +203,7 @@ def test_every_state_has_its_words(
 def test_an_expiry_in_words(seconds: float | None, text: str) -> None:
     """Expiries are relative: nobody compares two clocks in the head."""
     assert in_words(seconds) == text
-    assert LockStatus(Lock.LIVE, "x", 1, seconds).is_held is bool(seconds and seconds > 0)
+    assert LockStatus(Lock.LIVE, HolderId("x"), 1, seconds).is_held is bool(seconds and seconds > 0)
 
 
 @pytest.mark.parametrize(

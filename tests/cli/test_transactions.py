@@ -15,11 +15,11 @@ from orthia.journal.codec import Xid
 from orthia.journal.xa import XaTransactions
 from orthia.migrations import upgrade
 from orthia.nodemanager import Lock
-from orthia.nodemanager.holder_id import new_holder_id
-from orthia.nodemanager.lock_directory import LockDirectory
-from orthia.nodemanager.server_lock import ServerLock
-from orthia.nodemanager.shared_file import SharedFileLock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lock_directory import LockDirectory
+from orthia.nodemanager.locks.server_lock import ServerLock
+from orthia.nodemanager.locks.shared_file import SharedFileLock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.cli.conftest import Run
 from tests.journal.support import QUEUE, FileJournalStore, JournalStore, SqlJournalStore, payload
 
@@ -163,7 +163,7 @@ def test_a_node_that_never_renews_its_row_is_not_disturbed(
             f' directory="{tmp_path / "locks"}"/></locker></database-store>',
         )
     )
-    holder = new_holder_id("node", crash_detection=False, kind="shared-file-locker")
+    holder = HolderId.new("node", crash_detection=False, kind="shared-file-locker")
     rows = SqlNodeManagerStore(store.database, store.settings, store.database.engine)
     assert rows.try_acquire(Lock.LIVE, holder, -5_000)
     file = SharedFileLock(LockDirectory(tmp_path / "locks"), Lock.LIVE, holder)

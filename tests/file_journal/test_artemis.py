@@ -22,7 +22,7 @@ from orthia.journal.file.artemis import is_of_artemis
 from orthia.journal.file.format import FileHeader, Kind, encode_header
 from orthia.journal.file.inspect import inspect, list_transactions
 from orthia.journal.file.tools import compact, recover
-from orthia.nodemanager.server_lock import STATE_FILE, ServerLock
+from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
 
 _HEADER = struct.Struct(">iiq")
 

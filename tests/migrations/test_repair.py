@@ -11,8 +11,8 @@ from orthia import migrations
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
 from orthia.migrations import StoreDamaged, TableNames
-from orthia.nodemanager.lease import Lock, State
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock, State
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.migrations.test_upgrade import ROWS, differences, rows, shape
 
 Damage = Callable[[sa.Connection, TableNames], None]

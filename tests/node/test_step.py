@@ -59,7 +59,7 @@ from orthia.nodemanager.events import (
     StartFailed,
 )
 from orthia.nodemanager.failback import Failbacks
-from orthia.nodemanager.protocol import FormerLife
+from orthia.nodemanager.abc import FormerLife
 
 BACKUP = HaPolicy(Role.BACKUP)
 EVENTS: dict[str, NodeEvent] = {

@@ -12,10 +12,10 @@ from sqlalchemy import Select, select
 
 from orthia import migrations
 from orthia.database import Database
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
-from orthia.nodemanager.store import NodeManagerStore
+from orthia.nodemanager.locks.abc import NodeManagerStore
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import EVERY_DBMS, Servers
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until

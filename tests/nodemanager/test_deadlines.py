@@ -5,12 +5,12 @@ from datetime import datetime
 
 import pytest
 
-from orthia.nodemanager.exclusive import ExclusiveLock
-from orthia.nodemanager.holder_id import new_holder_id
-from orthia.nodemanager.lease import Lease, Lock, LockStatus, deadline
-from orthia.nodemanager.locker import ExclusiveLocker, LeaseDatabaseLocker, RowLocker
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
-from orthia.nodemanager.store import Acquired
+from orthia.nodemanager.locks.abc import Acquired, ExclusiveLock
+from orthia.nodemanager.locks.exclusive_locker import ExclusiveLocker
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, deadline
+from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker, RowLocker
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 20_000
@@ -82,7 +82,7 @@ class Bench:
             self.locker = ExclusiveLocker(
                 self.store,
                 Lock.LIVE,
-                new_holder_id("me", crash_detection=False, kind="scripted"),
+                HolderId.new("me", crash_detection=False, kind="scripted"),
                 FreeLock(self.clock),
                 period_ms=2_000,
                 expiration_ms=EXPIRATION_MS,

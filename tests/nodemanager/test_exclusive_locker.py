@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from orthia.nodemanager.errors import LockLost
-from orthia.nodemanager.exclusive import ExclusiveLock
-from orthia.nodemanager.holder_id import new_holder_id
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.locker import ExclusiveLocker
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.locks.abc import ExclusiveLock
+from orthia.nodemanager.locks.exclusive_locker import ExclusiveLocker
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 10_000
@@ -53,7 +53,7 @@ class Bench:
         self.clock = ManualClock()
         self.store = MemoryNodeManagerStore(self.clock)
         self.lock = ScriptedLock()
-        self.holder_id = new_holder_id("me", crash_detection=False, kind="scripted")
+        self.holder_id = HolderId.new("me", crash_detection=False, kind="scripted")
         self.locker = ExclusiveLocker(
             self.store,
             Lock.LIVE,
@@ -67,7 +67,7 @@ class Bench:
 
 def rival(kind: str) -> str:
     """Return the holder id of another node."""
-    return new_holder_id("rival", crash_detection=False, kind=kind)
+    return HolderId.new("rival", crash_detection=False, kind=kind)
 
 
 def test_a_node_that_froze_before_it_took_the_row_takes_nothing() -> None:

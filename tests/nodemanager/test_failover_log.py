@@ -22,7 +22,7 @@ from orthia.nodemanager.events import (
     StateWritten,
 )
 from orthia.nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable, log_file_name
-from orthia.nodemanager.lease import State
+from orthia.nodemanager.locks.lease import State
 from orthia.nodemanager.merge import merge, read_files, read_table
 from tests.nodemanager.conftest import StuckConsole
 from tests.support.servers import SERVER_NAMES, ServerProcess

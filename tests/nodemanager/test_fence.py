@@ -10,8 +10,8 @@ from sqlalchemy import MetaData, select
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, for_share, write_transaction
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import SERVER_NAMES
 from tests.support.waiting import wait_until

@@ -28,8 +28,8 @@ from orthia.journal.sql.fence import fenced_engine
 from orthia.nodemanager import JdbcNodeManager
 from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
 from orthia.nodemanager.fencing import PATIENCE_SECONDS
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until

@@ -21,7 +21,7 @@ from orthia.nodemanager import (
 from orthia.nodemanager import file_lock_manager as module
 from orthia.nodemanager.events import Event, LeaseLost, StaleFailback
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
-from orthia.nodemanager.server_lock import STATE_FILE, ServerLock, SharedState, decode, encode
+from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock, SharedState, decode, encode
 from tests.support.waiting import wait_until
 
 Make = Callable[..., FileLockNodeManager]

@@ -16,8 +16,9 @@ from orthia.nodemanager.events import (
     RenewalOverrun,
 )
 from orthia.nodemanager.keepalive import KeepAlive
-from orthia.nodemanager.lease import Lease, Lock, LockStatus, deadline
-from orthia.nodemanager.locker import Locker
+from orthia.nodemanager.locks.abc import Locker
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, deadline
 from tests.nodemanager.conftest import ManualClock
 from tests.support.waiting import wait_until
 
@@ -71,7 +72,7 @@ class KeepAliveUnderTest:
         self.locker = ScriptedLocker(self.clock)
         self.events: list[Event] = []
         self.lost: list[str] = []
-        lease = Lease(Lock.LIVE, "me", 7, deadline(self.clock(), EXPIRATION_MS))
+        lease = Lease(Lock.LIVE, HolderId("me"), 7, deadline(self.clock(), EXPIRATION_MS))
         self.keep_alive = KeepAlive(
             self.locker,
             lease,
@@ -159,7 +160,7 @@ def test_a_renewal_that_was_not_triggered_is_noticed_and_asked_for() -> None:
     subject = KeepAliveUnderTest(period_ms=600_000)
     subject.keep_alive = KeepAlive(
         subject.locker,
-        Lease(Lock.LIVE, "me", 7, deadline(subject.clock(), 3_000_000)),
+        Lease(Lock.LIVE, HolderId("me"), 7, deadline(subject.clock(), 3_000_000)),
         period_ms=600_000,
         expiration_ms=3_000_000,
         clock=subject.clock,

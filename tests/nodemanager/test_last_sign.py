@@ -5,15 +5,16 @@ import math
 import pytest
 
 from orthia.nodemanager.last_sign import LastSign
-from orthia.nodemanager.lease import Lock, LockStatus
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock, LockStatus
 
-HOLDER = "a@h:1:x/2000/20000"
+HOLDER = HolderId("a@h:1:x/2000/20000")
 FREE = LockStatus(Lock.LIVE, None, 3, None)
 
 
 def held(left: float, holder: str = HOLDER) -> LockStatus:
     """Return the live lock as held for so many more seconds, or as expired."""
-    return LockStatus(Lock.LIVE, holder, 3, left)
+    return LockStatus(Lock.LIVE, HolderId(holder), 3, left)
 
 
 def known(*looks: tuple[LockStatus, float]) -> LastSign:

@@ -11,10 +11,10 @@ from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable
 from orthia.nodemanager.errors import LockDirectoryMissing
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.lock_directory import ID_FILE, DirectoryRow, LockDirectory
-from orthia.nodemanager.shared_file import SharedFileLock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.lock_directory import ID_FILE, DirectoryRow, LockDirectory
+from orthia.nodemanager.locks.shared_file import SharedFileLock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.support.waiting import wait_until
 
 

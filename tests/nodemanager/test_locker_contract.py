@@ -23,13 +23,13 @@ from orthia.config.settings import (
 )
 from orthia.database import Database, db_now_plus_ms, write_transaction
 from orthia.nodemanager import Interrupted, JdbcNodeManager, LockAcquisitionTimeout
+from orthia.nodemanager.abc import Activation
 from orthia.nodemanager.events import Event, LiveLockObtained
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
-from orthia.nodemanager.lease import Lock, NodeManagerStatus, State
-from orthia.nodemanager.protocol import Activation
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus, State
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.status import LockUnknown, ToolLocks
 from orthia.nodemanager.tables import node_manager_store
-from orthia.nodemanager.tool_locks import LockUnknown, ToolLocks
 from tests.conftest import EVERY_DBMS, Servers
 from tests.support.servers import (
     LAPSING_LEASE_MS,

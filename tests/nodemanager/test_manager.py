@@ -33,8 +33,8 @@ from orthia.nodemanager.events import (
     WaitingForBackupLock,
     WaitingForLiveLock,
 )
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from tests.support.servers import (
     LAPSING_LEASE_MS,

@@ -17,6 +17,7 @@ from orthia.nodemanager import (
     State,
     failover_log,
 )
+from orthia.nodemanager.abc import FormerLife
 from orthia.nodemanager.activation import HolderWatch
 from orthia.nodemanager.events import (
     CrashDetected,
@@ -28,11 +29,10 @@ from orthia.nodemanager.events import (
     StoreUnavailableEvent,
 )
 from orthia.nodemanager.failover_log import FailoverLog
-from orthia.nodemanager.lease import Lock, LockStatus
+from orthia.nodemanager.locks.abc import Acquired
+from orthia.nodemanager.locks.lease import Lock, LockStatus
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.manager import Stores
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
-from orthia.nodemanager.protocol import FormerLife
-from orthia.nodemanager.store import Acquired
 from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from orthia.nodemanager.events import TimersDiffer
-from orthia.nodemanager.lease import Lock, LockStatus
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock, LockStatus
 from orthia.nodemanager.neighbours import NeighbourWatch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-ME = "node-a@here:1:x/2000/20000"
+ME = HolderId("node-a@here:1:x/2000/20000")
 
 
 def told(holder: str, *, renews: int, lasts: float = 20) -> list[str | TimersDiffer]:
@@ -20,7 +21,7 @@ def told(holder: str, *, renews: int, lasts: float = 20) -> list[str | TimersDif
     for number in range(renews + 1):
         expires = START + timedelta(seconds=2 * number + lasts)
         for left in (lasts - 0.3, lasts - 0.8):
-            found += watch.look(LockStatus(Lock.LIVE, holder, 7, left, expires))
+            found += watch.look(LockStatus(Lock.LIVE, HolderId(holder), 7, left, expires))
     return found
 
 
@@ -40,7 +41,7 @@ def test_an_earlier_process_of_this_node_is_not_another_of_its_name() -> None:
 
 def test_a_file_lock_that_is_held_is_held_by_one_that_runs() -> None:
     """It goes with its process, so the name is told at once."""
-    held = LockStatus(Lock.LIVE, "node-a@there:2:y", 7, math.inf)
+    held = LockStatus(Lock.LIVE, HolderId("node-a@there:2:y"), 7, math.inf)
     watch = NeighbourWatch(ME)
     assert len([*watch.look(held), *watch.look(held)]) == 1
 

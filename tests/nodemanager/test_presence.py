@@ -20,9 +20,9 @@ from orthia.nodemanager.activation import (
     decide,
     judge_holder,
 )
-from orthia.nodemanager.holder_id import HolderId, Timers
-from orthia.nodemanager.lease import Lock, LockStatus, State
-from orthia.nodemanager.presence import PresenceKeeper
+from orthia.nodemanager.locks.holder_id import HolderId, Timers
+from orthia.nodemanager.locks.lease import Lock, LockStatus, State
+from orthia.nodemanager.locks.presence import PresenceKeeper
 from tests.nodemanager.conftest import ManualClock
 from tests.nodemanager.test_rules import NOW, status
 from tests.support.servers import SERVER_NAMES, ServerProcess
@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 
 PERIOD_MS = 2_000
 GRACE = 2.5
-HOLDER = f"live@h:1:x{HolderId(timers=Timers(PERIOD_MS, 20_000)).suffix}"
+HOLDER = HolderId.of("live", "h:1:x", timers=Timers(PERIOD_MS, 20_000))
 """A holder that publishes its timers; the looks below are timed for its grace."""
 
 
@@ -285,7 +285,8 @@ def test_a_stopped_keeper_holds_nothing() -> None:
 
 def lease(token: int = 1, renewed: int = 0, holder: str | None = HOLDER) -> LockStatus:
     """Return the live lock as renewed for the ``renewed``th time."""
-    return LockStatus(Lock.LIVE, holder, token, 15.0, NOW.replace(second=renewed % 60))
+    held_by = None if holder is None else HolderId(holder)
+    return LockStatus(Lock.LIVE, held_by, token, 15.0, NOW.replace(second=renewed % 60))
 
 
 def judged(
@@ -324,7 +325,7 @@ def test_a_holder_that_renews_is_alive() -> None:
 def test_whoever_takes_a_lock_that_is_watched_is_alive() -> None:
     """It gets its presence lock before its first renewal, which may be late as any other."""
     free = LockStatus(Lock.LIVE, None, 1, None)
-    expired = LockStatus(Lock.LIVE, "other@h:1:x", 1, -1.0, NOW)
+    expired = LockStatus(Lock.LIVE, HolderId("other@h:1:x"), 1, -1.0, NOW)
     for before in (free, expired):
         looks = [(before, 9.0, 10.0), (lease(2), 9.0, 10.1), (lease(2), 9.0, 12.0)]
         assert judged(*looks) == [Holder.UNKNOWN, Holder.ALIVE, Holder.UNKNOWN]

@@ -15,9 +15,17 @@ from orthia.nodemanager.judgement import (
     judge_renewal,
     not_triggered_after_seconds,
 )
-from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus, State, deadline
-from orthia.nodemanager.locker import LeaseDatabaseLocker
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import (
+    Lease,
+    Lock,
+    LockStatus,
+    NodeManagerStatus,
+    State,
+    deadline,
+)
+from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 20_000
@@ -26,11 +34,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def status(state: State, live_left: float | None) -> NodeManagerStatus:
     """Return what a store says; ``live_left`` is None while the live lock is free."""
-    holder = None if live_left is None else "somebody"
+    holder = None if live_left is None else HolderId("somebody")
     return NodeManagerStatus(
         state,
         LockStatus(Lock.LIVE, holder, 1, live_left),
-        LockStatus(Lock.BACKUP, "me", 1, 10.0),
+        LockStatus(Lock.BACKUP, HolderId("me"), 1, 10.0),
         "id",
         1,
         NOW,
@@ -77,7 +85,7 @@ def test_a_stopwatch_may_be_slow_within_the_margin(lag: float, is_too_late: bool
 
 def test_a_lease_is_valid_before_its_deadline_and_not_at_it() -> None:
     """At the deadline it may be somebody else's."""
-    lease = Lease(Lock.LIVE, "me", 7, 100.0)
+    lease = Lease(Lock.LIVE, HolderId("me"), 7, 100.0)
     assert lease.is_valid(99.999)
     assert not lease.is_valid(100.0)
     assert lease.renewed(90.0, EXPIRATION_MS) == Lease(
@@ -170,7 +178,7 @@ def test_the_state_is_judged_again_under_the_lock(
     assert still_wanted(decision, state) is wanted
 
 
-LEASE = Lease(Lock.LIVE, "me", 7, 100.0)
+LEASE = Lease(Lock.LIVE, HolderId("me"), 7, 100.0)
 
 
 def judged(previous: float, started: float, ended: float) -> list[type]:

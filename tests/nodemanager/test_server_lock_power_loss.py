@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from orthia.nodemanager.lease import State
-from orthia.nodemanager.server_lock import ServerLock, SharedState
+from orthia.nodemanager.locks.lease import State
+from orthia.nodemanager.locks.server_lock import ServerLock, SharedState
 from tests.file_journal.device import Device, PowerFailure
 from tests.file_journal.steps import observed
 

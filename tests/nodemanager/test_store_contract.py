@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import MetaData, update
 
 from orthia.nodemanager.errors import RowMissing
-from orthia.nodemanager.lease import Lock, State
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
-from orthia.nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.lease import Lock, State
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS
 from tests.nodemanager.conftest import StoreUnderTest

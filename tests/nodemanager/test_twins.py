@@ -23,9 +23,9 @@ from sqlalchemy import MetaData, update
 
 from orthia import migrations
 from orthia.database import Database
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
 from tests.nodemanager.conftest import ManualClock

@@ -5,7 +5,7 @@ from typing import Any
 
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event
-from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.lives import Life, Said, life_of
 from orthia.pipeline.history.outages import Present
 

@@ -15,7 +15,7 @@ from orthia.broker.cli.opening import opened
 from orthia.nodemanager import events
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable
-from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.failover_chapters import Part, read_part, said_in
 from orthia.pipeline.failover_parts import NamedStore, StoreLog, ask_all

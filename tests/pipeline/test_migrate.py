@@ -22,11 +22,11 @@ from orthia.journal.sql.tables import bindings_table
 from orthia.journal.unit import Unit
 from orthia.nodemanager import State
 from orthia.nodemanager.failover_log import FailoverLogTable
-from orthia.nodemanager.holder_id import new_holder_id
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.lock_directory import LockDirectory
-from orthia.nodemanager.shared_file import SharedFileLock
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.lock_directory import LockDirectory
+from orthia.nodemanager.locks.shared_file import SharedFileLock
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
 from orthia.pipeline.jobs.migrate import End, migrate
@@ -148,7 +148,7 @@ def test_a_lock_that_is_never_renewed_is_refused_too(
     """Its row has expired; its lock file says that its node lives."""
     locker = SharedFileLockerSettings(lock_keep_alive_period=0, directory=tmp_path / "locks")
     (tmp_path / "locks").mkdir()
-    holder = new_holder_id("node-a", crash_detection=False, kind="shared-file-locker")
+    holder = HolderId.new("node-a", crash_detection=False, kind="shared-file-locker")
     database = Database.from_settings(old)
     rows = SqlNodeManagerStore(database, old, database.engine)
     assert rows.try_acquire(Lock.LIVE, holder, -5_000) is not None

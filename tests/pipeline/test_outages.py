@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from orthia.nodemanager import events
-from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.outages import Outage, Present
 from tests.pipeline.forging import OPENING_SECONDS, Node, holder, lives, present, us

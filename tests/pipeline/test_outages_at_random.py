@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthia.nodemanager import events
-from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.locks.lease import Lock, State
 from orthia.pipeline.history.account import Account, account_of
 from orthia.pipeline.history.lives import Life, life_of
 from orthia.pipeline.history.outages import Present

@@ -21,7 +21,7 @@ from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager import State
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.process.clients import QUEUE, Consumer, Producer, receive_all
 from tests.process.nodes import (
     LAPSING,

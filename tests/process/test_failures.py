@@ -14,7 +14,7 @@ from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.failover_log import log_file_name
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.chaos.network import Link, Network
 from tests.chaos.nodes import FULL_DEVICE, build_stepped_clock
 from tests.conftest import Servers

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from orthia.database import Blocker, StoreUnavailable
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.memory_store import MemoryNodeManagerStore
-from orthia.nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from tests.simulation.engine import SHORTEST_WAIT_SECONDS, Engine
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
 from tests.simulation.tables import Client, Tables, Violation

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orthia.nodemanager.activation import Holder, HolderWatch
-from orthia.nodemanager.holder_id import HolderId, Timers
-from orthia.nodemanager.lease import Lease, LockStatus, deadline
-from orthia.nodemanager.locker import LeaseDatabaseLocker
+from orthia.nodemanager.locks.abc import Acquired
+from orthia.nodemanager.locks.holder_id import HolderId, Timers
+from orthia.nodemanager.locks.lease import Lease, LockStatus, deadline
+from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
 from orthia.nodemanager.manager import JdbcNodeManager, timers_of
-from orthia.nodemanager.store import Acquired
 
 EXPIRATION_MS = 20_000
 PERIOD_MS = 2_000
@@ -67,9 +67,15 @@ class OfOwnPeriod(JdbcNodeManager):
 
     def _judge_holder(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:
         if live.holder_id is not None:
-            said = HolderId.parse(live.holder_id)
-            ours = replace(said, timers=timers_of(self._settings)).suffix
-            live = replace(live, holder_id=live.holder_id.removesuffix(said.suffix) + ours)
+            said = live.holder_id
+            ours = HolderId.of(
+                said.name or "",
+                said.place,
+                kind=said.kind,
+                has_presence=said.has_presence,
+                timers=timers_of(self._settings),
+            )
+            live = replace(live, holder_id=ours)
         return super()._judge_holder(live, watch)
 
 

@@ -45,8 +45,8 @@ from orthia.database import DuplicateKey, StoreUnavailable
 from orthia.journal.errors import Fenced
 from orthia.nodemanager import Interrupted
 from orthia.nodemanager.events import CriticalIOError
-from orthia.nodemanager.holder_id import HolderId
-from orthia.nodemanager.lease import State
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import State
 from orthia.nodemanager.manager import JdbcNodeManager, Stores
 from tests.simulation.console import Console, ConsoleLog, Handler, WaitingHandler
 from tests.simulation.database import PresenceSession, RemoteStore
@@ -89,7 +89,7 @@ class Node:
         self.is_scrap = False
         self.token = 0
         self.lives = 0
-        self.holder_id = ""
+        self.holder_id = HolderId("")
         self.life = Life()
         self.life.is_over = True
 
@@ -138,9 +138,12 @@ class Node:
         world, mechanisms = self.world, self.world.mechanisms
         engine = world.engine
         self.lives += 1
-        self.holder_id = f"{self.name}@host:{self.lives}:uuid"
-        published = self.timers if self.publishes_timers else None
-        self.holder_id += HolderId(None, "", world.crash_detection, published).suffix
+        self.holder_id = HolderId.of(
+            self.name,
+            f"host:{self.lives}:uuid",
+            has_presence=world.crash_detection,
+            timers=self.timers if self.publishes_timers else None,
+        )
         self.life = Life()
         self.life.paused_until = engine.now
         self.threads = SimulatedThreads(

@@ -21,8 +21,8 @@ from collections.abc import Callable
 
 from orthia.broker.node.driver import IO_ERROR_GRACE_SECONDS
 from orthia.broker.node.state import Phase
-from orthia.nodemanager.holder_id import Timers
-from orthia.nodemanager.lease import CLOCK_RATE_MARGIN, Lock
+from orthia.nodemanager.locks.holder_id import Timers
+from orthia.nodemanager.locks.lease import CLOCK_RATE_MARGIN, Lock
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import OTHER_TIMERS, TIMERS, Mechanisms

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from orthia.database import PermanentStoreError, StoreError, StoreUnavailable
 from orthia.database.file_lock import try_lock
-from orthia.nodemanager.lease import Lock, State
+from orthia.nodemanager.locks.lease import Lock, State
 
 STATE_FILE: Final = "server.lock"
 _STATE_BYTES: Final = 1_024

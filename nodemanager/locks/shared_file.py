@@ -12,9 +12,9 @@ from typing import Final
 from orthia.database import StoreUnavailable
 from orthia.database.file_lock import try_lock
 from orthia.nodemanager.errors import LockLost
-from orthia.nodemanager.exclusive import ExclusiveLock
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.lock_directory import LockDirectory
+from orthia.nodemanager.locks.abc import ExclusiveLock
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.lock_directory import LockDirectory
 
 _FILES: Final = {Lock.LIVE: "lock", Lock.BACKUP: "lock.backup"}
 """Classic's file, and one for the place of next in line."""

@@ -13,11 +13,11 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.lockers import with_locker
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, PermanentStoreError, StoreError, StoreUnavailable
-from orthia.nodemanager.holder_id import HolderId, new_holder_id
-from orthia.nodemanager.lease import Lease, Lock, LockStatus, NodeManagerStatus
-from orthia.nodemanager.locker import Locker
-from orthia.nodemanager.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
-from orthia.nodemanager.sql_store import SqlNodeManagerStore
+from orthia.nodemanager.locks.abc import Locker
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus
+from orthia.nodemanager.locks.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 
 _ROW_IS_ALL: Final = frozenset({"", NO_LOCK})
 """Kinds of lockers with nothing to ask beside the row."""
@@ -40,8 +40,8 @@ class ToolLocks:
         store = replace(store, jdbc_lock_expiration=max(store.jdbc_lock_expiration, lease_ms))
         self.rows = SqlNodeManagerStore(database, store, database.engine)
         """What the database says, without asking anything else."""
-        self._kind = kind_of(store)
-        holder_id = new_holder_id(name, crash_detection=False, kind=self._kind)
+        holder_id = HolderId.new(name, crash_detection=False, kind=kind_of(store))
+        self._kind = holder_id.kind
         holder = LockHolder(name, holder_id, monotonic_seconds)
         stores = dict.fromkeys(Lock, self.rows)
         make = lockers_of(store, database, stores, holder)
@@ -90,8 +90,8 @@ class ToolLocks:
     def _as_seen(self, row: LockStatus) -> LockStatus:
         if row.is_held or row.holder_id is None:
             return row
-        kind = HolderId.parse(row.holder_id).kind
-        if kind not in {*_ROW_IS_ALL, self._kind[:20]}:
+        kind = row.holder_id.kind
+        if kind not in {*_ROW_IS_ALL, self._kind}:
             raise LockUnknown(
                 f"whether {row.holder_id} still holds the {row.lock.name.lower()} lock cannot be"
                 f" told: it takes it by a locker ({kind}) that is not in the settings given here;"

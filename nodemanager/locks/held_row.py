@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, DuplicateKey, StoreError, translate_errors, write_transaction
 from orthia.nodemanager.errors import LockLost
-from orthia.nodemanager.exclusive import ExclusiveLock
-from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locks.abc import ExclusiveLock
+from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import node_manager_store
 
 HELD_ROWS: Final = {Lock.LIVE: 5, Lock.BACKUP: 6}

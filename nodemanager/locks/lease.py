@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, IntEnum
 
+from orthia.nodemanager.locks.holder_id import HolderId
+
 
 class Lock(IntEnum):
     """The leases of a pair, by the row of NODE_MANAGER_STORE that holds each."""
@@ -47,7 +49,7 @@ class Lease:
     """A lease as its holder knows it."""
 
     lock: Lock
-    holder_id: str
+    holder_id: HolderId
     token: int
     deadline_seconds: float
     """On the holder's stopwatch; from here on the lease may be somebody else's."""
@@ -76,7 +78,7 @@ class LockStatus:
     """A lock as the database sees it at one instant of its own clock."""
 
     lock: Lock
-    holder_id: str | None
+    holder_id: HolderId | None
     token: int
     expires_in_seconds: float | None
     """Negative once expired; None while nobody holds the lock."""

@@ -26,7 +26,7 @@ from orthia.database import (
 )
 from orthia.database.file_lock import try_lock
 from orthia.nodemanager.errors import LockDirectoryMissing
-from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.tables import node_manager_store
 
 ID_FILE: Final = "lock.id"

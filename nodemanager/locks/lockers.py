@@ -14,18 +14,21 @@ from orthia.config.settings import (
     SharedFileLockerSettings,
 )
 from orthia.database import Database
-from orthia.nodemanager.exclusive import ExclusiveLock, LockerContext, NoLock, third_party_locker
-from orthia.nodemanager.held_row import HeldRowLock
-from orthia.nodemanager.lease import Lock
-from orthia.nodemanager.lock_directory import DirectoryRow, LockDirectory
-from orthia.nodemanager.locker import (
-    ExclusiveLocker,
-    LeaseDatabaseLocker,
+from orthia.nodemanager.locks.abc import (
+    ExclusiveLock,
     Locker,
+    LockerContext,
+    NodeManagerStore,
     OnDatabaseTime,
 )
-from orthia.nodemanager.shared_file import SharedFileLock
-from orthia.nodemanager.store import NodeManagerStore
+from orthia.nodemanager.locks.custom import third_party_locker
+from orthia.nodemanager.locks.exclusive_locker import ExclusiveLocker, NoLock
+from orthia.nodemanager.locks.held_row import HeldRowLock
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock
+from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
+from orthia.nodemanager.locks.lock_directory import DirectoryRow, LockDirectory
+from orthia.nodemanager.locks.shared_file import SharedFileLock
 
 NO_LOCK: Final = "no-lock"
 Lockers = Callable[[OnDatabaseTime], Mapping[Lock, Locker]]
@@ -37,7 +40,7 @@ class LockHolder:
     """Who is to hold the locks, and what it measures time with."""
 
     name: str
-    holder_id: str
+    holder_id: HolderId
     clock: Callable[[], float]
     above: Callable[[], int] = lambda: 0
     """The greatest token the journal was ever opened under, as far as it knows."""

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.last_sign import LastSign
-from orthia.nodemanager.lease import Lock
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock
 
 
 class Activation(Protocol):
@@ -39,7 +40,7 @@ class FormerLife:
     def last_sign(self) -> LastSign:
         """Return what the next life knows of this one: exactly when it stopped serving."""
         stopped = self.stopped_seconds
-        return LastSign(stopped, stopped, self.holder_id, stopped)
+        return LastSign(stopped, stopped, HolderId(self.holder_id), stopped)
 
 
 class NodeManager(Protocol):
@@ -50,7 +51,7 @@ class NodeManager(Protocol):
     used from any.
     """
 
-    holder_id: str
+    holder_id: HolderId
     log: FailoverLog
 
     @property

@@ -36,8 +36,9 @@ from orthia.database.sessions import (
     session_id,
 )
 from orthia.nodemanager.errors import RowMissing
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.tables import node_manager_store
 
 _STATE_ROW = 0
@@ -284,4 +285,5 @@ class SqlNodeManagerStore(NodeManagerStore):
 
 def _lock_status(lock: Lock, row: Row[Any]) -> LockStatus:
     left = None if row.holder_id is None or row.left is None else float(row.left)
-    return LockStatus(lock, row.holder_id, int(row.holder_token), left, row.holder_expiration_time)
+    holder_id = None if row.holder_id is None else HolderId(row.holder_id)
+    return LockStatus(lock, holder_id, int(row.holder_token), left, row.holder_expiration_time)

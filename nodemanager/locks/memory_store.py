@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from orthia.database import Blocker
-from orthia.nodemanager.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.store import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
+from orthia.nodemanager.locks.holder_id import HolderId
+from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -160,4 +161,5 @@ class MemoryNodeManagerStore(NodeManagerStore):
         if row.holder_id is None:
             return LockStatus(lock, None, row.token, None)
         left = row.expires_seconds - self._clock()
-        return LockStatus(lock, row.holder_id, row.token, left, self._at(row.expires_seconds))
+        holder_id = HolderId(row.holder_id)
+        return LockStatus(lock, holder_id, row.token, left, self._at(row.expires_seconds))
