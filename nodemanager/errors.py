@@ -24,6 +24,10 @@ class NotHeld(NodeManagerError):  # noqa: N818 - named for what is the case
     """What was asked for needs a lock that this node does not hold."""
 
 
+class StoreInUse(NodeManagerError):  # noqa: N818 - named for what is the case
+    """A node runs on a store on which none may run now."""
+
+
 class RowMissing(NodeManagerError, PermanentStoreError):  # noqa: N818 - named for what is the case
     """A row that every migrated store has was removed; only a repair brings it back."""
 

@@ -9,12 +9,10 @@ while the state says that a live node is on its way is left alone for ``ON_ITS_W
 """
 
 import logging
-import math
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
@@ -34,8 +32,9 @@ from orthia.nodemanager.events import (
 from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.holder_id import HolderId
-from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
+from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus, State
 from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
+from orthia.nodemanager.locks.status import status_of_files
 from orthia.nodemanager.pair import ActivateCallback, PairNodeManager
 
 LOGGER = logging.getLogger("orthia.failover")
@@ -191,7 +190,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
 
     def status(self) -> NodeManagerStatus:
         """Read what the files say; raises StoreError."""
-        return read_status(self._files)
+        return status_of_files(self._files)
 
     def is_awaiting_failback(self) -> bool:
         """Return whether a live node asks for its place back; raises StoreError."""
@@ -269,7 +268,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
         )
         self._token = token
         self.log.emit(self._obtained(token, former))
-        return ActivateCallback(self, former.age_ms(self._clock()))
+        return ActivateCallback(self, detection_ms=former.age_ms(self._clock()))
 
     def _try_acquire(self, lock: Lock) -> Lock | None:
         if self._locker is not None and not self._locker.use_lock:
@@ -316,25 +315,3 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                 self._token = None
         lose = self._lose_backup_lock if lock is Lock.BACKUP else self._lose_live_lock
         lose(token, reason)
-
-
-def read_status(files: ServerLock) -> NodeManagerStatus:
-    """Return what a directory's files say, in the words of a database's status.
-
-    A file lock that is held expires never, and its time is this machine's.
-    """
-    shared, held = files.read_held()
-
-    def status(lock: Lock, holder: str | None, token: int) -> LockStatus:
-        if lock not in held:
-            return LockStatus(lock, None, token, None)
-        return LockStatus(lock, HolderId(holder or "somebody"), token, math.inf)
-
-    return NodeManagerStatus(
-        shared.state,
-        status(Lock.LIVE, shared.live_holder, shared.token),
-        status(Lock.BACKUP, shared.backup_holder, shared.backup_token),
-        shared.node_id,
-        shared.token,
-        datetime.now(UTC),
-    )

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orthia.config.settings import Role
-from orthia.nodemanager.abc import FormerLife
+from orthia.nodemanager.abc import Activation, FormerLife, NodeManager
 from orthia.nodemanager.errors import Interrupted, LockLost, NotHeld
 from orthia.nodemanager.events import NodeStarted
 from orthia.nodemanager.failover_log import FailoverLog
@@ -25,18 +25,15 @@ _LOG_CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class InVmActivation:
+class InVmActivation(Activation):
     """Nothing was waited for, and nothing is left to do."""
-
-    detection_ms: float | None = None
-    fence_ms: float = 0.0
 
     def activation_complete(self) -> None:
         """Do nothing."""
 
 
-class InVmNodeManager:
-    """See ``orthia.nodemanager.abc.NodeManager``."""
+class InVmNodeManager(NodeManager):
+    """Live at once and as long as its process runs, for there is no store to share."""
 
     def __init__(self, *, name: str, log_path: Path | None = None) -> None:
         self.holder_id = HolderId.new(name, crash_detection=True)

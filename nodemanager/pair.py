@@ -7,7 +7,7 @@ lock is tried, kept and given back is each node manager's own.
 
 import contextlib
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
 from orthia.database import StoreUnavailable, TransientStoreError
+from orthia.nodemanager.abc import Activation, NodeManager
 from orthia.nodemanager.activation import (
     BackupWatch,
     Decision,
@@ -54,23 +55,18 @@ _RETRY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class ActivateCallback:
+class ActivateCallback(Activation):
     """What ``start_live_node`` and ``await_live_node`` return: the live lock is held."""
 
     manager: "PairNodeManager[Any]"
-    detection_ms: float | None
-    """From the last sign of the node before, as far as this one saw, to the lock being taken; None
-    if there was none."""
-    fence_ms: float = 0.0
-    """What fencing the journal took; 0 where opening it does that, and is counted as loading."""
 
     def activation_complete(self) -> None:
-        """Write state L: clients are served. Raises StoreError, LockLost."""
+        """Write state L."""
         self.manager.write_live_state(State.LIVE)
 
 
-class PairNodeManager(ABC, Generic[_Held]):
-    """See ``orthia.nodemanager.abc.NodeManager``; ``_Held`` is a lock that was taken."""
+class PairNodeManager(NodeManager, Generic[_Held]):
+    """A node manager whose two locks other nodes want, too; ``_Held`` is a lock that was taken."""
 
     acquisition_timeout: ClassVar[str]
     """The setting of how long a live node waits for the live lock."""
@@ -107,10 +103,6 @@ class PairNodeManager(ABC, Generic[_Held]):
         self._neighbour = NeighbourWatch(holder_id)
 
     # --- what each node manager has of its own
-
-    @abstractmethod
-    def is_lease_valid(self) -> bool:
-        """Return whether the live lock is certainly held; cheap enough for every delivery."""
 
     @abstractmethod
     def status(self) -> NodeManagerStatus:

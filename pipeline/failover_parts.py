@@ -15,7 +15,7 @@ from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import NodeManagerStatus
-from orthia.nodemanager.locks.status import ToolLocks
+from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.pipeline.failover_chapters import Part
 from orthia.pipeline.failover_source import in_groups, ranges_of
 from orthia.pipeline.fetching import open_source
@@ -60,7 +60,7 @@ def _ask(store: NamedStore, opened: Opened) -> StoreLog:
     try:
         with (
             opened(store.settings) as database,
-            ToolLocks(database, store.settings, "orthia-pipeline") as locks,
+            DatabaseLocks(database, store.settings, "orthia-pipeline") as locks,
         ):
             status, _ = locks.look()
         found = name or status.node_id or str(store.settings.jdbc_connection_url)

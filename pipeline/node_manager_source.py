@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.locks.status import ToolLocks
+from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.pipeline.journal_source import check_options
 from orthia.pipeline.schemas import NODE_MANAGER, arrow_schema
 from orthia.pipeline.store import OPTIONS, StoreReference
@@ -53,7 +53,7 @@ class NodeManagerReader(DataSourceReader):
         settings = self._store.settings()
         database = Database.from_settings(settings)
         try:
-            with ToolLocks(database, settings, "orthia-pipeline") as locks:
+            with DatabaseLocks(database, settings, "orthia-pipeline") as locks:
                 status, _ = locks.look()
         finally:
             database.dispose()

@@ -18,6 +18,13 @@ _KNOWS = {
     "database": {"config"},
     "migrations": {"config", "database"},
     "nodemanager": {"config", "database"},
+    "nodemanager.errors": {"config", "database"},
+    "nodemanager.tables": {"config", "database"},
+    "nodemanager.threads": set(),
+    "nodemanager.locks": {
+        *("config", "database"),
+        *("nodemanager.errors", "nodemanager.tables", "nodemanager.threads"),
+    },
     "journal": {"config", "database"},
     "pipeline": {
         *("config", "database", "migrations", "nodemanager", "journal"),

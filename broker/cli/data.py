@@ -1,23 +1,26 @@
 """``data print``, ``compact`` and ``recover``: the files of the journal, for an operator."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import click
 
 from orthia.broker.cli.group import CommandGroup, example
-from orthia.broker.cli.opening import check_started, check_stored
+from orthia.broker.cli.opening import check_started, check_stored, opened_locks
 from orthia.broker.cli.privacy import private_files
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import settings_options
 from orthia.broker.cli.transactions import transactions
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.settings import FileStoreSettings, Settings
+from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import compare_bodies
 from orthia.journal.file.inspect import inspect, list_large_references, read_fence
 from orthia.journal.file.opening import Contents
 from orthia.journal.file.recovery import FoundFile, scan
 from orthia.journal.file.tools import Compacted, compact, recover
 from orthia.journal.records import RecordType, UserRecordType
+from orthia.nodemanager.locks.maintenance import maintenance
 
 
 def _file_store(settings: Settings) -> FileStoreSettings:
@@ -114,7 +117,10 @@ def compact_(settings: Settings) -> None:
 
     A node does this by itself when journal-compact-percentage says so.
     """
-    _tell(compact(_file_store(settings)))
+    store = _file_store(settings)
+    with _to_oneself(store):
+        compacted = compact(store)
+    _tell(compacted)
 
 
 @data.command("recover", epilog=example("orthia data recover --config broker.xml"))
@@ -126,7 +132,9 @@ def recover_(settings: Settings) -> None:
     Says what was lost, and keeps copies of the damaged files in the directory ``attic`` beside
     them. Exit code 1 if anything was lost.
     """
-    recovered = recover(_file_store(settings))
+    store = _file_store(settings)
+    with _to_oneself(store):
+        recovered = recover(store)
     for line in recovered.findings:
         click.echo(line, err=True)
     for path in recovered.kept_in:
@@ -134,6 +142,14 @@ def recover_(settings: Settings) -> None:
     _tell(recovered.compacted)
     if recovered.findings:
         click.get_current_context().exit(ExitCode.INCOMPLETE)
+
+
+@contextmanager
+def _to_oneself(store: FileStoreSettings) -> Iterator[None]:
+    """Keep nodes from becoming live on ``store`` meanwhile: they do not wait for a tool."""
+    refuse_files_of_artemis(store)
+    with opened_locks(store, "orthia-data") as locks, maintenance(locks):
+        yield
 
 
 def _tell(results: list[Compacted]) -> None:

@@ -5,8 +5,10 @@ from contextlib import contextmanager, suppress
 
 from orthia import migrations
 from orthia.broker.node.exit_codes import Unavailable
+from orthia.config.lockers import lock_database, lock_directory
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
 from orthia.database import Database, PermanentStoreError, StoreError
+from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks, PairLocks
 
 
 def check_stored(settings: Settings) -> None:
@@ -19,6 +21,25 @@ def check_started(store: FileStoreSettings) -> None:
     """Raise Unavailable if no node has made the directory of ``store``."""
     if not store.journal_directory.is_dir():
         raise Unavailable(f"there is no directory {store.journal_directory}; start a node first")
+
+
+@contextmanager
+def opened_locks(
+    store: DatabaseStoreSettings | FileStoreSettings, name: str
+) -> Iterator[PairLocks]:
+    """Give the locks of the nodes on ``store``, wherever they are, asked as ``name``.
+
+    Raises Unavailable, StoreError.
+    """
+    in_database = lock_database(store)
+    if in_database is not None:
+        with opened(in_database) as database, DatabaseLocks(database, in_database, name) as locks:
+            yield locks
+        return
+    if not isinstance(store, FileStoreSettings):
+        raise TypeError(f"{store} has its locks nowhere")
+    with DirectoryLocks(lock_directory(store), name) as locks:
+        yield locks
 
 
 @contextmanager

@@ -3,23 +3,22 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import click
 
 from orthia.broker.cli.group import example
 from orthia.broker.cli.liveness import Look, Watch, describe
-from orthia.broker.cli.opening import check_stored, opened
+from orthia.broker.cli.opening import check_stored, opened_locks
 from orthia.broker.cli.rendering import in_words, print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.config.lockers import lock_database, lock_directory, with_locker
 from orthia.config.settings import FileStoreSettings
 from orthia.database import StoreUnavailable
-from orthia.nodemanager.file_lock_manager import read_status
 from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.locks.server_lock import STATE_FILE, ServerLock
-from orthia.nodemanager.locks.status import ToolLocks
+from orthia.nodemanager.locks.server_lock import STATE_FILE
+from orthia.nodemanager.locks.status import PairLocks
 
 
 @click.command(epilog=example("orthia status --config broker.xml --watch"))
@@ -62,26 +61,25 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look]]]:
     if loaded is not None and store.url is None:
         check_stored(loaded)
     chosen = store.resolve() if loaded is None else store.apply_to(loaded)
-    database_settings = lock_database(chosen)
-    if database_settings is None and isinstance(chosen, FileStoreSettings):
+    in_database = lock_database(chosen)
+    if in_database is not None:
+        where = f"database  {in_database.jdbc_connection_url}"
+        watch: Watch | None = Watch(with_locker(in_database))
+    elif isinstance(chosen, FileStoreSettings):
         directory = lock_directory(chosen)
         if not (directory / STATE_FILE).exists():
             raise Unavailable(f"there is no {directory / STATE_FILE}; start a node first")
-        with closing(ServerLock(directory)) as files:
-            yield f"directory {directory}", lambda: Look(read_status(files))
-        return
-    if database_settings is None:
-        raise TypeError(f"{chosen} has its locks nowhere")
-    with (
-        opened(database_settings) as database,
-        ToolLocks(database, database_settings, "orthia-status") as locks,
-    ):
-        watch = Watch(with_locker(database_settings))
-        where = f"database  {database_settings.jdbc_connection_url}"
-        yield where, lambda: watch.look(lambda: _read(locks))
+        where, watch = f"directory {directory}", None
+    with opened_locks(chosen, "orthia-status") as locks:
+        yield where, lambda: _look(locks, watch)
 
 
-def _read(locks: ToolLocks) -> NodeManagerStatus:
+def _look(locks: PairLocks, watch: Watch | None) -> Look:
+    """Look at leases for as long as it takes; at locks of the operating system once."""
+    return Look(_read(locks)) if watch is None else watch.look(lambda: _read(locks))
+
+
+def _read(locks: PairLocks) -> NodeManagerStatus:
     """Read who holds what; the rows alone where the locks behind them cannot be asked from here."""
     found, untold = locks.look()
     if untold is not None:

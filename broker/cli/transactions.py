@@ -1,6 +1,5 @@
 """``data transactions``: what is prepared and not resolved, for an operator who must decide."""
 
-import contextlib
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,33 +9,25 @@ from typing import Final
 import click
 
 from orthia.broker.cli.group import CommandGroup, example
-from orthia.broker.cli.opening import check_started, check_stored, opened
+from orthia.broker.cli.opening import check_started, check_stored, opened, opened_locks
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import settings_options
-from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.lockers import lock_database, lock_directory
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
-from orthia.database import Database
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import PreparedTransaction, Xid
-from orthia.journal.errors import JournalError, JournalInUse, TransactionError
+from orthia.journal.errors import JournalError, TransactionError
 from orthia.journal.file import inspect as files
 from orthia.journal.file import open_file_journal
 from orthia.journal.sql import inspect as tables
 from orthia.journal.sql.journal import open_journal
 from orthia.journal.xa import XaTransactions
-from orthia.nodemanager import Lock
-from orthia.nodemanager.locks.abc import NodeManagerStore
-from orthia.nodemanager.locks.holder_id import HolderId
-from orthia.nodemanager.locks.lease import Lease
-from orthia.nodemanager.locks.server_lock import ServerLock
-from orthia.nodemanager.locks.status import ToolLocks
+from orthia.nodemanager.errors import StoreInUse
+from orthia.nodemanager.locks.maintenance import maintenance
+from orthia.nodemanager.locks.status import DatabaseLocks
 
 _HOLDER: Final = "orthia-data"
-_LEASE_MS: Final = 60_000
-"""For how long the live lock is taken: resolving one transaction is one commit."""
-_BUSY: Final = "a node is live on this store, or a waiting one just took over; stop them all first"
+_AGAIN: Final = "stop all nodes of this store, and do this again"
 
 Post = Callable[[Callable[[], None]], None]
 OnFailure = Callable[[OrthiaError], None]
@@ -147,14 +138,19 @@ def _resolve(
 def _on_tables(
     store: DatabaseStoreSettings, post: Post, failed: OnFailure
 ) -> Iterator[MessageJournal]:
-    with opened(store) as database, _leased(store, database) as (lease, rows):
-        if not rows.advance_fence(lease.holder_id, lease.token):
-            raise JournalInUse(_BUSY)
+    with (
+        opened(store) as database,
+        DatabaseLocks(database, store, _HOLDER) as locks,
+        maintenance(locks) as held,
+    ):
+        lease = held.lease
+        if not locks.rows.advance_fence(lease.holder_id, lease.token):
+            raise StoreInUse("the live lock was lost before the journal was fenced: " + _AGAIN)
         journal = open_journal(
             database,
             store,
             token=lease.token,
-            still_valid=lambda: lease.is_valid(monotonic_seconds()),
+            still_valid=held.is_held,
             post=post,
             on_failure=failed,
         )
@@ -167,42 +163,16 @@ def _on_tables(
 @contextmanager
 def _on_files(store: FileStoreSettings, post: Post, failed: OnFailure) -> Iterator[MessageJournal]:
     check_started(store)
-    with _locked(store) as token:
+    newest = files.read_fence(store).token
+    with opened_locks(store, _HOLDER) as locks, maintenance(locks, above=newest) as held:
         journal = open_file_journal(
-            store, token=token, still_valid=lambda: True, post=post, on_failure=failed
+            store,
+            token=held.lease.token,
+            still_valid=held.is_held,
+            post=post,
+            on_failure=failed,
         )
         try:
             yield journal
         finally:
             journal.close(drain=True)
-
-
-@contextmanager
-def _locked(store: FileStoreSettings) -> Iterator[int]:
-    """Hold the live lock, wherever it is, and give a token that the journal accepts."""
-    newest = files.read_fence(store).token
-    locks = lock_database(store)
-    if locks is not None:
-        with opened(locks) as database, _leased(locks, database) as (lease, _):
-            yield max(lease.token, newest + 1)
-        return
-    with contextlib.closing(ServerLock(lock_directory(store))) as lock:
-        holder = HolderId.new(_HOLDER, crash_detection=False)
-        if not lock.try_acquire(Lock.LIVE, holder):
-            raise JournalInUse(_BUSY)
-        yield lock.next_token(holder, newest)
-
-
-@contextmanager
-def _leased(
-    settings: DatabaseStoreSettings, database: Database
-) -> Iterator[tuple[Lease, NodeManagerStore]]:
-    """Hold the live lock, as a node with this locker does; give it and the rows."""
-    with ToolLocks(database, settings, _HOLDER, lease_ms=_LEASE_MS) as locks:
-        lease = locks.try_acquire_live()
-        if lease is None:
-            raise JournalInUse(_BUSY)
-        try:
-            yield lease, locks.rows
-        finally:
-            locks.release(lease)

@@ -8,7 +8,7 @@ from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable
 from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse, JournalIOError
 from orthia.nodemanager import LockAcquisitionTimeout
-from orthia.nodemanager.errors import LockDirectoryMissing
+from orthia.nodemanager.errors import LockDirectoryMissing, StoreInUse
 
 
 class ExitCode(IntEnum):
@@ -43,8 +43,8 @@ MEANINGS = {
     ExitCode.SOFTWARE: "something went wrong that should not",
     ExitCode.IO_ERROR: "a node lost its lease or its store: start it again; a command could not"
     " write its output",
-    ExitCode.LOCK_NOT_ACQUIRED: "a node did not get the live lock or its port in time, or a node"
-    " has the journal open; start it again",
+    ExitCode.LOCK_NOT_ACQUIRED: "a node did not get the live lock or its port in time: start it"
+    " again; a command found a node on the store: stop that first",
     ExitCode.REFUSED: "the broker refused the login, or what was asked of it",
     ExitCode.CONFIGURATION: "the configuration is wrong, or the database, a directory or the port"
     " refuses it",
@@ -63,7 +63,7 @@ def code_of(error: OrthiaError) -> ExitCode:
 
 def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
     """Return the exit code for errors of a class."""
-    if issubclass(kind, AcceptorNotFree | LockAcquisitionTimeout | JournalInUse):
+    if issubclass(kind, AcceptorNotFree | LockAcquisitionTimeout | JournalInUse | StoreInUse):
         return ExitCode.LOCK_NOT_ACQUIRED
     if issubclass(kind, ConfigurationError | PermanentStoreError | AcceptorError):
         return ExitCode.CONFIGURATION

@@ -1,24 +1,39 @@
-"""The locks of a pair for a command beside its nodes: seen, and taken, as their locker does.
+"""The locks of a pair for whoever is no node of it: who holds them, and the live one to be taken.
 
-A row that has not expired says who holds the lock, as long as its holder renews it. One that has
-expired says nothing where something else is the lock: a holder with ``lockKeepAlivePeriod`` 0 never
-renews its row. The lock itself is asked then.
+Everybody who asks "is it held?" asks here, and gets one answer: ``status``, the commands that work
+on a store while no node may, the pipeline, and whatever else shows it.
+
+- Locks in a database. A row that has not expired says who holds the lock: even one whose process is
+  gone may have written until then. A row that has expired says nothing where something else is the
+  lock: a holder with ``lockKeepAlivePeriod`` 0 never renews its row. The lock itself is asked then.
+- Locks in a directory are the operating system's, and say it themselves.
+
+A node asks its own locker instead (``Locker.as_seen``): it may find a lock free before its row has
+expired, as whatever it takes it fences.
 """
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, Self
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.lockers import with_locker
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, PermanentStoreError, StoreError, StoreUnavailable
+from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.locks.abc import Locker
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus
 from orthia.nodemanager.locks.lockers import NO_LOCK, LockHolder, kind_of, lockers_of
+from orthia.nodemanager.locks.server_lock import ServerLock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 
+LEASE_MS: Final = 60_000
+"""For how long at least a lease is taken here, each time."""
 _ROW_IS_ALL: Final = frozenset({"", NO_LOCK})
 """Kinds of lockers with nothing to ask beside the row."""
 
@@ -27,25 +42,8 @@ class LockUnknown(PermanentStoreError):  # noqa: N818 - named for what is the ca
     """Whether somebody holds a lock cannot be told with the settings that were given."""
 
 
-class ToolLocks:
-    """Both locks of the pair on ``database``; a context manager that lets go of what it asked by.
-
-    ``lease_ms`` is for how long a lock that is taken is held at least.
-    """
-
-    def __init__(
-        self, database: Database, settings: DatabaseStoreSettings, name: str, *, lease_ms: int = 0
-    ) -> None:
-        store = with_locker(settings)
-        store = replace(store, jdbc_lock_expiration=max(store.jdbc_lock_expiration, lease_ms))
-        self.rows = SqlNodeManagerStore(database, store, database.engine)
-        """What the database says, without asking anything else."""
-        holder_id = HolderId.new(name, crash_detection=False, kind=kind_of(store))
-        self._kind = holder_id.kind
-        holder = LockHolder(name, holder_id, monotonic_seconds)
-        stores = dict.fromkeys(Lock, self.rows)
-        make = lockers_of(store, database, stores, holder)
-        self._lockers: Mapping[Lock, Locker] = make(lambda *_: None)
+class PairLocks(ABC):
+    """Both locks of a pair; a context manager that lets go of what it asked by."""
 
     def __enter__(self) -> Self:
         return self
@@ -53,38 +51,95 @@ class ToolLocks:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of what was asked by."""
+
+    @abstractmethod
+    def read_status(self) -> NodeManagerStatus:
+        """Return who holds which lock, and the shared state; raises StoreError, as LockUnknown."""
+
+    def look(self) -> tuple[NodeManagerStatus, StoreError | None]:
+        """Return what can be told, and why not all of it can, to be shown and not to be acted on.
+
+        Raises StoreError if the store does not answer.
+        """
+        return self.read_status(), None
+
+    @abstractmethod
+    def try_acquire_live(self, above: int = 0) -> Lease | None:
+        """Take the live lock as a node would, under a token greater than ``above``.
+
+        None if somebody holds it. Raises StoreError.
+        """
+
+    @abstractmethod
+    def renew(self, lease: Lease) -> Lease:
+        """Keep a lock that was taken for as long again; raises LockLost, StoreError."""
+
+    @abstractmethod
+    def raise_token(self, lease: Lease, to: int) -> Lease:
+        """Give a lock that was taken the greater token ``to``; raises LockLost, StoreError."""
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give a lock back that was taken; raises StoreError."""
+
+
+class DatabaseLocks(PairLocks):
+    """The locks in a database, by whatever its settings say that the nodes lock by."""
+
+    def __init__(self, database: Database, settings: DatabaseStoreSettings, name: str) -> None:
+        """Ask as ``name``; ``settings`` are those of the nodes."""
+        store = with_locker(settings)
+        store = replace(store, jdbc_lock_expiration=max(store.jdbc_lock_expiration, LEASE_MS))
+        self.rows = SqlNodeManagerStore(database, store, database.engine)
+        """What the database says, without asking anything else."""
+        holder_id = HolderId.new(name, crash_detection=False, kind=kind_of(store))
+        self._kind = holder_id.kind
+        self._above = 0
+        holder = LockHolder(name, holder_id, monotonic_seconds, lambda: self._above)
+        stores = dict.fromkeys(Lock, self.rows)
+        make = lockers_of(store, database, stores, holder)
+        self._lockers: Mapping[Lock, Locker] = make(lambda *_: None)
+
+    def close(self) -> None:
+        """Close what the locks were asked by."""
         for locker in self._lockers.values():
             locker.close()
 
-    def status(self) -> NodeManagerStatus:
-        """Read everything; raises StoreError, LockUnknown among them."""
+    def read_status(self) -> NodeManagerStatus:
+        """Read the rows in one statement, and ask a lock whose row has expired."""
         found = self.rows.status()
         return replace(found, live=self._as_seen(found.live), backup=self._as_seen(found.backup))
 
     def look(self) -> tuple[NodeManagerStatus, StoreError | None]:
-        """Read everything, and the rows alone where a lock cannot be asked from here, and why.
-
-        Raises StoreError if the database does not answer.
-        """
+        """Read the rows alone where a lock cannot be asked from here."""
         try:
-            return self.status(), None
+            return self.read_status(), None
         except (StoreUnavailable, LockUnknown) as error:
             return self.rows.status(), error
 
-    def try_acquire_live(self) -> Lease | None:
-        """Take the live lock as a node would, if nobody holds it; raises StoreError."""
+    def try_acquire_live(self, above: int = 0) -> Lease | None:
+        """Take it by the locker of the nodes."""
         if self._as_seen(self.rows.lock_status(Lock.LIVE)).is_held:
             return None
+        self._above = above
         return self._lockers[Lock.LIVE].try_acquire()
 
     def renew(self, lease: Lease) -> Lease:
-        """Keep a lock that was taken for as long again; raises LockLost, StoreError."""
+        """Renew it by the locker of the nodes."""
         return self._lockers[lease.lock].renew(lease)
 
+    def raise_token(self, lease: Lease, to: int) -> Lease:
+        """Write it into the row."""
+        if not self.rows.raise_token(lease.lock, lease.holder_id, lease.token, to):
+            name = lease.lock.name.lower()
+            raise LockLost(f"the {name} lock is not held by {lease.holder_id} any more")
+        return replace(lease, token=to)
+
     def release(self, lease: Lease) -> None:
-        """Give a lock back that was taken; raises StoreError."""
+        """Release it by the locker of the nodes."""
         self._lockers[lease.lock].release(lease)
 
     def _as_seen(self, row: LockStatus) -> LockStatus:
@@ -98,3 +153,64 @@ class ToolLocks:
                 " name that node's broker.xml by --config"
             )
         return self._lockers[row.lock].as_seen(row)
+
+
+class DirectoryLocks(PairLocks):
+    """The locks in a directory."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Ask as ``name``; raises StoreError if the directory cannot be used."""
+        self._files = ServerLock(directory)
+        self._holder_id = HolderId.new(name, crash_detection=False)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def read_status(self) -> NodeManagerStatus:
+        """Read the files, and ask for both locks."""
+        return status_of_files(self._files)
+
+    def try_acquire_live(self, above: int = 0) -> Lease | None:
+        """Take the lock, then the next token."""
+        if not self._files.try_acquire(Lock.LIVE, self._holder_id):
+            return None
+        token = self._files.next_token(self._holder_id, above)
+        return Lease(Lock.LIVE, self._holder_id, token, math.inf)
+
+    def renew(self, lease: Lease) -> Lease:
+        """Look whether the files are still in place: the lock has no end of its own."""
+        reason = self._files.why_lost(lease.lock)
+        if reason is not None:
+            raise LockLost(reason)
+        return lease
+
+    def raise_token(self, lease: Lease, to: int) -> Lease:
+        """Take the next token that is not below it."""
+        return replace(lease, token=self._files.next_token(self._holder_id, to - 1))
+
+    def release(self, lease: Lease) -> None:
+        """Let it go."""
+        self._files.release(lease.lock)
+
+
+def status_of_files(files: ServerLock) -> NodeManagerStatus:
+    """Return what a directory's files say, in the words of a database's status.
+
+    A file lock that is held expires never, and its time is this machine's.
+    """
+    shared, held = files.read_held()
+
+    def status(lock: Lock, holder: str | None, token: int) -> LockStatus:
+        if lock not in held:
+            return LockStatus(lock, None, token, None)
+        return LockStatus(lock, HolderId(holder or "somebody"), token, math.inf)
+
+    return NodeManagerStatus(
+        shared.state,
+        status(Lock.LIVE, shared.live_holder, shared.token),
+        status(Lock.BACKUP, shared.backup_holder, shared.backup_token),
+        shared.node_id,
+        shared.token,
+        datetime.now(UTC),
+    )

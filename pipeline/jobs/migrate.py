@@ -7,7 +7,6 @@ node's could be taken for a new one's.
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -43,8 +42,9 @@ from orthia.journal.sql.tables import (
     large_messages_table,
     messages_table,
 )
-from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.locks.status import ToolLocks
+from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus
+from orthia.nodemanager.locks.maintenance import is_untouched, refuse_held
+from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import failover_log, node_manager_store
 from orthia.pipeline.errors import MigrationFailed, MigrationRefused
 from orthia.pipeline.portions import portions
@@ -178,7 +178,7 @@ def migrate(
 ) -> list[Checked]:
     """Copy ``source`` to ``target`` and return each table as it was checked.
 
-    Raises MigrationRefused if a node holds a lease or the target is not empty, and
+    Raises StoreInUse if a node holds a lock, MigrationRefused if the target is not empty, and
     MigrationFailed if what arrived differs or a node of the source started meanwhile.
     """
     with _Store(source.settings) as old, _Store(target.settings) as new:
@@ -201,7 +201,7 @@ def migrate(
             for large in (MESSAGES, HISTORY)
         ]
         checked += [old.compare(new, table) for table in _OTHERS]
-        if not _is_untouched(before, old.status()):
+        if not is_untouched(before, old.status()):
             raise MigrationFailed(
                 "a node of the old store started, or took a lock, while it was copied: stop both"
                 " nodes, empty the new database and begin again"
@@ -221,13 +221,7 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
             "the old store's schema is not of this version: run `orthia db upgrade` on it first"
         )
     before = old.status()
-    for lock in (before.live, before.backup):
-        if lock.is_held:
-            raise MigrationRefused(
-                f"{lock.holder_id} holds the {lock.lock.name.lower()} lock of the old store"
-                f" {_for_how_long(lock)}: stop both nodes first; the lock of a node that crashed"
-                " ends by itself"
-            )
+    refuse_held(before, store="the old store", free=tuple(Lock))
     with contextlib.suppress(migrations.StoreDamaged):
         # What an earlier attempt copied in part has no tokens yet: told below for what it is.
         migrations.upgrade(new.database, new.settings)
@@ -238,11 +232,6 @@ def _prepare(old: "_Store", new: "_Store") -> NodeManagerStatus:
             " an empty database"
         )
     return before
-
-
-def _for_how_long(lock: LockStatus) -> str:
-    left = lock.expires_in_seconds or 0.0
-    return f"for {left:.1f} s more" if math.isfinite(left) else "for as long as its process lives"
 
 
 def _compare(name: str, sent: DataFrame, arrived: DataFrame) -> Checked:
@@ -289,7 +278,7 @@ class _Store:
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         self.settings = settings
         self.database = Database.from_settings(settings)
-        self._locks = ToolLocks(self.database, settings, "orthia-migrate")
+        self._locks = DatabaseLocks(self.database, settings, "orthia-migrate")
 
     def __enter__(self) -> "_Store":
         return self
@@ -300,7 +289,7 @@ class _Store:
 
     def status(self) -> NodeManagerStatus:
         """Return who holds what."""
-        return self._locks.status()
+        return self._locks.read_status()
 
     def table(self, other: _Other) -> Table:
         """Declare a table."""
@@ -401,11 +390,3 @@ def _refuse_a_started_node(connection: Connection, table: Table) -> None:
             "a node started on the new database while it was filled: stop it, empty the database"
             " and begin again"
         )
-
-
-def _is_untouched(before: NodeManagerStatus, after: NodeManagerStatus) -> bool:
-    def tokens(status: NodeManagerStatus) -> tuple[object, ...]:
-        # A lock that was taken and given back meanwhile has another token.
-        return status.state, status.live.token, status.backup.token, status.fence_token
-
-    return tokens(before) == tokens(after) and not (after.live.is_held or after.backup.is_held)

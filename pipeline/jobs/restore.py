@@ -9,10 +9,9 @@ Until the end the journal is under a token that the live lock does not have: a n
 what an import left half done finds the store damaged, and does not serve it.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from sqlalchemy import MetaData, func, select, update
 
 from orthia import migrations
-from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.engine.abc import Piece
@@ -41,8 +39,10 @@ from orthia.journal.sql.tables import (
     messages_table,
 )
 from orthia.journal.unit import Row
+from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.locks.lease import Lease, Lock
-from orthia.nodemanager.locks.status import ToolLocks
+from orthia.nodemanager.locks.maintenance import Maintenance, maintenance, refuse_held
+from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.nodemanager.tables import node_manager_store
 from orthia.pipeline.contents import Contents, Counted
 from orthia.pipeline.errors import ImportFailed, ImportRefused, WrongInput
@@ -50,8 +50,6 @@ from orthia.pipeline.jobs import backup
 from orthia.pipeline.reading import ExportInputs, StoreInputs
 from orthia.pipeline.store import StoreReference
 
-LEASE_MS: Final = 60_000
-"""For how long the live lock is taken each time; it is renewed three times as often."""
 _MESSAGE_COLUMNS: Final = (*backup.MESSAGES, "large_id")
 _HISTORY_COLUMNS: Final = (*backup.HISTORY, "large_id")
 _AGAIN: Final = "empty the database and begin again"
@@ -81,8 +79,9 @@ def restore(
 ) -> list[Brought]:
     """Fill the empty store ``target`` with an export; return each table as it was compared.
 
-    Raises WrongInput if the export is not whole, ImportRefused if the store is not empty,
-    ImportFailed if what arrived is not what the export has, StoreError.
+    Raises WrongInput if the export is not whole, StoreInUse if a node runs on the store,
+    ImportRefused if that is not empty, ImportFailed if what arrived is not what the export has,
+    StoreError.
     """
     contents = export.contents()
     say("comparing the files with their manifest")
@@ -284,80 +283,47 @@ def _refuse_difference(name: str, expected: Counted, found: Counted) -> None:
 
 
 class _Held:
-    """The live lock of the store, renewed on a thread of its own, and the token rows are written
-    under, which is one above the lock's until the import is done.
+    """The live lock of the store, and the token rows are written under, which is one above the
+    lock's until the import is done.
     """
 
-    def __init__(self, locks: ToolLocks, lease: Lease) -> None:
-        self._locks = locks
-        self._lease = lease
-        self.token = lease.token + 1
-        self._lost: OrthiaError | None = None
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="import-lease", daemon=True)
-        self._thread.start()
-
-    def _renew(self) -> None:
-        while not self._stopped.wait(LEASE_MS / 3_000):
-            try:
-                self._lease = self._locks.renew(self._lease)
-            except OrthiaError as error:
-                self._lost = error
-                return
+    def __init__(self, lock: Maintenance) -> None:
+        self._lock = lock
+        self.token = lock.lease.token + 1
 
     def finish(self) -> None:
         """Have the live lock say the journal's token: nodes may start; raises ImportFailed."""
-        self._stop()
-        lease = self._lease
-        if self._lost is not None or not self._locks.rows.raise_token(
-            Lock.LIVE, lease.holder_id, lease.token, self.token
-        ):
+        try:
+            self._lock.raise_token(self.token)
+        except LockLost as error:
             raise ImportFailed(
-                f"the live lock was lost while the store was filled ({self._lost}); {_AGAIN}"
-            )
-        self._lease = replace(lease, token=self.token)
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._stop()
-        with suppress(OrthiaError):
-            self._locks.release(self._lease)
-
-    def _stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
+                f"the live lock was lost while the store was filled ({error}); {_AGAIN}"
+            ) from error
 
 
 @contextmanager
 def _locked(database: Database, settings: DatabaseStoreSettings, above: int) -> Iterator[_Held]:
-    """Hold the live lock of an empty store, with a token above ``above``; raises ImportRefused."""
-    with ToolLocks(database, settings, "orthia-import", lease_ms=LEASE_MS) as locks:
+    """Hold the live lock of an empty store, with a token above ``above``.
+
+    Raises StoreInUse, ImportRefused.
+    """
+    with DatabaseLocks(database, settings, "orthia-import") as locks:
         _refuse_what_is_not_empty(database, settings, locks)
         _raise_tokens(database, settings, above)
-        lease = locks.try_acquire_live()
-        if lease is None:
-            raise ImportRefused("a node has just started on the new store: stop it first")
-        held = _Held(locks, lease)
-        try:
+        with maintenance(locks, store="the new store", free=tuple(Lock)) as lock:
+            held = _Held(lock)
             # Under the lock nobody else can have filled it.
             _refuse_rows(database, settings)
-            _advance_fence(database, settings, lease, held.token)
+            _advance_fence(database, settings, lock.lease, held.token)
             yield held
-        finally:
-            held.release()
 
 
 def _refuse_what_is_not_empty(
-    database: Database, settings: DatabaseStoreSettings, locks: ToolLocks
+    database: Database, settings: DatabaseStoreSettings, locks: DatabaseLocks
 ) -> None:
     _refuse_rows(database, settings)
-    status = locks.status()
-    for lock in (status.live, status.backup):
-        if lock.is_held:
-            raise ImportRefused(
-                f"{lock.holder_id} holds the {lock.lock.name.lower()} lock of the new store: stop"
-                " its nodes, and give an empty database"
-            )
+    status = locks.read_status()
+    refuse_held(status, store="the new store", free=tuple(Lock))
     if status.node_id is not None:
         raise ImportRefused(
             "the new store is not empty: a node has started on it; give an empty database"

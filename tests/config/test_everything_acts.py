@@ -82,7 +82,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     # A locker's names for the store's settings: config/lockers.py makes the one of the other.
     f"{_LOCKER}/@lockTableName": (
         "config/lockers.py locker.lock_table_name",
-        "nodemanager/sql_store.py settings.node_manager_store_table_name",
+        "nodemanager/locks/sql_store.py settings.node_manager_store_table_name",
     ),
     f"{_LOCKER}/@maxAllowableDiffFromDBTime": (
         "config/lockers.py locker.max_allowable_diff_from_db_time",
@@ -90,13 +90,13 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     f"{_LOCKER}/@queryTimeout": (
         "config/rules.py 'query_timeout'",
-        "nodemanager/lockers.py lease_query_timeout",
+        "nodemanager/locks/lockers.py lease_query_timeout",
     ),
     f"{_LOCKER}/@leaseHolderId": ("nodemanager/manager.py 'lease_holder_id'",),
-    f"{_LOCKER}/@directory": ("nodemanager/lockers.py locker.directory",),
-    f"{_LOCKER}/@name": ("nodemanager/lockers.py locker.name",),
-    f"{_LOCKER}/property/@key": ("nodemanager/lockers.py locker.properties",),
-    f"{_LOCKER}/property/@value": ("nodemanager/lockers.py locker.properties",),
+    f"{_LOCKER}/@directory": ("nodemanager/locks/lockers.py locker.directory",),
+    f"{_LOCKER}/@name": ("nodemanager/locks/lockers.py locker.name",),
+    f"{_LOCKER}/property/@key": ("nodemanager/locks/lockers.py locker.properties",),
+    f"{_LOCKER}/property/@value": ("nodemanager/locks/lockers.py locker.properties",),
 }
 """Where something is read whose name others have too, or that is read into another: file and code.
 

@@ -76,7 +76,7 @@ class Bench:
         self.locker: RowLocker
         if kind == "lease":
             self.locker = LeaseDatabaseLocker(
-                self.store, Lock.LIVE, "me", expiration_ms=EXPIRATION_MS, clock=self.clock
+                self.store, Lock.LIVE, HolderId("me"), expiration_ms=EXPIRATION_MS, clock=self.clock
             )
         else:
             self.locker = ExclusiveLocker(

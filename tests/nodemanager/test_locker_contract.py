@@ -28,7 +28,7 @@ from orthia.nodemanager.events import Event, LiveLockObtained
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
 from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus, State
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
-from orthia.nodemanager.locks.status import LockUnknown, ToolLocks
+from orthia.nodemanager.locks.status import DatabaseLocks, LockUnknown
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
 from tests.support.servers import (
@@ -255,16 +255,16 @@ def test_a_command_sees_and_leaves_a_lock_that_is_never_renewed(place: Place) ->
         connection.execute(lapse)
     assert not place.table_says().live.is_held
     settings = replace(place.settings, locker=place.locker_with(lock_keep_alive_period=0))
-    with ToolLocks(place.databases[0], settings, "tool") as locks:
-        assert locks.status().live.expires_in_seconds == math.inf
+    with DatabaseLocks(place.databases[0], settings, "tool") as locks:
+        assert locks.read_status().live.expires_in_seconds == math.inf
         assert locks.try_acquire_live() is None
         with (
-            ToolLocks(place.databases[0], place.settings, "astray") as astray,
+            DatabaseLocks(place.databases[0], place.settings, "astray") as astray,
             pytest.raises(LockUnknown, match=r"a@.* still holds the live lock.*--config"),
         ):
             astray.try_acquire_live()
         live.close()
-        wait_until(lambda: not locks.status().live.is_held, what="the lock ends with its node")
+        wait_until(lambda: not locks.read_status().live.is_held, what="the lock ends with its node")
         lease = locks.try_acquire_live()
         assert lease is not None
         assert lease.token == token + 1

@@ -30,6 +30,7 @@ from orthia.nodemanager.events import (
 )
 from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.locks.abc import Acquired
+from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.manager import Stores
@@ -72,7 +73,7 @@ class Simulation:
         settings = SqliteServer(directory).settings(
             "unused", jdbc_lock_expiration=EXPIRATION_MS, jdbc_lock_renew_period=9_000
         )
-        holder_id = f"me@host:1:x/9000/{EXPIRATION_MS}"
+        holder_id = HolderId(f"me@host:1:x/9000/{EXPIRATION_MS}")
         log = FailoverLog(
             node_name="me", holder_id=holder_id, role="backup", listener=self.events.append
         )

@@ -66,7 +66,11 @@ def test_the_local_deadline_is_never_later_than_the_databases(
             return acquired
 
     locker = LeaseDatabaseLocker(
-        SlowStore(store_clock), Lock.LIVE, "me", expiration_ms=expiration_ms, clock=stopwatch
+        SlowStore(store_clock),
+        Lock.LIVE,
+        HolderId("me"),
+        expiration_ms=expiration_ms,
+        clock=stopwatch,
     )
     lease = locker.try_acquire()
     assert lease is not None
@@ -89,7 +93,7 @@ def test_a_lease_is_valid_before_its_deadline_and_not_at_it() -> None:
     assert lease.is_valid(99.999)
     assert not lease.is_valid(100.0)
     assert lease.renewed(90.0, EXPIRATION_MS) == Lease(
-        Lock.LIVE, "me", 7, deadline(90.0, EXPIRATION_MS)
+        Lock.LIVE, HolderId("me"), 7, deadline(90.0, EXPIRATION_MS)
     )
 
 

@@ -21,6 +21,7 @@ from orthia.journal.engine.journal import Journal
 from orthia.journal.sql.tables import bindings_table
 from orthia.journal.unit import Unit
 from orthia.nodemanager import State
+from orthia.nodemanager.errors import StoreInUse
 from orthia.nodemanager.failover_log import FailoverLogTable
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock
@@ -134,7 +135,7 @@ def test_a_held_lease_is_refused(
     store = SqlNodeManagerStore(database, old, database.engine)
     assert store.try_acquire(Lock.BACKUP, "node-b@host", 60_000) is not None
     target = SqliteServer(tmp_path).settings("new.sqlite")
-    with pytest.raises(MigrationRefused, match=r"node-b@host holds the backup lock.*stop both"):
+    with pytest.raises(StoreInUse, match=r"node-b@host holds the backup lock.*stop both"):
         migrate(spark, end(old), end(target))
     database.dispose()
     path = target.jdbc_connection_url.sqlite_path
@@ -156,7 +157,7 @@ def test_a_lock_that_is_never_renewed_is_refused_too(
     file = SharedFileLock(LockDirectory(tmp_path / "locks"), Lock.LIVE, holder)
     assert file.try_acquire()
     target = SqliteServer(tmp_path).settings("new.sqlite")
-    with pytest.raises(MigrationRefused, match=r"node-a@.* live lock .* as its process lives"):
+    with pytest.raises(StoreInUse, match=r"node-a@.* live lock .* as its process lives"):
         migrate(spark, end(replace(old, locker=locker)), end(target))
     file.release()
 

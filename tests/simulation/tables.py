@@ -7,6 +7,7 @@ from typing import Protocol
 from orthia.database import DuplicateKey, StoreUnavailable, UnknownOutcome
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
+from orthia.nodemanager.locks.holder_id import HolderId
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
 
@@ -21,7 +22,7 @@ class Client(Protocol):
     """A process with connections to the database."""
 
     life: Life
-    holder_id: str
+    holder_id: HolderId
     cut_off_until: float
 
 
