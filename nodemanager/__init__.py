@@ -1,6 +1,6 @@
 """Who may be live: leases, the fence, keep-alive, and the log of what happened.
 
-``JdbcNodeManager.from_settings(settings.database_store, name=...)`` is the way in.
+``jdbc_node_manager(settings.database_store, name=...)`` is the way in.
 """
 
 from orthia.nodemanager.errors import (
@@ -11,6 +11,7 @@ from orthia.nodemanager.errors import (
     NotHeld,
 )
 from orthia.nodemanager.events import Event
+from orthia.nodemanager.jdbc import jdbc_node_manager
 from orthia.nodemanager.locks.abc import ExclusiveLock, LockerContext
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.manager import JdbcNodeManager
@@ -32,4 +33,5 @@ __all__ = [
     "NodeManagerStatus",
     "NotHeld",
     "State",
+    "jdbc_node_manager",
 ]

@@ -124,7 +124,7 @@ class NodeManager(ABC):
 
     @abstractmethod
     def is_awaiting_failback(self) -> bool:
-        """Return whether a live node asks for its place back."""
+        """Return whether a live node asks for its place back; raises StoreError."""
 
     @abstractmethod
     def ask_who_waits(self) -> None:
@@ -132,7 +132,7 @@ class NodeManager(ABC):
 
     @abstractmethod
     def is_live_here(self) -> bool:
-        """Return whether a process of this host has the live lock."""
+        """Return whether a process of this host has the live lock; raises StoreError."""
 
     @abstractmethod
     def pause_live_server(self) -> None:

@@ -20,6 +20,7 @@ from types import NoneType
 from typing import Any, Final
 
 from sqlalchemy import Engine, MetaData, Table, insert
+from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
@@ -297,6 +298,7 @@ class _FileSink(_Sink):
         self._failed = False
         super().__init__("file")
 
+    @override
     def _write(self, batch: list[Entry]) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -322,6 +324,7 @@ class _TableSink(_Sink):
         self._table = table
         super().__init__("table")
 
+    @override
     def _write(self, batch: list[Entry]) -> None:
         for entry in batch:
             while not self._try_insert(entry):

@@ -1,4 +1,4 @@
-"""Beside the wait for the fence: ending what it waits for.
+"""Advancing the fence of the journal, and beside the wait for it: ending what it waits for.
 
 The fence waits for the batch the former live node has in flight, which takes milliseconds. One that
 takes longer is of a process that froze in the middle of it, or whose host is lost, and the database
@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from orthia.config.errors import OrthiaError
-from orthia.database import Blocker
+from orthia.database import Blocker, StoreUnavailable, TransientStoreError
+from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
+from orthia.nodemanager.locks.abc import NodeManagerStore
+from orthia.nodemanager.locks.lease import Lease
 from orthia.nodemanager.threads import Threads
 
 PATIENCE_SECONDS: Final = 1.0
@@ -68,3 +71,46 @@ class Unblocker:
         if event not in self._told:
             self._told.add(event)
             self._report(event)
+
+
+def fence_journal(
+    store: NodeManagerStore,
+    lease: Lease,
+    *,
+    is_held: Callable[[], bool],
+    pause: Callable[[], None],
+    report: Callable[[Event], None],
+    threads: Threads,
+) -> None:
+    """Let nobody but the holder of ``lease`` write to the journal, however long that takes.
+
+    ``pause`` waits between two attempts. Raises LockLost, and what ``pause`` raises.
+    """
+    unblocker = Unblocker(
+        lambda: store.end_fence_blockers(lease.holder_id, lease.token),
+        token=lease.token,
+        is_held=is_held,
+        report=report,
+        threads=threads,
+    )
+    unblocker.start()
+    try:
+        while not _try_advance(store, lease, is_held):
+            pause()
+    finally:
+        unblocker.stop()
+
+
+def _try_advance(store: NodeManagerStore, lease: Lease, is_held: Callable[[], bool]) -> bool:
+    if not is_held():
+        raise LockLost("the live lease was lost before the journal was fenced")
+    try:
+        advanced = store.advance_fence(lease.holder_id, lease.token)
+    except (StoreUnavailable, TransientStoreError):
+        return False  # renewals decide whether there is a next attempt
+    if not advanced:
+        raise LockLost(
+            f"the journal was not fenced under token {lease.token}: the live lock expired in"
+            " the database or a newer token is fenced already, which another node then holds"
+        )
+    return True

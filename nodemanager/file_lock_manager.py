@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
+from typing_extensions import override
+
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Role, SharedFileLockerSettings
 from orthia.database import StoreUnavailable
@@ -104,17 +106,18 @@ class FileLockNodeManager(PairNodeManager[Lock]):
 
     # --- the life of the node manager
 
+    @override
     def start(self) -> None:
         """Create or read the node id.
 
         Raises LockAcquisitionTimeout if ``failIfLocked`` is set and the live lock is held,
         Interrupted, StoreError.
         """
-        shared = self._patiently(self._files.read)
+        shared = self._waits.outlast(self._files.read)
         if shared.node_id is None:
             candidate = str(uuid.uuid4())
-            self._patiently(lambda: self._name_pair(candidate))
-            shared = self._patiently(self._files.read)
+            self._waits.outlast(lambda: self._name_pair(candidate))
+            shared = self._waits.outlast(self._files.read)
         self._node_id = self.log.node_id = shared.node_id
         version = metadata.version("orthia")
         self.log.emit(
@@ -144,6 +147,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                 self._directory / STATE_FILE,
             )
 
+    @override
     def stop(self) -> None:
         """Let every lock go, end the thread and close the log; once is enough."""
         self.interrupt()
@@ -160,40 +164,44 @@ class FileLockNodeManager(PairNodeManager[Lock]):
             self._files.close()
         self.log.close(_LOG_CLOSE_SECONDS)
 
+    @override
     def register_renewal_listener(self, callback: Callable[[Lock, float], None]) -> None:
         """Never call ``callback``: a file lock is not renewed."""
 
     # --- what is held
 
     @property
+    @override
     def fencing_token(self) -> int:
-        """The token of the live lock; raises NotHeld."""
         if self._token is None:
             raise NotHeld("this node does not hold the live lock")
         return self._token
 
+    @override
     def is_lease_valid(self) -> bool:
-        """Return whether the live lock is held; cheap enough for every delivery."""
         return self._token is not None
 
+    @override
     def may_deliver(self) -> bool:
         """Return whether no other node can be delivering: while the lock is held."""
         return self._token is not None
 
+    @override
     def message_time_ms(self) -> int:
         """Return milliseconds since 1970 UTC by this node's clock: files have none."""
         return time.time_ns() // 1_000_000
 
+    @override
     def lease_seconds_remaining(self) -> float | None:
         """Return None: a file lock has no end of its own."""
         return None
 
+    @override
     def status(self) -> NodeManagerStatus:
-        """Read what the files say; raises StoreError."""
         return status_of_files(self._files)
 
+    @override
     def is_awaiting_failback(self) -> bool:
-        """Return whether a live node asks for its place back; raises StoreError."""
         return self._files.read().state is State.FAILING_BACK
 
     def is_backup_live(self) -> bool:
@@ -202,6 +210,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
 
     # --- live
 
+    @override
     def resume_live_node(self, former: FormerLife, period_ms: int) -> ActivateCallback:
         """Take the live lock if nobody had it since ``former``, asking each ``period_ms``.
 
@@ -216,7 +225,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                     outage_ms = (self._clock() - former.stopped_seconds) * 1000
                     activation = self._activate(Lock.LIVE, former.last_sign())
                     token = self.fencing_token
-                    self._outage_since = None
+                    self._waits.end_outage()
                     self.log.emit(ConnectorsResume(former.token, token, outage_ms))
                     return activation
                 shared = self._files.read()
@@ -226,54 +235,60 @@ class FileLockNodeManager(PairNodeManager[Lock]):
                         f" taken by {shared.live_holder or 'nobody'} under token {shared.token}"
                     )
             except StoreUnavailable as error:
-                self._say_unavailable(error)
-            self._pause(period_ms / 1000)
+                self._waits.note_unavailable(error)
+            self._waits.pause(period_ms / 1000)
 
     # --- backup
 
+    @override
     def _wait_for_backup_lock(self) -> int:
         while self._try_acquire(Lock.BACKUP) is None:
-            self._pause(self._poll_seconds)
+            self._waits.pause(self._poll_seconds)
         self._backup_lost.clear()
-        self._backup_token = self._patiently(self._files.read).backup_token
+        self._backup_token = self._waits.outlast(self._files.read).backup_token
         return self._backup_token
 
-    def _leave_the_line(self) -> None:
+    @override
+    def _forget_backup_lock(self) -> None:
         self._give_up(Lock.BACKUP)
 
+    @override
     def _decline(self, held: Lock) -> None:
         self._give_up(held)
 
     # --- the end of being live
 
+    @override
     def write_live_state(self, state: State) -> None:
-        """Write the state as the live node; raises StoreError, LockLost."""
         if not self.is_lease_valid():
             raise LockLost(f"state {state.value} not written: the live lock is not held any more")
         self._files.update(state=state)
         self.log.emit(StateWritten(state))
 
+    @override
     def _write_state(self, state: State, *, expected: State | None = None) -> None:
         self._files.update(expected=expected, state=state)
 
     # --- inside
 
+    @override
     def _activate(
         self,
-        held: Lock,  # noqa: ARG002 - the live one
+        held: Lock,
         former: LastSign,
     ) -> ActivateCallback:
-        token = self._patiently(
+        token = self._waits.outlast(
             lambda: self._files.next_token(self.holder_id, self._newest_token())
         )
         self._token = token
         self.log.emit(self._obtained(token, former))
         return ActivateCallback(self, detection_ms=former.age_ms(self._clock()))
 
+    @override
     def _try_acquire(self, lock: Lock) -> Lock | None:
         if self._locker is not None and not self._locker.use_lock:
             return lock
-        if not self._patiently(lambda: self._files.try_acquire(lock, self.holder_id)):
+        if not self._waits.outlast(lambda: self._files.try_acquire(lock, self.holder_id)):
             return None
         with self._mutex:
             self._holds.add(lock)
@@ -284,6 +299,7 @@ class FileLockNodeManager(PairNodeManager[Lock]):
             self._holds.discard(lock)
             self._files.release(lock)
 
+    @override
     def _release(self, lock: Lock) -> None:
         token = self._token_of(lock)
         if lock is Lock.LIVE:

@@ -10,11 +10,11 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.config.reminders import Reminder
-from orthia.database import StoreUnavailable, TransientStoreError
 from orthia.nodemanager.abc import Activation, NodeManager
 from orthia.nodemanager.activation import (
     BackupWatch,
@@ -34,8 +34,6 @@ from orthia.nodemanager.events import (
     StaleFailback,
     StateNotWritten,
     StateWritten,
-    StoreRecovered,
-    StoreUnavailableEvent,
     TimersDiffer,
     WaitingForBackupLock,
     WaitingForLiveLock,
@@ -46,12 +44,11 @@ from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.neighbours import NeighbourWatch
 from orthia.nodemanager.threads import REAL_THREADS, Threads
+from orthia.nodemanager.waits import Waits
 
 LOGGER = logging.getLogger("orthia.failover")
 LockListener = Callable[[str], None]
-_Result = TypeVar("_Result")
 _Held = TypeVar("_Held")
-_RETRY_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,8 @@ class ActivateCallback(Activation):
 
     manager: "PairNodeManager[Any]"
 
+    @override
     def activation_complete(self) -> None:
-        """Write state L."""
         self.manager.write_live_state(State.LIVE)
 
 
@@ -94,12 +91,9 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         self._acquisition_timeout_ms = acquisition_timeout_ms
         self._on_its_way_ms = on_its_way_ms
         self._lock_listeners: list[LockListener] = []
-        self._interrupted = threads.event()
-        self._wake = threads.event()
+        self._waits = Waits(clock=clock, report=log.emit, threads=threads)
         self._backup_lost = threads.event()
         self._node_id: str | None = None
-        self._outage_since: float | None = None
-        self._outage_reminder = Reminder(0.0)
         self._neighbour = NeighbourWatch(holder_id)
 
     # --- what each node manager has of its own
@@ -125,7 +119,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         """Wait for the backup lock, keep it, and return its token."""
 
     @abstractmethod
-    def _leave_the_line(self) -> None:
+    def _forget_backup_lock(self) -> None:
         """Forget the backup lock, which was lost."""
 
     @abstractmethod
@@ -173,7 +167,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
     def _look_at_live(self, sign: LastSign) -> tuple[NodeManagerStatus, LastSign]:
         """Return what the store says, and the last sign there was of another node."""
         looked = self._clock()
-        status = self._patiently(self.status)
+        status = self._waits.outlast(self.status)
         self._look_at_neighbour(status.live)
         if status.live.holder_id == self.holder_id:
             return status, sign
@@ -181,11 +175,10 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     # --- for everybody
 
+    @override
     def interrupt(self) -> None:
-        """Make every present and later wait raise Interrupted."""
-        self._interrupted.set()
         self._backup_lost.set()
-        self._wake.set()
+        self._waits.interrupt()
 
     def read_node_id(self) -> str:
         """Return the node id of the pair; raises NotHeld before ``start``."""
@@ -193,6 +186,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             raise NotHeld("the node id is known after start()")
         return self._node_id
 
+    @override
     def register_lock_listener(self, callback: LockListener) -> None:
         """Have ``callback`` called with the reason, once, when the live lock is lost.
 
@@ -200,13 +194,13 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         """
         self._lock_listeners.append(callback)
 
+    @override
     def is_live_here(self) -> bool:
-        """Return whether a process of this host has the live lock; raises StoreError."""
         live = self.status().live
         return live.is_held and live.holder_id is not None and live.holder_id.is_here
 
     def _fail_if_locked(self) -> None:
-        live = self._patiently(self.status).live
+        live = self._waits.outlast(self.status).live
         if live.is_held:
             raise LockAcquisitionTimeout(
                 f"failIfLocked is true, and the live lock is held by {live.holder_id}"
@@ -214,12 +208,13 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     # --- live
 
+    @override
     def start_live_node(self) -> ActivateCallback:
         """Write state F, wait for the live lock and begin to keep it.
 
         Raises LockAcquisitionTimeout, LockLost, Interrupted, StoreError.
         """
-        self._patiently(lambda: self._write_state(State.FAILING_BACK))
+        self._waits.outlast(lambda: self._write_state(State.FAILING_BACK))
         self.log.emit(StateWritten(State.FAILING_BACK))
         started = self._clock()
         try:
@@ -249,14 +244,14 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             if status.state is State.LIVE and live.is_held:
                 # Whoever serves became live after this node had asked, or doubts that it still is
                 # here; see ``ask_who_waits``.
-                self._patiently(self._ask_for_failback_again)
+                self._waits.outlast(self._ask_for_failback_again)
             if 0 <= timeout_ms <= (self._clock() - started) * 1000:
                 raise LockAcquisitionTimeout(
                     f"the live lock was not free within {self.acquisition_timeout} {timeout_ms} ms;"
                     f" it is held by {name}: another live node runs, or a backup that does not"
                     " allow failback"
                 )
-            self._pause(self._until_free(live))
+            self._waits.pause(self._until_free(live))
 
     def _ask_for_failback_again(self) -> None:
         self._write_state(State.FAILING_BACK, expected=State.LIVE)
@@ -269,16 +264,18 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     # --- backup
 
+    @override
     def start_backup(self) -> None:
         """Wait for the backup lock, however long, and keep it; raises Interrupted."""
         self.log.emit(WaitingForBackupLock(Lock.BACKUP))
         token = self._wait_for_backup_lock()
         self.log.emit(BackupLockObtained(Lock.BACKUP, token))
         self.log.emit(BackupStarted())
-        status = self._patiently(self.status)
+        status = self._waits.outlast(self.status)
         nobody = "nobody yet" if status.state is State.FAILING_BACK else "nobody"
         self.log.emit(BackupAnnounced(status.live.holder_id or nobody))
 
+    @override
     def await_live_node(self) -> ActivateCallback:
         """Wait until this node may be live, take the live lock and begin to keep it.
 
@@ -287,8 +284,8 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         watch, holder_watch, sign = BackupWatch(), HolderWatch(), LastSign()
         while True:
             if self._backup_lost.is_set():
-                self._pause(0)
-                self._leave_the_line()
+                self._waits.pause(0)
+                self._forget_backup_lock()
                 self.start_backup()
                 watch, holder_watch = BackupWatch(), HolderWatch()
             status, sign = self._look_at_live(sign)
@@ -302,12 +299,12 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             else:
                 held = self._try_acquire(Lock.LIVE)
             if held is None:
-                self._pause(self._until_free(live))
+                self._waits.pause(self._until_free(live))
             elif self._keeps(held, decision, watch):
                 return self._activate(held, sign)
 
     def _keeps(self, held: _Held, decision: Decision, watch: BackupWatch) -> bool:
-        state = self._patiently(self.status).state
+        state = self._waits.outlast(self.status).state
         if not self._is_still_held(held):
             return False  # the store was away meanwhile: look again before anything else
         if not still_wanted(decision, state):
@@ -318,16 +315,17 @@ class PairNodeManager(NodeManager, Generic[_Held]):
             self.log.emit(StaleFailback(state, (self._clock() - since) * 1000))
         return True
 
+    @override
     def release_backup(self) -> None:
-        """Give the backup lock to the next in line, if it is held."""
         self._release(Lock.BACKUP)
 
+    @override
     def stop_backup(self) -> None:
-        """End a backup that never became live."""
         self._release(Lock.BACKUP)
 
     # --- being live
 
+    @override
     def ask_who_waits(self) -> None:
         """Take state F back: a live node that still waits writes it again, one that is gone not.
 
@@ -337,8 +335,8 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     # --- the end of being live
 
+    @override
     def pause_live_server(self) -> None:
-        """Write state P and release the live lock: backups stay passive."""
         if self.is_lease_valid():
             try:
                 self.write_live_state(State.PAUSED)
@@ -346,10 +344,11 @@ class PairNodeManager(NodeManager, Generic[_Held]):
                 self.log.emit(StateNotWritten(State.PAUSED, str(error)))
         self._release(Lock.LIVE)
 
+    @override
     def crash_live_server(self) -> None:
-        """Release the live lock and leave the state: a backup takes over at once."""
         self._release(Lock.LIVE)
 
+    @override
     def give_up_live_server(self) -> None:
         """Release the live lock of a node that never served: a backup takes over at once.
 
@@ -384,44 +383,9 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     # --- inside
 
-    def _pause(self, seconds: float) -> None:
-        """Wait, or until there is something to look at; raises Interrupted."""
-        if self._wake.wait(seconds):
-            self._wake.clear()
-        if self._interrupted.is_set():
-            raise Interrupted("the node is being stopped")
-
-    def _patiently(self, ask: Callable[[], _Result]) -> _Result:
-        """Ask the store, again and again while it is away: a waiting node outlives an outage."""
-        while True:
-            self._pause(0)
-            try:
-                answer = ask()
-            except (StoreUnavailable, TransientStoreError) as error:
-                self._say_unavailable(error)
-            else:
-                if self._outage_since is not None:
-                    outage_ms = (self._clock() - self._outage_since) * 1000
-                    self._outage_since = None
-                    self.log.emit(StoreRecovered(outage_ms))
-                return answer
-            self._pause(_RETRY_SECONDS)
-
     def _look_at_neighbour(self, live: LockStatus) -> None:
         for found in self._neighbour.look(live):
             if isinstance(found, TimersDiffer):
                 self.log.emit(found)
             else:
                 LOGGER.warning("%s", found)
-
-    def _say_unavailable(self, error: OrthiaError) -> None:
-        """Say that the store does not answer: an event when that begins, then lines of the log."""
-        now = self._clock()
-        if self._outage_since is None:
-            self._outage_since = now
-            self._outage_reminder = Reminder(now)
-            self.log.emit(StoreUnavailableEvent(str(error)))
-            return
-        seconds = self._outage_reminder.due(now)
-        if seconds is not None:
-            LOGGER.warning("the store has been away for %.0f s, still waiting: %s", seconds, error)

@@ -34,7 +34,7 @@ from orthia.journal.file.disk import make_directory
 from orthia.journal.file.inspect import read_fence
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.sql.journal import open_journal
-from orthia.nodemanager import Interrupted, JdbcNodeManager
+from orthia.nodemanager import Interrupted, jdbc_node_manager
 from orthia.nodemanager.abc import NodeManager
 from orthia.nodemanager.failover_log import log_file_name
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
@@ -164,7 +164,7 @@ class _DatabaseStore:
         _migrate(self._database, self._settings, stopped, retry_seconds)
 
     def node_manager(self) -> NodeManager:
-        return JdbcNodeManager.from_settings(
+        return jdbc_node_manager(
             self._settings,
             name=self._name,
             role=self._role,
@@ -242,7 +242,7 @@ class _FileStore:
     def node_manager(self) -> NodeManager:
         s = self._settings
         if self._locks_in is not None:
-            return JdbcNodeManager.from_settings(
+            return jdbc_node_manager(
                 self._locks_in,
                 name=self._name,
                 role=self._role,

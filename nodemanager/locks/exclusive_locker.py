@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from orthia.nodemanager.locks.abc import ExclusiveLock, NodeManagerStore, OnDatabaseTime
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus
@@ -48,10 +50,11 @@ class ExclusiveLocker(RowLocker):
         self._held = False
         self._is_kept = period_ms > 0
 
+    @override
     def prepare(self) -> None:
-        """Make the exclusive lock ready."""
         self._exclusive.prepare()
 
+    @override
     def try_acquire(self) -> Lease | None:
         """Take the exclusive lock, then the row as it was read while that was held.
 
@@ -61,6 +64,7 @@ class ExclusiveLocker(RowLocker):
         """
         return self._follow(None)
 
+    @override
     def take_over(self, seen: LockStatus) -> Lease | None:
         """Take the row as it was seen, holding the exclusive lock."""
         return self._follow(seen)
@@ -80,12 +84,15 @@ class ExclusiveLocker(RowLocker):
                 self._let_go()
         return lease
 
+    @override
     def _prove(self) -> None:
         self._exclusive.keep_alive()
 
+    @override
     def _deadline(self, asked_seconds: float) -> float:
         return super()._deadline(asked_seconds) if self._is_kept else math.inf
 
+    @override
     def release(self, lease: Lease) -> None:
         """Free the row, then let the exclusive lock go: whoever gets it finds the row free."""
         try:
@@ -93,6 +100,7 @@ class ExclusiveLocker(RowLocker):
         finally:
             self._let_go()
 
+    @override
     def as_seen(self, row: LockStatus) -> LockStatus:
         """Return who holds the exclusive lock; the row says it, but not for how long.
 
@@ -105,8 +113,8 @@ class ExclusiveLocker(RowLocker):
             return replace(row, expires_in_seconds=left if self._is_kept else math.inf)
         return replace(row, expires_in_seconds=min(row.expires_in_seconds or 0.0, 0.0))
 
+    @override
     def close(self) -> None:
-        """Let the exclusive lock go."""
         if self._held:
             self._held = False
             self._exclusive.abandon()
@@ -131,12 +139,14 @@ class ExclusiveLocker(RowLocker):
 class NoLock(ExclusiveLock):
     """``useLock`` false: everybody has it."""
 
+    @override
     def try_acquire(self) -> bool:
-        """Return True."""
         return True
 
+    @override
     def keep_alive(self) -> None:
         """Do nothing."""
 
+    @override
     def release(self) -> None:
         """Do nothing."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, MetaData, Select, insert, select
 from sqlalchemy.exc import DBAPIError
+from typing_extensions import override
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, DuplicateKey, StoreError, translate_errors, write_transaction
@@ -40,6 +41,7 @@ class HeldRowLock(ExclusiveLock):
         self._connection: Connection | None = None
         self._mutex = threading.Lock()
 
+    @override
     def try_acquire(self) -> bool:
         """Begin a transaction and lock the row in it, if nobody has it locked."""
         self.release()
@@ -83,6 +85,7 @@ class HeldRowLock(ExclusiveLock):
         c = self._table.c
         return select(c.id).where(c.id == self._row).with_for_update(nowait=True)
 
+    @override
     def keep_alive(self) -> None:
         """Lock the row again in the same transaction; only the one that has it can."""
         with self._mutex:
@@ -98,11 +101,12 @@ class HeldRowLock(ExclusiveLock):
                 self._drop()
                 raise LockLost(f"{self._what}: the row was removed by somebody else")
 
+    @override
     def release(self) -> None:
-        """End the transaction."""
         with self._mutex:
             self._drop()
 
+    @override
     def abandon(self) -> None:
         """Close the connection: the server then ends the transaction, however long that takes."""
         connection, self._connection = self._connection, None

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from typing_extensions import override
+
 from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.locks.abc import Acquired, Locker, NodeManagerStore, OnDatabaseTime
 from orthia.nodemanager.locks.holder_id import HolderId
@@ -32,8 +34,8 @@ class RowLocker(Locker):
         self._on_database_time = on_database_time
         self._above = above
 
+    @override
     def renew(self, lease: Lease) -> Lease:
-        """Set the row's expiry anew."""
         asked = self._clock()
         self._prove()
         now = self._store.renew(self._lock, lease.holder_id, lease.token, self._expiration_ms)
@@ -80,19 +82,20 @@ class RowLocker(Locker):
 class LeaseDatabaseLocker(RowLocker):
     """A row with an expiry: the locker of the JDBC node manager."""
 
+    @override
     def try_acquire(self) -> Lease | None:
-        """Take the lease if it is free or expired."""
         return self._ask(
             lambda: self._store.try_acquire(self._lock, self._holder_id, self._expiration_ms)
         )
 
+    @override
     def take_over(self, seen: LockStatus) -> Lease | None:
-        """Take the lease of a holder that is gone, if it is as ``seen``; raises StoreError."""
         return self._take_row(seen)
 
+    @override
     def release(self, lease: Lease) -> None:
-        """Free the lease if it is still ours."""
         self._store.release(self._lock, lease.holder_id, lease.token)
 
+    @override
     def close(self) -> None:
         """Leave the lease to expire."""

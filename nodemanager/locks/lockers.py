@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from orthia.config.lockers import keeps_leases
@@ -45,6 +44,10 @@ class LockHolder:
     above: Callable[[], int] = lambda: 0
     """The greatest token the journal was ever opened under, as far as it knows."""
 
+    def above_for(self, lock: Lock) -> Callable[[], int]:
+        """Return what tokens of ``lock`` are greater than: the journal's, if it is the live one."""
+        return self.above if lock is Lock.LIVE else lambda: 0
+
 
 def kind_of(store: DatabaseStoreSettings) -> str:
     """Return what holder ids say of the locker; nothing of one that keeps leases."""
@@ -65,33 +68,47 @@ def lockers_of(
     holder: LockHolder,
 ) -> Lockers:
     """Return the maker of the lockers of ``store``; raises ConfigurationError."""
-    of_a_lease = store.locker is None or (store.locker.use_lock and keeps_leases(store))
-    exclusive: Mapping[Lock, ExclusiveLock] = (
-        {} if of_a_lease else {lock: exclusive_lock(store, database, lock, holder) for lock in Lock}
-    )
+    if store.locker is None or (store.locker.use_lock and keeps_leases(store)):
+        return leases(stores, holder, expiration_ms=store.jdbc_lock_expiration)
+    exclusive = {lock: exclusive_lock(store, database, lock, holder) for lock in Lock}
 
     def make(on_database_time: OnDatabaseTime) -> Mapping[Lock, Locker]:
-        made: dict[Lock, Locker] = {}
-        for lock in Lock:
-            maker = (
-                partial(
-                    ExclusiveLocker,
-                    exclusive=exclusive[lock],
-                    period_ms=store.jdbc_lock_renew_period,
-                )
-                if lock in exclusive
-                else LeaseDatabaseLocker
-            )
-            made[lock] = maker(
+        return {
+            lock: ExclusiveLocker(
                 stores[lock],
                 lock,
                 holder.holder_id,
+                exclusive[lock],
+                period_ms=store.jdbc_lock_renew_period,
                 expiration_ms=store.jdbc_lock_expiration,
                 clock=holder.clock,
                 on_database_time=on_database_time,
-                above=holder.above if lock is Lock.LIVE else lambda: 0,
+                above=holder.above_for(lock),
             )
-        return made
+            for lock in Lock
+        }
+
+    return make
+
+
+def leases(
+    stores: Mapping[Lock, NodeManagerStore], holder: LockHolder, *, expiration_ms: int
+) -> Lockers:
+    """Return the maker of lockers that keep leases only."""
+
+    def make(on_database_time: OnDatabaseTime) -> Mapping[Lock, Locker]:
+        return {
+            lock: LeaseDatabaseLocker(
+                stores[lock],
+                lock,
+                holder.holder_id,
+                expiration_ms=expiration_ms,
+                clock=holder.clock,
+                on_database_time=on_database_time,
+                above=holder.above_for(lock),
+            )
+            for lock in Lock
+        }
 
     return make
 

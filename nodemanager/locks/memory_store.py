@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from typing_extensions import override
+
 from orthia.database import Blocker
 from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
 from orthia.nodemanager.locks.holder_id import HolderId
@@ -43,18 +45,18 @@ class MemoryNodeManagerStore(NodeManagerStore):
         row = self._rows[lock]
         return row.holder_id == holder_id and row.token == token
 
+    @override
     def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
-        """Take the lock if it is free or expired."""
         with self._mutex:
             row, now = self._rows[lock], self._clock()
             if row.holder_id not in (None, holder_id) and row.expires_seconds > now:
                 return None
             return self._take(lock, holder_id, expiration_ms)
 
+    @override
     def take_over(
         self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
     ) -> Acquired | None:
-        """Take the lock if nothing has changed."""
         with self._mutex:
             now = self._lock_status(lock)
             if (now.holder_id, now.token, now.expiration_time) != (
@@ -72,32 +74,32 @@ class MemoryNodeManagerStore(NodeManagerStore):
         row.token += 1
         return Acquired(row.token, self._now())
 
+    @override
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
-        """Set the expiry anew."""
         with self._mutex:
             if not self._matches(lock, holder_id, token):
                 return None
             self._rows[lock].expires_seconds = self._clock() + expiration_ms / 1000
             return self._now()
 
+    @override
     def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
-        """Write the token."""
         with self._mutex:
             if token >= to or not self._matches(lock, holder_id, token):
                 return False
             self._rows[lock].token = to
             return True
 
+    @override
     def release(self, lock: Lock, holder_id: str, token: int) -> bool:
-        """Free the lock."""
         with self._mutex:
             if not self._matches(lock, holder_id, token):
                 return False
             self._rows[lock].holder_id = None
             return True
 
+    @override
     def advance_fence(self, holder_id: str, token: int) -> bool:
-        """Advance the fence."""
         with self._mutex:
             held = (
                 self._matches(Lock.LIVE, holder_id, token)
@@ -108,39 +110,40 @@ class MemoryNodeManagerStore(NodeManagerStore):
             self.fence_token = token
             return True
 
+    @override
     def end_fence_blockers(
         self,
-        holder_id: str,  # noqa: ARG002 - nobody waits
-        token: int,  # noqa: ARG002
+        holder_id: str,
+        token: int,
     ) -> list[Blocker]:
         """End nothing: there are no sessions."""
         return []
 
+    @override
     def write_state(self, state: State, *, expected: State | None = None) -> bool:
-        """Write the shared state."""
         with self._mutex:
             if expected is not None and self._state is not expected:
                 return False
             self._state = state
             return True
 
+    @override
     def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
-        """Write the shared state, guarded."""
         with self._mutex:
             if not self._matches(Lock.LIVE, holder_id, token):
                 return False
             self._state = state
             return True
 
+    @override
     def create_node_id(self, candidate: str) -> str:
-        """Create the node id once."""
         with self._mutex:
             if self._node_id is None:
                 self._node_id = candidate
             return self._node_id
 
+    @override
     def status(self) -> NodeManagerStatus:
-        """Read everything."""
         with self._mutex:
             return NodeManagerStatus(
                 self._state,
@@ -151,8 +154,8 @@ class MemoryNodeManagerStore(NodeManagerStore):
                 self._now(),
             )
 
+    @override
     def lock_status(self, lock: Lock) -> LockStatus:
-        """Read one lock."""
         with self._mutex:
             return self._lock_status(lock)
 

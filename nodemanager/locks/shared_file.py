@@ -9,6 +9,8 @@ import contextlib
 import os
 from typing import Final
 
+from typing_extensions import override
+
 from orthia.database import StoreUnavailable
 from orthia.database.file_lock import try_lock
 from orthia.nodemanager.errors import LockLost
@@ -31,10 +33,11 @@ class SharedFileLock(ExclusiveLock):
         self._line = f"{holder_id}\n".encode()
         self._descriptor: int | None = None
 
+    @override
     def prepare(self) -> None:
-        """See ``LockDirectory.join``."""
         self._directory.join()
 
+    @override
     def try_acquire(self) -> bool:
         """Take the lock, and write who has it into the file."""
         self.release()
@@ -57,6 +60,7 @@ class SharedFileLock(ExclusiveLock):
         self._descriptor = descriptor
         return True
 
+    @override
     def keep_alive(self) -> None:
         """Look whether the file is the one that was locked, and says what was written."""
         descriptor = self._descriptor
@@ -71,6 +75,7 @@ class SharedFileLock(ExclusiveLock):
         if line != self._line:
             raise LockLost(f"{self._path} was emptied or written to by somebody else")
 
+    @override
     def release(self) -> None:
         """Let the lock go; the file stays."""
         descriptor, self._descriptor = self._descriptor, None
@@ -78,6 +83,7 @@ class SharedFileLock(ExclusiveLock):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
+    @override
     def is_free(self) -> bool:
         """Look without writing."""
         self._directory.check()

@@ -16,6 +16,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from typing_extensions import override
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import (
@@ -72,6 +73,7 @@ class SqlNodeManagerStore(NodeManagerStore):
     def _update_one(self, connection: Connection, statement: Update) -> bool:
         return connection.execute(statement).rowcount == 1
 
+    @override
     def try_acquire(self, lock: Lock, holder_id: str, expiration_ms: int) -> Acquired | None:
         """Take the lock if it is free or expired, by one UPDATE."""
         c = self._table.c
@@ -88,6 +90,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             f"acquire the {lock.name.lower()} lock",
         )
 
+    @override
     def take_over(
         self, lock: Lock, holder_id: str, expiration_ms: int, *, seen: LockStatus
     ) -> Acquired | None:
@@ -130,6 +133,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             token, now = connection.execute(read).one()
             return Acquired(int(token), now)
 
+    @override
     def renew(self, lock: Lock, holder_id: str, token: int, expiration_ms: int) -> datetime | None:
         """Set the expiry anew, by one UPDATE that matches holder and token."""
         extend = (
@@ -147,6 +151,7 @@ class SqlNodeManagerStore(NodeManagerStore):
             now: datetime = connection.execute(select(db_now())).scalar_one()
             return now
 
+    @override
     def raise_token(self, lock: Lock, holder_id: str, token: int, to: int) -> bool:
         """Write the token, by one UPDATE that matches holder and token."""
         change = (
@@ -156,6 +161,7 @@ class SqlNodeManagerStore(NodeManagerStore):
         with self._urgent(), write_transaction(self._engine, what) as connection:
             return token < to and self._update_one(connection, change)
 
+    @override
     def release(self, lock: Lock, holder_id: str, token: int) -> bool:
         """Free the lock, by one UPDATE that matches holder and token."""
         free = (
@@ -167,6 +173,7 @@ class SqlNodeManagerStore(NodeManagerStore):
         with self._urgent(), write_transaction(self._engine, what) as connection:
             return self._update_one(connection, free)
 
+    @override
     def advance_fence(self, holder_id: str, token: int) -> bool:
         """Lock row 4, which waits for journal transactions that share it, check row 1, write.
 
@@ -194,6 +201,7 @@ class SqlNodeManagerStore(NodeManagerStore):
                 return False
             return self._update_one(connection, advance)
 
+    @override
     def end_fence_blockers(self, holder_id: str, token: int) -> list[Blocker]:
         """Ask the server who is in the way, by the pool; see ``orthia.database.sessions``."""
         waiting = self._fencing_session
@@ -214,8 +222,8 @@ class SqlNodeManagerStore(NodeManagerStore):
             marks = [fenced_mark(self._table.name, one, former) for one in FENCED_PURPOSES]
             return end_marked_mysql_sessions(connection, marks)
 
+    @override
     def write_state(self, state: State, *, expected: State | None = None) -> bool:
-        """Write row 0."""
         c = self._table.c
         change = update(self._table).where(c.id == _STATE_ROW).values(state=state.value)
         if expected is not None:
@@ -223,6 +231,7 @@ class SqlNodeManagerStore(NodeManagerStore):
         with self._urgent(), write_transaction(self._engine, "write the state") as connection:
             return self._update_one(connection, change)
 
+    @override
     def write_state_as_live(self, state: State, holder_id: str, token: int) -> bool:
         """Write row 0 in the transaction that finds row 1 held, and keeps it so until the end."""
         guard = select(self._table.c.id).where(self._held_by(Lock.LIVE, holder_id, token))
@@ -235,6 +244,7 @@ class SqlNodeManagerStore(NodeManagerStore):
                 raise self._missing(_STATE_ROW)
             return True
 
+    @override
     def create_node_id(self, candidate: str) -> str:
         """Create the node id by one UPDATE that only the first node's can match."""
         c = self._table.c
@@ -251,8 +261,8 @@ class SqlNodeManagerStore(NodeManagerStore):
                 raise self._missing(_NODE_ID_ROW)
             return str(found.node_id)
 
+    @override
     def status(self) -> NodeManagerStatus:
-        """Read all rows in one statement."""
         with (
             translate_errors("read the node manager's store"),
             self._engine.connect() as connection,

@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
+from typing_extensions import override
+
 from orthia.config.clock import monotonic_seconds
 from orthia.config.lockers import with_locker
 from orthia.config.settings import DatabaseStoreSettings
@@ -103,43 +105,44 @@ class DatabaseLocks(PairLocks):
         make = lockers_of(store, database, stores, holder)
         self._lockers: Mapping[Lock, Locker] = make(lambda *_: None)
 
+    @override
     def close(self) -> None:
-        """Close what the locks were asked by."""
         for locker in self._lockers.values():
             locker.close()
 
+    @override
     def read_status(self) -> NodeManagerStatus:
         """Read the rows in one statement, and ask a lock whose row has expired."""
         found = self.rows.status()
         return replace(found, live=self._as_seen(found.live), backup=self._as_seen(found.backup))
 
+    @override
     def look(self) -> tuple[NodeManagerStatus, StoreError | None]:
-        """Read the rows alone where a lock cannot be asked from here."""
         try:
             return self.read_status(), None
         except (StoreUnavailable, LockUnknown) as error:
             return self.rows.status(), error
 
+    @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
-        """Take it by the locker of the nodes."""
         if self._as_seen(self.rows.lock_status(Lock.LIVE)).is_held:
             return None
         self._above = above
         return self._lockers[Lock.LIVE].try_acquire()
 
+    @override
     def renew(self, lease: Lease) -> Lease:
-        """Renew it by the locker of the nodes."""
         return self._lockers[lease.lock].renew(lease)
 
+    @override
     def raise_token(self, lease: Lease, to: int) -> Lease:
-        """Write it into the row."""
         if not self.rows.raise_token(lease.lock, lease.holder_id, lease.token, to):
             name = lease.lock.name.lower()
             raise LockLost(f"the {name} lock is not held by {lease.holder_id} any more")
         return replace(lease, token=to)
 
+    @override
     def release(self, lease: Lease) -> None:
-        """Release it by the locker of the nodes."""
         self._lockers[lease.lock].release(lease)
 
     def _as_seen(self, row: LockStatus) -> LockStatus:
@@ -163,14 +166,15 @@ class DirectoryLocks(PairLocks):
         self._files = ServerLock(directory)
         self._holder_id = HolderId.new(name, crash_detection=False)
 
+    @override
     def close(self) -> None:
-        """Close the files."""
         self._files.close()
 
+    @override
     def read_status(self) -> NodeManagerStatus:
-        """Read the files, and ask for both locks."""
         return status_of_files(self._files)
 
+    @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
         """Take the lock, then the next token."""
         if not self._files.try_acquire(Lock.LIVE, self._holder_id):
@@ -178,6 +182,7 @@ class DirectoryLocks(PairLocks):
         token = self._files.next_token(self._holder_id, above)
         return Lease(Lock.LIVE, self._holder_id, token, math.inf)
 
+    @override
     def renew(self, lease: Lease) -> Lease:
         """Look whether the files are still in place: the lock has no end of its own."""
         reason = self._files.why_lost(lease.lock)
@@ -185,12 +190,13 @@ class DirectoryLocks(PairLocks):
             raise LockLost(reason)
         return lease
 
+    @override
     def raise_token(self, lease: Lease, to: int) -> Lease:
         """Take the next token that is not below it."""
         return replace(lease, token=self._files.next_token(self._holder_id, to - 1))
 
+    @override
     def release(self, lease: Lease) -> None:
-        """Let it go."""
         self._files.release(lease.lock)
 
 

@@ -92,7 +92,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "config/rules.py 'query_timeout'",
         "nodemanager/locks/lockers.py lease_query_timeout",
     ),
-    f"{_LOCKER}/@leaseHolderId": ("nodemanager/manager.py 'lease_holder_id'",),
+    f"{_LOCKER}/@leaseHolderId": ("nodemanager/stores.py 'lease_holder_id'",),
     f"{_LOCKER}/@directory": ("nodemanager/locks/lockers.py locker.directory",),
     f"{_LOCKER}/@name": ("nodemanager/locks/lockers.py locker.name",),
     f"{_LOCKER}/property/@key": ("nodemanager/locks/lockers.py locker.properties",),

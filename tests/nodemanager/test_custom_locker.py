@@ -15,7 +15,7 @@ from orthia import migrations
 from orthia.config import ConfigurationError
 from orthia.config.settings import CustomLockerSettings, DatabaseStoreSettings, Role
 from orthia.database import Database
-from orthia.nodemanager import JdbcNodeManager
+from orthia.nodemanager import jdbc_node_manager
 from tests.support.servers import SqliteServer, free_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "lockers.md"
@@ -70,8 +70,8 @@ def settings(tmp_path: Path) -> DatabaseStoreSettings:
 @pytest.mark.usefixtures("installed")
 def test_the_documented_locker_locks(settings: DatabaseStoreSettings) -> None:
     """One node is live; when it hands over, the other takes its place under a greater token."""
-    first = JdbcNodeManager.from_settings(settings, name="a")
-    second = JdbcNodeManager.from_settings(settings, name="b", role=Role.BACKUP)
+    first = jdbc_node_manager(settings, name="a")
+    second = jdbc_node_manager(settings, name="b", role=Role.BACKUP)
     first.start()
     first.start_live_node().activation_complete()
     token = first.fencing_token
@@ -104,4 +104,4 @@ def test_a_locker_that_is_not_there_is_an_error(
     assert settings.locker is not None
     wrong = replace(settings, locker=CustomLockerSettings(name=name))
     with pytest.raises(ConfigurationError, match=re.escape(expected)):
-        JdbcNodeManager.from_settings(wrong, name="a")
+        jdbc_node_manager(wrong, name="a")

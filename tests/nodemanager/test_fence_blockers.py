@@ -25,7 +25,7 @@ from orthia.config.secrets import Secret
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect, StoreUnavailable
 from orthia.journal.sql.fence import fenced_engine
-from orthia.nodemanager import JdbcNodeManager
+from orthia.nodemanager import jdbc_node_manager
 from orthia.nodemanager.events import Event, FenceBlocked, FenceUnblocked
 from orthia.nodemanager.fencing import PATIENCE_SECONDS
 from orthia.nodemanager.locks.lease import Lock
@@ -151,7 +151,7 @@ class Successor:
     def __init__(self, settings: DatabaseStoreSettings) -> None:
         self.database = Database.from_settings(settings)
         self.events: list[Event] = []
-        self.manager = JdbcNodeManager.from_settings(
+        self.manager = jdbc_node_manager(
             settings, name="successor", listener=self.events.append, database=self.database
         )
         self._pool = ThreadPoolExecutor(1)

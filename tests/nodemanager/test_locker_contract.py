@@ -22,7 +22,12 @@ from orthia.config.settings import (
     SharedFileLockerSettings,
 )
 from orthia.database import Database, db_now_plus_ms, write_transaction
-from orthia.nodemanager import Interrupted, JdbcNodeManager, LockAcquisitionTimeout
+from orthia.nodemanager import (
+    Interrupted,
+    JdbcNodeManager,
+    LockAcquisitionTimeout,
+    jdbc_node_manager,
+)
 from orthia.nodemanager.abc import Activation
 from orthia.nodemanager.events import Event, LiveLockObtained
 from orthia.nodemanager.file_lock_manager import FileLockNodeManager
@@ -144,7 +149,7 @@ class Place:
         settings = replace(self.settings, jdbc_lock_expiration=self.lease_ms, locker=locker)
         settings = with_locker(settings)
         self.databases.append(Database.from_settings(settings))
-        return JdbcNodeManager.from_settings(
+        return jdbc_node_manager(
             settings,
             name=name,
             role=role,

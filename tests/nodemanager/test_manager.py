@@ -14,11 +14,11 @@ from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database, StoreUnavailable, write_transaction
 from orthia.nodemanager import (
     Interrupted,
-    JdbcNodeManager,
     LockAcquisitionTimeout,
     LockLost,
     NotHeld,
     State,
+    jdbc_node_manager,
 )
 from orthia.nodemanager.events import (
     CrashDetected,
@@ -53,7 +53,7 @@ class Node:
         self.database = Database.from_settings(settings)
         self.events: list[Event] = []
         self.lost: list[str] = []
-        self.manager = JdbcNodeManager.from_settings(
+        self.manager = jdbc_node_manager(
             settings, name=name, role=role, listener=self.events.append, database=self.database
         )
         self.manager.register_lock_listener(self.lost.append)
@@ -289,8 +289,8 @@ def test_a_live_node_whose_session_alone_was_lost_stays_live(nodes: Nodes) -> No
     wait_until(lambda: presence(live) is not None, what="the live node has the presence lock")
     taking_over = backup.wait_as_backup()
     wait_until(backup.manager.is_backup_live, what="the backup waits")
-    assert live.manager._presence is not None
-    live.manager._presence.release()
+    assert live.manager._crashes.lock is not None
+    live.manager._crashes.lock.release()
     live.wait_for(PresenceLost)
     wait_until(lambda: presence(live) is not None, what="it has the presence lock again")
     assert not taking_over.done()
@@ -306,8 +306,8 @@ def test_a_live_node_that_renews_seldom_is_watched_for_its_own_period(nodes: Nod
     wait_until(lambda: presence(live) is not None, what="the live node has the presence lock")
     taking_over = backup.wait_as_backup()
     wait_until(backup.manager.is_backup_live, what="the backup waits")
-    assert live.manager._presence is not None
-    live.manager._presence.release()
+    assert live.manager._crashes.lock is not None
+    live.manager._crashes.lock.release()
     live.wait_for(PresenceLost)
     wait_until(lambda: presence(live) is not None, what="it has the presence lock again")
     assert not taking_over.done()
@@ -340,7 +340,7 @@ def test_timers_that_differ_are_told_once(nodes: Nodes) -> None:
 
 def presence(node: Node) -> float | None:
     """Return since when a node has the presence lock."""
-    keeper = node.manager._keeper
+    keeper = node.manager._crashes.keeper
     return None if keeper is None else keeper.held_since_seconds
 
 
@@ -433,8 +433,7 @@ def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
     heard = threading.Event()
 
     def listen(_: str) -> None:
-        keep_alive = live.manager._kept
-        lease = next(iter(keep_alive.values())).lease
+        lease = live.manager._kept[Lock.LIVE].lease
         heard_remaining.append(lease.deadline_seconds - live.manager._clock())
         heard.set()
 
@@ -480,7 +479,7 @@ def test_a_node_manager_closes_the_database_it_opened(
     """After stop() none of its sessions is left."""
     database.dispose()
     name = str(migrated_store.jdbc_connection_url.sqlalchemy_url.database)
-    manager = JdbcNodeManager.from_settings(migrated_store, name="a")
+    manager = jdbc_node_manager(migrated_store, name="a")
     manager.start()
     manager.start_live_node().activation_complete()
     assert server.connections(name)

@@ -32,8 +32,9 @@ from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.locks.abc import Acquired
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus
+from orthia.nodemanager.locks.lockers import LockHolder, leases
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
-from orthia.nodemanager.manager import Stores
+from orthia.nodemanager.stores import Stores
 from tests.nodemanager.conftest import ManualClock, StuckConsole
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
@@ -82,7 +83,11 @@ class Simulation:
             return JdbcNodeManager(
                 Stores(store, store, store, store),
                 settings,
-                name="me",
+                leases(
+                    dict.fromkeys(Lock, store),
+                    LockHolder("me", holder_id, self.clock),
+                    expiration_ms=EXPIRATION_MS,
+                ),
                 log=log,
                 holder_id=holder_id,
                 clock=self.clock,

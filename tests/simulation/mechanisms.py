@@ -8,7 +8,8 @@ from orthia.nodemanager.locks.abc import Acquired
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
 from orthia.nodemanager.locks.lease import Lease, LockStatus, deadline
 from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
-from orthia.nodemanager.manager import JdbcNodeManager, timers_of
+from orthia.nodemanager.manager import JdbcNodeManager
+from orthia.nodemanager.stores import timers_of
 
 EXPIRATION_MS = 20_000
 PERIOD_MS = 2_000
@@ -56,7 +57,7 @@ class Hasty(JdbcNodeManager):
     """Takes a holder for gone as soon as it has the presence lock."""
 
     def _judge_holder(self, live: LockStatus, watch: HolderWatch) -> tuple[Holder, HolderWatch]:
-        keeper = self._keeper
+        keeper = self._crashes.keeper
         if keeper is not None and keeper.held_since_seconds is not None and live.is_held:
             return Holder.GONE, watch
         return Holder.UNKNOWN, watch
@@ -82,8 +83,8 @@ class OfOwnPeriod(JdbcNodeManager):
 class Unfenced(JdbcNodeManager):
     """Serves without having fenced the journal."""
 
-    def _try_advance_fence(self, lease: Lease) -> bool:
-        return lease.token > 0
+    def _fence(self, lease: Lease) -> None:
+        pass
 
 
 class LateAcquisition(LeaseDatabaseLocker):

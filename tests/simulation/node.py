@@ -46,8 +46,10 @@ from orthia.journal.errors import Fenced
 from orthia.nodemanager import Interrupted
 from orthia.nodemanager.events import CriticalIOError
 from orthia.nodemanager.locks.holder_id import HolderId
-from orthia.nodemanager.locks.lease import State
-from orthia.nodemanager.manager import JdbcNodeManager, Stores
+from orthia.nodemanager.locks.lease import Lock, State
+from orthia.nodemanager.locks.lockers import LockHolder, leases
+from orthia.nodemanager.manager import JdbcNodeManager
+from orthia.nodemanager.stores import Stores
 from tests.simulation.console import Console, ConsoleLog, Handler, WaitingHandler
 from tests.simulation.database import PresenceSession, RemoteStore
 from tests.simulation.engine import Life, SimulatedThreads
@@ -189,7 +191,11 @@ class Node:
                 jdbc_lock_expiration=self.timers.expiration_ms,
                 jdbc_lock_renew_period=self.timers.renew_period_ms,
             ),
-            name=self.name,
+            leases(
+                dict.fromkeys(Lock, store),
+                LockHolder(self.name, self.holder_id, self.clock),
+                expiration_ms=self.timers.expiration_ms,
+            ),
             log=ConsoleLog(self.handler, node_name=self.name, holder_id=self.holder_id),
             holder_id=self.holder_id,
             presence=self.session if self.world.crash_detection else None,
