@@ -137,9 +137,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         self._node_id = self.log.node_id = node_id
         # Only to learn the database's time: the first entry of the log carries it already.
         asked = self._clock()
-        self._note_database_time(
-            self._waits.outlast(self.status).database_time, asked, self._clock()
-        )
+        self._time.note(self._waits.outlast(self.status).database_time, asked, self._clock())
         url = self._settings.jdbc_connection_url.display
         self.log.emit(NodeStarted(metadata.version("orthia"), self.log.role, url, node_id))
         if self._settings.locker is not None and self._settings.locker.fail_if_locked:

@@ -14,7 +14,7 @@ from typing import Final
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database
-from orthia.nodemanager.locks.lease import NodeManagerStatus
+from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus
 from orthia.nodemanager.locks.status import DatabaseLocks
 from orthia.pipeline.failover_chapters import Part
 from orthia.pipeline.failover_source import in_groups, ranges_of
@@ -62,7 +62,8 @@ def _ask(store: NamedStore, opened: Opened) -> StoreLog:
             opened(store.settings) as database,
             DatabaseLocks(database, store.settings, "orthia-pipeline") as locks,
         ):
-            status, _ = locks.look()
+            seen = locks.look()
+        status = seen.status
         found = name or status.node_id or str(store.settings.jdbc_connection_url)
         with open_source(store.settings) as source:
             parts = [
@@ -72,7 +73,9 @@ def _ask(store: NamedStore, opened: Opened) -> StoreLog:
     except OrthiaError as error:
         called = name or str(store.settings.jdbc_connection_url)
         return StoreLog(called, error=" ".join(str(error).split()))
-    return StoreLog(found, status.node_id, parts, present_of(status))
+    # Of a lock that cannot be asked from here the store says nothing: its node may well serve.
+    present = None if Lock.LIVE in seen.unknown else present_of(status)
+    return StoreLog(found, status.node_id, parts, present)
 
 
 def present_of(status: NodeManagerStatus) -> Present:

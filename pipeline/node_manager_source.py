@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from orthia.database import Database
-from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
-from orthia.nodemanager.locks.status import DatabaseLocks
+from orthia.nodemanager.locks.lease import LockStatus
+from orthia.nodemanager.locks.status import DatabaseLocks, Seen
 from orthia.pipeline.journal_source import check_options
 from orthia.pipeline.schemas import NODE_MANAGER, arrow_schema
 from orthia.pipeline.store import OPTIONS, StoreReference
@@ -54,13 +54,14 @@ class NodeManagerReader(DataSourceReader):
         database = Database.from_settings(settings)
         try:
             with DatabaseLocks(database, settings, "orthia-pipeline") as locks:
-                status, _ = locks.look()
+                seen = locks.look()
         finally:
             database.dispose()
-        rows = [self._row(status, lock) for lock in (status.live, status.backup)]
+        rows = [self._row(seen, lock) for lock in (seen.status.live, seen.status.backup)]
         yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(NODE_MANAGER))
 
-    def _row(self, status: NodeManagerStatus, lock: LockStatus) -> dict[str, Any]:
+    def _row(self, seen: Seen, lock: LockStatus) -> dict[str, Any]:
+        status = seen.status
         return {
             "pair": self._pair or status.node_id,
             "node_id": status.node_id,
@@ -69,7 +70,7 @@ class NodeManagerReader(DataSourceReader):
             "holder_id": lock.holder_id,
             "token": lock.token,
             "expires_at": lock.expiration_time,
-            "held": lock.is_held,
+            "held": None if lock.lock in seen.unknown else lock.is_held,
             "fence_token": status.fence_token,
             "database_time": status.database_time,
         }

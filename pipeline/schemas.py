@@ -158,7 +158,10 @@ NODE_MANAGER: Final = StructType(
         StructField("database_time", TimestampType()),
     ]
 )
-"""NODE_MANAGER_STORE, one row for each lock, as it was at ``database_time``."""
+"""NODE_MANAGER_STORE, one row for each lock, as it was at ``database_time``.
+
+``held`` is null where a worker cannot tell it: the lock is not the row, and out of its reach.
+"""
 
 RAW: Final = (
     "seq",

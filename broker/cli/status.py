@@ -81,10 +81,10 @@ def _look(locks: PairLocks, watch: Watch | None) -> Look:
 
 def _read(locks: PairLocks) -> NodeManagerStatus:
     """Read who holds what; the rows alone where the locks behind them cannot be asked from here."""
-    found, untold = locks.look()
-    if untold is not None:
-        click.echo(f"orthia: {untold}; shown is what the rows of the database say", err=True)
-    return found
+    seen = locks.look()
+    for why in seen.unknown.values():
+        click.echo(f"orthia: {why}; shown is what the rows of the database say", err=True)
+    return seen.status
 
 
 def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUnavailable]:

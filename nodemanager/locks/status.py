@@ -15,7 +15,7 @@ expired, as whatever it takes it fences.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
@@ -44,6 +44,16 @@ class LockUnknown(PermanentStoreError):  # noqa: N818 - named for what is the ca
     """Whether somebody holds a lock cannot be told with the settings that were given."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What could be told of the locks of a pair."""
+
+    status: NodeManagerStatus
+    """Of a lock that is ``unknown`` what its row says, which has expired."""
+    unknown: Mapping[Lock, StoreError] = field(default_factory=dict)
+    """Why it cannot be told from here whether a lock is held."""
+
+
 class PairLocks(ABC):
     """Both locks of a pair; a context manager that lets go of what it asked by."""
 
@@ -61,12 +71,12 @@ class PairLocks(ABC):
     def read_status(self) -> NodeManagerStatus:
         """Return who holds which lock, and the shared state; raises StoreError, as LockUnknown."""
 
-    def look(self) -> tuple[NodeManagerStatus, StoreError | None]:
-        """Return what can be told, and why not all of it can, to be shown and not to be acted on.
+    def look(self) -> Seen:
+        """Return what can be told, to be shown and not to be acted on.
 
         Raises StoreError if the store does not answer.
         """
-        return self.read_status(), None
+        return Seen(self.read_status())
 
     @abstractmethod
     def try_acquire_live(self, above: int = 0) -> Lease | None:
@@ -117,11 +127,18 @@ class DatabaseLocks(PairLocks):
         return replace(found, live=self._as_seen(found.live), backup=self._as_seen(found.backup))
 
     @override
-    def look(self) -> tuple[NodeManagerStatus, StoreError | None]:
-        try:
-            return self.read_status(), None
-        except (StoreUnavailable, LockUnknown) as error:
-            return self.rows.status(), error
+    def look(self) -> Seen:
+        found = self.rows.status()
+        unknown: dict[Lock, StoreError] = {}
+
+        def seen(row: LockStatus) -> LockStatus:
+            try:
+                return self._as_seen(row)
+            except (StoreUnavailable, LockUnknown) as error:
+                unknown[row.lock] = error
+                return row
+
+        return Seen(replace(found, live=seen(found.live), backup=seen(found.backup)), unknown)
 
     @override
     def try_acquire_live(self, above: int = 0) -> Lease | None:
