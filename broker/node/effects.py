@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from orthia.broker.node.state import Phase
 from orthia.config.settings import Role
-from orthia.nodemanager.events import Event
 from orthia.nodemanager.abc import FormerLife
+from orthia.nodemanager.events import Event
 
 
 @dataclass(frozen=True)

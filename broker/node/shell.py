@@ -52,6 +52,7 @@ from orthia.config.settings import Role, Settings
 from orthia.database import StoreUnavailable, TransientStoreError
 from orthia.journal.errors import Fenced
 from orthia.nodemanager import Interrupted
+from orthia.nodemanager.abc import Activation, FormerLife, NodeManager
 from orthia.nodemanager.events import (
     AcceptorNotFreeEvent,
     BackupActive,
@@ -61,7 +62,6 @@ from orthia.nodemanager.events import (
     StartFailed,
     TakeoverTimings,
 )
-from orthia.nodemanager.abc import Activation, FormerLife, NodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
 _HALT_LOG_SECONDS: Final = 1.0

@@ -1,15 +1,20 @@
 """``orthia data``: the files of the journal as an operator sees them."""
 
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from orthia.broker.cli import data
 from orthia.broker.cli.app import orthia
 from orthia.config.settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.file.format import RECORD_BYTES
+from orthia.journal.file.tools import Recovered
+from orthia.nodemanager import Lock
+from orthia.nodemanager.locks.server_lock import ServerLock
 from tests.journal.large_support import leave_an_orphan, put, upload
 from tests.journal.support import OTHER_QUEUE, FileJournalStore, payload
 
@@ -92,6 +97,38 @@ def test_the_journal_of_a_running_node_is_left_alone(
     assert "stop it first" in error
     store.append(journal, "goes on")
     store.close()
+
+
+@pytest.mark.parametrize("command", ["compact", "recover"])
+def test_a_node_that_is_about_to_open_the_journal_is_not_disturbed(
+    broker_xml: Path, store: FileJournalStore, command: str
+) -> None:
+    """It has the live lock and nothing else yet."""
+    with contextlib.closing(ServerLock(store.settings.journal_directory)) as locks:
+        assert locks.try_acquire(Lock.LIVE, "node-a@host:1:x")
+        code, _, error = run("data", command, "--config", broker_xml)
+    assert code == 75
+    assert "node-a@host:1:x holds the live lock of this store for as long as its process" in error
+
+
+@pytest.mark.parametrize("command", ["compact", "recover"])
+def test_a_node_that_is_started_meanwhile_waits(
+    broker_xml: Path, store: FileJournalStore, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes do not heed the directory's lock, by which a tool keeps off a node's journal."""
+    directory = store.settings.journal_directory
+    taken: list[bool] = []
+
+    def start_a_node(_: object) -> object:
+        with contextlib.closing(ServerLock(directory)) as locks:
+            taken.append(locks.try_acquire(Lock.LIVE, "node-a@host:1:x"))
+        return Recovered() if command == "recover" else []
+
+    monkeypatch.setattr(data, command, start_a_node)
+    assert run("data", command, "--config", broker_xml)[0] == 0
+    assert taken == [False]
+    with contextlib.closing(ServerLock(directory)) as locks:
+        assert locks.try_acquire(Lock.LIVE, "node-a@host:1:x"), "it was given back"
 
 
 def test_a_damaged_journal_is_refused_and_recovered(

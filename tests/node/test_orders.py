@@ -26,8 +26,8 @@ from orthia.broker.node.lives import Life
 from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.broker.node.step import LAST_STAGES, OutOfPlace, step
 from orthia.config.settings import CriticalAnalyzerPolicy, HaPolicy, IoErrorPolicy, Role
-from orthia.nodemanager.events import NodeStopped
 from orthia.nodemanager.abc import FormerLife
+from orthia.nodemanager.events import NodeStopped
 from tests.node.test_step import BACKUP, EVENTS
 
 GOOD_ENDS: dict[type[Work], list[str]] = {

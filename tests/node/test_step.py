@@ -48,6 +48,7 @@ from orthia.broker.node.lives import Life
 from orthia.broker.node.state import NodeState, Phase, Stage, Terms
 from orthia.broker.node.step import OutOfPlace, step
 from orthia.config.settings import CriticalAnalyzerPolicy, HaPolicy, IoErrorPolicy, Role
+from orthia.nodemanager.abc import FormerLife
 from orthia.nodemanager.events import (
     ConnectorsStopped,
     FailbackPutOff,
@@ -59,7 +60,6 @@ from orthia.nodemanager.events import (
     StartFailed,
 )
 from orthia.nodemanager.failback import Failbacks
-from orthia.nodemanager.abc import FormerLife
 
 BACKUP = HaPolicy(Role.BACKUP)
 EVENTS: dict[str, NodeEvent] = {
