@@ -177,8 +177,9 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     @override
     def interrupt(self) -> None:
-        self._backup_lost.set()
+        # In this order: a wait that ends for the second is over, and takes no lock for lost.
         self._waits.interrupt()
+        self._backup_lost.set()
 
     def read_node_id(self) -> str:
         """Return the node id of the pair; raises NotHeld before ``start``."""

@@ -231,6 +231,30 @@ def test_a_token_that_was_given_back_unused_is_in_the_log(simulation: Simulation
     assert LiveLockObtained not in simulation.kinds()
 
 
+def test_a_backup_that_is_interrupted_has_not_lost_its_lock(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives the lock back, wherever in its wait the interrupt meets it."""
+    manager = simulation.manager
+    manager.start()
+    manager.start_backup()
+    set_lost = manager._backup_lost.set
+
+    def set_and_look() -> None:
+        set_lost()
+        with pytest.raises(Interrupted):
+            manager.await_live_node()
+
+    def fail() -> None:
+        pytest.fail("the node waits on")
+
+    monkeypatch.setattr(manager._backup_lost, "set", set_and_look)
+    simulation.store.before_status = fail
+    manager.interrupt()
+    manager.stop_backup()
+    assert simulation.events[-1] == LockReleased(Lock.BACKUP, 1)
+
+
 def test_events_have_the_databases_time_whatever_the_nodes_clock_is_set_to(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
