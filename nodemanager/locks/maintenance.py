@@ -79,7 +79,11 @@ def maintenance(
 
     ``store`` is what errors call it. Raises StoreInUse, LockUnknown, StoreError.
     """
-    refuse_held(locks.read_status(), store=store, free=free)
+    seen = locks.look()
+    for lock in free:
+        if lock in seen.unknown:
+            raise seen.unknown[lock]
+    refuse_held(seen.status, store=store, free=free)
     lease = locks.try_acquire_live(above)
     if lease is None:
         raise StoreInUse(

@@ -17,7 +17,7 @@ from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease
 from orthia.nodemanager.locks.maintenance import is_untouched, maintenance
 from orthia.nodemanager.locks.server_lock import ServerLock
-from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks, PairLocks
+from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks, LockUnknown, PairLocks
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
@@ -108,3 +108,22 @@ def test_a_backup_that_waits_is_in_the_way_of_some(tmp_path: Path) -> None:
         ):
             pytest.fail("it waits")
     files.close()
+
+
+def test_a_lock_that_need_not_be_free_need_not_be_known(tmp_path: Path) -> None:
+    """As that of a backup which crashed before the locker was another."""
+    server = SqliteServer(tmp_path)
+    settings = server.settings(server.create_database())
+    database = Database.from_settings(settings)
+    migrations.upgrade(database, settings)
+    crashed = HolderId.new("node-b", crash_detection=False, kind="shared-file-locker")
+    with DatabaseLocks(database, settings, "orthia-data") as locks:
+        assert locks.rows.try_acquire(Lock.BACKUP, crashed, expiration_ms=-5_000) is not None
+        with maintenance(locks) as held:
+            assert held.is_held()
+        with (
+            pytest.raises(LockUnknown, match=r"still holds the backup lock cannot be told"),
+            maintenance(locks, free=tuple(Lock)),
+        ):
+            pytest.fail("the backup may be there")
+    database.dispose()
