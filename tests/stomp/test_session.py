@@ -498,6 +498,30 @@ def test_what_comes_too_late_at_a_node_that_stops_ends_without_an_error(frame: s
     assert client.closed
 
 
+@pytest.mark.parametrize("frame", ["SEND", "SUBSCRIBE", "COMMIT", "ACK"])
+def test_what_was_sent_before_the_stop_is_answered_though_more_comes_too_late(frame: str) -> None:
+    """Frames that a busy node has read and not done do not take away receipts of what it stores."""
+    core = CoreUnderTest(auto_commit=False)
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    client.send("SUBSCRIBE", destination=QUEUE, id="s", ack="client")
+    client.send("SEND", "a", destination=QUEUE)
+    core.journal.commit()
+    core.settle()
+    (delivered,) = client.frames()
+    client.send("SEND", "b", destination=QUEUE, receipt="stored")
+    core.broker.stop()
+    answered = {"ACK": {"id": delivered.get(b"ack") or ""}, "COMMIT": {"transaction": "t"}}
+    client.send(frame, "c", destination=QUEUE, receipt="late", **answered.get(frame, {"id": "u"}))
+    client.send("SEND", "d", destination=QUEUE, receipt="later")
+    core.journal.commit()
+    core.settle()
+    assert client.read().get(b"receipt-id") == "stored"
+    client.session.go_away()
+    assert client.commands() == []
+    assert core.stored_texts() == ["a", "b"]
+
+
 def test_a_full_socket_gets_no_deliveries_until_it_drains() -> None:
     """Deliveries stop and go on with set_writable."""
     core = CoreUnderTest()

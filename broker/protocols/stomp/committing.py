@@ -2,7 +2,14 @@
 
 from functools import partial
 
-from orthia.broker.core.api import BrokerCore, BrokerError, Done, OnRefused, TransactionWork
+from orthia.broker.core.api import (
+    BrokerCore,
+    BrokerError,
+    Done,
+    NotLive,
+    OnRefused,
+    TransactionWork,
+)
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.outbox import Outbox
@@ -60,8 +67,10 @@ class Committer:
                 yield rests
                 if self._outbox.is_over:
                     return
-        except BrokerError:
+        except BrokerError as error:
             work.is_refused = True
+            if isinstance(error, NotLive):
+                self._receipts.take_back(done)
             raise
         self._transactions.forget(frame)
 

@@ -37,6 +37,7 @@ from orthia.broker.protocols.stomp.sending import Sender
 from orthia.broker.protocols.stomp.silence import Silence
 from orthia.broker.protocols.stomp.states import (
     DELIVERING,
+    ENDING,
     EVENTS,
     KEEPING,
     Event,
@@ -282,7 +283,7 @@ class StompConnection:
 
     def _streamed(self) -> None:
         """Go on after a large body: with what was to follow it, or to the end."""
-        if self._state is State.DISCONNECTING:
+        if self._state in ENDING:
             self._receipts.look()
         else:
             self.set_writable(writable=self._outbox.is_writable)
@@ -290,7 +291,7 @@ class StompConnection:
     def _uploaded(self, outcome: LargeBody | OrthiaError) -> None:
         sent = self._uploads.take()
         if isinstance(outcome, JournalClosed):
-            self.go_away()
+            self._stop_serving()
             return
         if isinstance(outcome, OrthiaError):
             text = f"the message could not be stored: {outcome}"
@@ -358,10 +359,29 @@ class StompConnection:
 
     def _refuse_for(self, error: OrthiaError, frame: Frame | None) -> None:
         if isinstance(error, NotLive):
-            self.go_away()
+            self._stop_serving()
         else:
             receipt = None if frame is None else frame.get(b"receipt")
             self._refuse(str(error), receipt, refusal_of(error))
+
+    def _stop_serving(self) -> None:
+        """Do nothing more of what came: this node stops, or is live no more.
+
+        The connection ends when all that was done is answered, or when the node closes it: ended
+        at once it would get no receipts of what it has sent and the store still takes.
+        """
+        if Event.NODE_STOPPED not in EVENTS[self._state]:
+            self.go_away()
+            return
+        self._move(Event.NODE_STOPPED)
+        self._inbox.clear()
+        self._uploads.abort()
+        self._receipts.end_with(None, self._answered)
+        self._receipts.look()
+
+    def _answered(self) -> None:
+        if self._state is State.STOPPING and not self._outbox.is_streaming:
+            self.go_away()
 
     def _refuse_unstored(self, error: OrthiaError, done: Done | None) -> None:
         """Refuse what the store does not take; ``done`` would have sent its receipt."""

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection
 from functools import partial
 
-from orthia.broker.core.api import BrokerCore, Done, MessageReference, TransactionWork
+from orthia.broker.core.api import BrokerCore, Done, MessageReference, NotLive, TransactionWork
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.stomp.attempts import attempted
@@ -150,7 +150,12 @@ class Receiver:
             core.reject(references)
             self._receipts.now(frame)
         else:
-            core.acknowledge(references, self._receipts.later(frame))
+            done = self._receipts.later(frame)
+            try:
+                core.acknowledge(references, done)
+            except NotLive:
+                self._receipts.take_back(done)
+                raise
 
     def resume(self) -> None:
         """Go on delivering: the socket takes more."""

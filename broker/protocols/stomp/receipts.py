@@ -86,9 +86,18 @@ class Receipts:
         if self._then is not None and not self._outstanding:
             self._then()
 
-    def end_with(self, frame: Frame, then: Done) -> None:
-        """Have ``then`` called whenever nothing is outstanding; it ends with ``send_last``."""
-        self._last = frame.get(b"receipt")
+    def take_back(self, done: Done) -> None:
+        """Undo ``later``, which returned ``done``: its frame is not done, and not answered."""
+        self._outstanding -= 1
+        if isinstance(done, PendingReceipt):
+            self.size -= len(done.id) + _COST
+
+    def end_with(self, frame: Frame | None, then: Done) -> None:
+        """Have ``then`` called whenever nothing is outstanding.
+
+        It ends with ``send_last``, if there is a ``frame`` to be answered last.
+        """
+        self._last = None if frame is None else frame.get(b"receipt")
         self._then = then
 
     def send_last(self) -> None:

@@ -7,7 +7,14 @@ management address is no message but a request.
 
 from typing import Final
 
-from orthia.broker.core.api import BrokerCore, BrokerError, FanOut, OnRefused, OutgoingMessage
+from orthia.broker.core.api import (
+    BrokerCore,
+    BrokerError,
+    FanOut,
+    NotLive,
+    OnRefused,
+    OutgoingMessage,
+)
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.slices import REST, Steps
 from orthia.broker.protocols.stomp.frames import ProtocolError
@@ -71,9 +78,14 @@ class Sender:
             work.sends.append((destination, message))
             self._receipts.now(frame)
             return None
-        sent = self._core.send(
-            self._client.principal, destination, message, self._receipts.later(frame), self._refused
-        )
+        done = self._receipts.later(frame)
+        try:
+            sent = self._core.send(
+                self._client.principal, destination, message, done, self._refused
+            )
+        except NotLive:
+            self._receipts.take_back(done)
+            raise
         return None if sent is None else _awaiting(sent)
 
     def take_large(self, event: Frame | BodyPiece, now: float) -> bool:
@@ -99,9 +111,13 @@ class Sender:
                 self._receipts.now(frame)
             else:
                 receipt = self._receipts.later(frame)
-                self._core.send(
-                    self._client.principal, sent.destination, message, receipt, self._refused
-                )
+                try:
+                    self._core.send(
+                        self._client.principal, sent.destination, message, receipt, self._refused
+                    )
+                except NotLive:
+                    self._receipts.take_back(receipt)
+                    raise
         except (ProtocolError, BrokerError):
             unpin(self._core, (message,))
             raise

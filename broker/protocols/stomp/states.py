@@ -7,6 +7,8 @@
   that messages keep their order.
 - DISCONNECTING: the RECEIPT of a DISCONNECT waits for all that was asked for before it. What the
   client still sends is dropped.
+- STOPPING: the node stops and does nothing more for the client. The receipts of all that was done
+  before still come, and then the end.
 - CLOSED: the connection is over, because the client wanted it, was refused, or is gone.
 
 The two tables say it all: a frame without an entry for the state is refused, and everything
@@ -34,6 +36,7 @@ class State(Enum):
     CONNECTED = auto()
     STORING = auto()
     DISCONNECTING = auto()
+    STOPPING = auto()
     CLOSED = auto()
 
 
@@ -44,6 +47,8 @@ class Event(Enum):
     BODY_CAME = auto()
     """The last piece of a large SEND is here."""
     BODY_STORED = auto()
+    NODE_STOPPED = auto()
+    """The core, or the journal, takes nothing more."""
     ENDED = auto()
     """By either side, in order or not."""
 
@@ -67,6 +72,7 @@ FRAMES: Final[Mapping[State, Mapping[str, State]]] = {
     },
     State.STORING: {},
     State.DISCONNECTING: {},
+    State.STOPPING: {},
     State.CLOSED: {},
 }
 """The frames a state takes, each with the state that it leads to."""
@@ -74,9 +80,18 @@ FRAMES: Final[Mapping[State, Mapping[str, State]]] = {
 EVENTS: Final[Mapping[State, Mapping[Event, State]]] = {
     State.CONNECTING: {Event.ENDED: State.CLOSED},
     State.LOGGING_IN: {Event.LOGGED_IN: State.CONNECTED, Event.ENDED: State.CLOSED},
-    State.CONNECTED: {Event.BODY_CAME: State.STORING, Event.ENDED: State.CLOSED},
-    State.STORING: {Event.BODY_STORED: State.CONNECTED, Event.ENDED: State.CLOSED},
+    State.CONNECTED: {
+        Event.BODY_CAME: State.STORING,
+        Event.NODE_STOPPED: State.STOPPING,
+        Event.ENDED: State.CLOSED,
+    },
+    State.STORING: {
+        Event.BODY_STORED: State.CONNECTED,
+        Event.NODE_STOPPED: State.STOPPING,
+        Event.ENDED: State.CLOSED,
+    },
     State.DISCONNECTING: {Event.ENDED: State.CLOSED},
+    State.STOPPING: {Event.ENDED: State.CLOSED},
     State.CLOSED: {},
 }
 """What else leads out of a state. An event without an entry is a mistake of the broker's."""
@@ -92,6 +107,8 @@ KEEPING: Final = frozenset({State.LOGGING_IN, State.STORING})
 """What a client sends in these states is kept until the state is left."""
 DELIVERING: Final = frozenset({State.CONNECTED, State.STORING})
 """In these states a client gets messages."""
+ENDING: Final = frozenset({State.DISCONNECTING, State.STOPPING})
+"""In these states a connection ends once all that was asked for is answered."""
 
 
 def taken(state: State, version: Version) -> dict[str, State]:
