@@ -50,8 +50,6 @@ from orthia.journal.message import LargeBody
 from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
-_AT_ONCE = 32
-"""How many messages of a transaction are made ready before others have a turn."""
 RELIEF_MS = 100
 """How long after memory is free again consumers that were held back for it are asked."""
 
