@@ -101,8 +101,10 @@ class Service:
     def cut_off(self) -> None:
         """Close sockets and journal as they are."""
         self.post(self._cut_off)
-        if self._journal is not None:
-            self._journal.close(drain=False)
+        # Read once: another thread may be closing the service.
+        journal = self._journal
+        if journal is not None:
+            journal.close(drain=False)
 
     def renewed(self, lock: Lock, seconds: float) -> None:
         """Take note of a renewal."""
