@@ -11,10 +11,11 @@ Only a process that is killed leaves its directory behind; ``NAME.incomplete-...
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from orthia.pipeline.errors import OutputExists, PipelineError
@@ -91,12 +92,15 @@ def whole(spark: SparkSession, directory: str) -> Iterator[str]:
         yield name
         files.rename(name, directory)
     except BaseException:
-        spark.sparkContext.cancelJobsWithTag(tag)
-        _await_idle(spark)
-        files.remove(name)
+        try:
+            _discard(spark, files, name, tag)
+        except (Py4JError, OSError):
+            # Ctrl-C amid a call leaves its connection to Java half read: the next call has another.
+            _discard(spark, files, name, tag)
         raise
     finally:
-        spark.sparkContext.removeJobTag(tag)
+        with suppress(Py4JError, OSError):
+            spark.sparkContext.removeJobTag(tag)
 
 
 @contextmanager
@@ -115,6 +119,12 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         written.unlink(missing_ok=True)
+
+
+def _discard(spark: SparkSession, files: Files, name: str, tag: str) -> None:
+    spark.sparkContext.cancelJobsWithTag(tag)
+    _await_idle(spark)
+    files.remove(name)
 
 
 def left_behind(spark: SparkSession, directory: str) -> list[str]:

@@ -180,7 +180,7 @@ def test_ctrl_c_ends_a_job_in_one_line(tmp_path: Path) -> None:
             what="the export writes",
         )
         os.killpg(export.pid, signal.SIGINT)
-        assert export.wait(300) == ExitCode.INTERRUPTED
+        assert export.wait(300) == ExitCode.INTERRUPTED, said.read_text()
     finally:
         if export.poll() is None:
             os.killpg(export.pid, signal.SIGKILL)
@@ -191,6 +191,18 @@ def test_ctrl_c_ends_a_job_in_one_line(tmp_path: Path) -> None:
     assert [line for line in lines if not line.startswith("orthia: ")] == []
     assert not target.exists()
     assert [path.name for path in tmp_path.iterdir() if "incomplete" in path.name] == []
+
+
+@pytest.mark.parametrize("late", [RuntimeError("Answer from Java side is empty"), OSError("gone")])
+def test_what_fails_in_tidying_up_after_ctrl_c_is_no_failure_of_the_job(
+    late: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The operator ended it, and is told so."""
+    late.__context__ = KeyboardInterrupt()
+    with pytest.raises(Exit) as ended, in_one_line(verbose=False):
+        raise late
+    assert ended.value.exit_code == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "orthia: ended by Ctrl-C\n"
 
 
 def test_a_reader_that_has_seen_enough_is_not_told_of_faults() -> None:

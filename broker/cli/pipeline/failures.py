@@ -58,6 +58,7 @@ _DAMAGED: Final = re.compile(
 _CLUSTER_GONE: Final = re.compile(r"All masters are unresponsive|Master removed our application")
 _TOO_BUSY: Final = "Python worker failed to connect back"
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
+_BY_CTRL_C: Final = "ended by Ctrl-C"
 _SEEN_MORE: Final = "; --verbose shows where"
 
 
@@ -75,8 +76,10 @@ def in_one_line(*, verbose: bool) -> Iterator[None]:
         except BrokenPipeError as error:
             _end_quietly(error)
         except KeyboardInterrupt as error:
-            _say(error, "ended by Ctrl-C", ExitCode.INTERRUPTED, verbose=verbose)
+            _say(error, _BY_CTRL_C, ExitCode.INTERRUPTED, verbose=verbose)
         except OSError as error:
+            if _interrupted(error):
+                _say(error, _BY_CTRL_C, ExitCode.INTERRUPTED, verbose=verbose)
             if verbose:
                 traceback.print_exc()
             if isinstance(error, ConnectionError):
@@ -85,7 +88,17 @@ def in_one_line(*, verbose: bool) -> Iterator[None]:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told in one line
             line, code = explained(error)
+            if _interrupted(error):
+                line, code = _BY_CTRL_C, ExitCode.INTERRUPTED
             _say(error, line, code, verbose=verbose)
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Return whether an error came of a Ctrl-C: while what it ended was tidied up."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before is not None
 
 
 def explained(error: Exception) -> tuple[str, ExitCode]:
