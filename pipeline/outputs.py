@@ -95,7 +95,7 @@ def whole(spark: SparkSession, directory: str) -> Iterator[str]:
         try:
             _discard(spark, files, name, tag)
         except (Py4JError, OSError):
-            # Ctrl-C amid a call leaves its connection to Java half read: the next call has another.
+            # After Ctrl-C amid a call to Java the next one may get no answer.
             _discard(spark, files, name, tag)
         raise
     finally:

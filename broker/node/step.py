@@ -293,15 +293,13 @@ def _died(state: NodeState, event: PartDied) -> Outcome:
     return _fail(state, event.reason)
 
 
-def _failed(state: NodeState, event: LockWasLost | JournalFailed | CompletionFailed) -> Outcome:
-    if state.phase is Phase.STOPPING or state.stage is Stage.ENDED:
-        return state, ()
-    return _fail(state, event.reason)
+def _failed(state: NodeState, event: LockWasLost | CompletionFailed) -> Outcome:
+    return _fail_unless_stopping(state, event.reason)
 
 
 def _journal_failed(state: NodeState, event: JournalFailed) -> Outcome:
     token = state.term.token if state.term is not None and event.was_fenced else None
-    state, effects = _failed(state, replace(event, reason=f"journal: {event.reason}"))
+    state, effects = _fail_unless_stopping(state, f"journal: {event.reason}")
     if token is None:
         return state, effects
     return state, (Emit(FencedWriteRefused(token, event.reason)), *effects)
@@ -316,8 +314,15 @@ def _loop_wedged(state: NodeState, event: LoopWedged) -> Outcome:
     effects: tuple[Effect, ...] = ()
     if policy is CriticalAnalyzerPolicy.SHUTDOWN:
         reason = f"the event loop has not answered for {seconds:.1f} s"
-        state, effects = _failed(state, LockWasLost(reason))
+        state, effects = _fail_unless_stopping(state, reason)
     return state, (said, *effects)
+
+
+def _fail_unless_stopping(state: NodeState, reason: str) -> Outcome:
+    """Fail for what must hold while clients are served, and for nothing after that."""
+    if state.phase is Phase.STOPPING or state.stage is Stage.ENDED:
+        return state, ()
+    return _fail(state, reason)
 
 
 def _fail(state: NodeState, reason: str) -> Outcome:
