@@ -136,7 +136,7 @@ class Service:
             if seq <= self._last_delivered:
                 raise Violation(f"message {seq} was delivered after {self._last_delivered}")
             self._last_delivered = seq
-            self._world.deliver(seq, partial(self._acknowledge, seq))
+            self._world.deliver(seq, self._node.token, partial(self._acknowledge, seq))
 
     def _acknowledge(self, seq: int) -> None:
         """A client acknowledges what it got from this process, if that is there."""

@@ -11,8 +11,8 @@ mechanism off, so that a test can show that its absence is noticed.
 
 Of the nodes' clocks only the *rate* is bounded (``MAX_RATE_DRIFT``), of the database's that and
 nothing else: backward steps only make the lease of a node that is gone last longer. Forward steps
-can make two nodes deliver at once, until the older one meets the fence; worlds in which they happen
-are held to every other invariant.
+can make two nodes deliver at once, until the older one meets the fence, also what was acknowledged
+to the newer; worlds in which they happen are held to every other invariant.
 """
 
 import logging
@@ -161,9 +161,14 @@ class World:
         if not self.database.tables.has_stored(seq):
             raise Violation(f"receipted and not stored: {seq}")
 
-    def deliver(self, seq: int, acknowledge: Callable[[], None]) -> None:
-        """A consumer gets a message, and acknowledges it as a rule."""
-        if seq in self._acknowledged:
+    def deliver(self, seq: int, token: int, acknowledge: Callable[[], None]) -> None:
+        """A consumer gets a message of the node with this token, and acknowledges it as a rule.
+
+        Where the database's clock steps forward, a node that was taken over from may deliver what
+        was acknowledged since, until it meets the fence.
+        """
+        is_newest = not any(node.token > token for node in self.serving)
+        if seq in self._acknowledged and (is_newest or not self.clock_steps_forward):
             raise Violation(f"delivered though it was acknowledged: {seq}")
         if self.random.random() < _ACKNOWLEDGED_PROBABILITY:
             self.engine.after(self.random.expovariate(2), acknowledge)
