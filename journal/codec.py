@@ -4,22 +4,31 @@
 
     version u8 | CRC-32 of the document, u32 | JSON document
 
+A document is written in version 1 unless a node that knows no other would do something else than it
+says. That is so of a queue with options, which is version 2: an older node refuses the journal, and
+does not take the queue for a plain one. Fields of version 1 that older nodes pass over change
+nothing of what is in a queue.
+
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
 
 import json
 import struct
 import zlib
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import NEWEST_VERSION
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 
 _VERSION = 1
+_WITH_OPTIONS: Final = 2
+"""Of a queue's binding that has options."""
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
 
@@ -46,6 +55,19 @@ class QueueBinding:
     auto_created: bool = False
     user: str | None = None
     """Who had it created; None for the broker, the configuration, or nobody known."""
+    subscription: "DurableSubscription | None" = None
+    """Whose durable subscription it is; None for any other queue."""
+    auto_delete: bool = False
+    """Whether it goes when nobody uses it any more, whatever its address is configured with."""
+    options: QueueOptions = PLAIN
+
+
+@dataclass(frozen=True)
+class DurableSubscription:
+    """Which durable subscription a queue is, and what it was asked for."""
+
+    client_id: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -116,23 +138,36 @@ def decode_reference(data: bytes, seq: int) -> ReferenceRecord:
 
 def encode_queue_binding(binding: QueueBinding) -> bytes:
     """Return the stored form of ``binding``; its id is the row's ``id`` column."""
-    return _encode_document(
-        {
-            "name": binding.name,
-            "address": binding.address,
-            "routing-type": binding.routing_type.value,
-            "durable": binding.durable,
-            "max-consumers": binding.max_consumers,
-            "auto-created": binding.auto_created,
-            # Older nodes leave it alone, and bindings of theirs are without it.
-            **({} if binding.user is None else {"user": binding.user}),
-        }
-    )
+    document: dict[str, object] = {
+        "name": binding.name,
+        "address": binding.address,
+        "routing-type": binding.routing_type.value,
+        "durable": binding.durable,
+        "max-consumers": binding.max_consumers,
+        "auto-created": binding.auto_created,
+    }
+    # Older nodes leave the next three alone, and bindings of theirs are without them.
+    if binding.user is not None:
+        document["user"] = binding.user
+    if binding.subscription is not None:
+        document["client-id"] = binding.subscription.client_id
+        document["subscription-name"] = binding.subscription.name
+    if binding.auto_delete:
+        document["auto-delete"] = True
+    options = {
+        name: getattr(binding.options, name)
+        for name, default in _OPTIONS.items()
+        if getattr(binding.options, name) != default
+    }
+    if not options:
+        return _encode_document(document)
+    document["options"] = {name.replace("_", "-"): value for name, value in options.items()}
+    return _encode_document(document, _WITH_OPTIONS)
 
 
 def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
     """Return the queue stored as ``data`` in row ``queue_id``; raise CorruptRecord."""
-    document = _Document(data, queue_id)
+    document = _Document(data, queue_id, newest=_WITH_OPTIONS)
     return QueueBinding(
         queue_id,
         name=document.text("name"),
@@ -142,7 +177,29 @@ def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
         max_consumers=document.integer("max-consumers"),
         auto_created=document.flag("auto-created"),
         user=document.text("user") if document.has("user") else None,
+        subscription=(
+            DurableSubscription(document.text("client-id"), document.text("subscription-name"))
+            if document.has("client-id")
+            else None
+        ),
+        auto_delete=document.has("auto-delete") and document.flag("auto-delete"),
+        options=_options(document) if document.has("options") else PLAIN,
     )
+
+
+def _options(document: "_Document") -> QueueOptions:
+    """Return a queue's options, all of which this node must know; raise CorruptRecord."""
+    stored = document.inner("options")
+    readers = {bool: stored.flag, int: stored.integer}
+    given: dict[str, Any] = {}
+    for key in stored.names:
+        name = key.replace("-", "_")
+        if name not in _OPTIONS:
+            raise CorruptRecord(
+                stored.seq, f"its option {key!r} is not one this node knows: a newer one wrote it"
+            )
+        given[name] = readers.get(type(_OPTIONS[name]), stored.text)(key)
+    return QueueOptions(**given)
 
 
 def encode_address_binding(binding: AddressBinding) -> bytes:
@@ -271,14 +328,18 @@ def decode_binding(
     raise CorruptRecord(binding_id, f"its type {user_record_type} is not one this node knows")
 
 
-def _check_version(version: int, seq: int) -> None:
-    if version != _VERSION:
-        raise CorruptRecord(seq, f"its codec version is {version} and this node reads {_VERSION}")
+_OPTIONS: Final = {one.name: one.default for one in fields(QueueOptions)}
 
 
-def _encode_document(document: dict[str, object]) -> bytes:
+def _check_version(version: int, seq: int, newest: int) -> None:
+    if not _VERSION <= version <= newest:
+        known = str(_VERSION) if newest == _VERSION else f"{_VERSION} to {newest}"
+        raise CorruptRecord(seq, f"its codec version is {version} and this node reads {known}")
+
+
+def _encode_document(document: dict[str, object], version: int = _VERSION) -> bytes:
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    return _DOCUMENT_HEADER.pack(_VERSION, zlib.crc32(text)) + text
+    return _DOCUMENT_HEADER.pack(version, zlib.crc32(text)) + text
 
 
 def _is_text(value: object) -> bool:
@@ -295,12 +356,12 @@ def _is_text(value: object) -> bool:
 class _Document:
     """A checked JSON record whose fields are read by type."""
 
-    def __init__(self, data: bytes, seq: int) -> None:
-        self._seq = seq
+    def __init__(self, data: bytes, seq: int, newest: int = _VERSION) -> None:
+        self.seq = seq
         if len(data) < _DOCUMENT_HEADER.size:
             raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a record has")
         version, checksum = _DOCUMENT_HEADER.unpack_from(data)
-        _check_version(version, seq)
+        _check_version(version, seq, newest)
         text = data[_DOCUMENT_HEADER.size :]
         if zlib.crc32(text) != checksum:
             raise CorruptRecord(seq, "its checksum does not match")
@@ -311,41 +372,54 @@ class _Document:
         if not isinstance(self._fields, dict):
             raise CorruptRecord(seq, "it is not a JSON object")
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._fields)
+
+    def inner(self, name: str) -> "_Document":
+        """Return the object that a field is."""
+        value = self._fields.get(name)
+        if not isinstance(value, dict):
+            raise CorruptRecord(self.seq, f"its field {name!r} is not a JSON object")
+        inner = copy(self)
+        inner._fields = value
+        return inner
+
     def has(self, name: str) -> bool:
         return name in self._fields
 
     def text(self, name: str) -> str:
         value = self._fields.get(name)
         if not _is_text(value):
-            raise CorruptRecord(self._seq, f"its field {name!r} is not a text")
+            raise CorruptRecord(self.seq, f"its field {name!r} is not a text")
         return str(value)
 
     def texts(self, name: str) -> list[str]:
         values = self._fields.get(name)
         if not isinstance(values, list) or not all(map(_is_text, values)):
-            raise CorruptRecord(self._seq, f"its field {name!r} is not a list of texts")
+            raise CorruptRecord(self.seq, f"its field {name!r} is not a list of texts")
         return values
 
     def integer(self, name: str) -> int:
         value = self._fields.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise CorruptRecord(self._seq, f"its field {name!r} is not an integer")
+            raise CorruptRecord(self.seq, f"its field {name!r} is not an integer")
         return value
 
     def rows(self, name: str) -> list[Any]:
         value = self._fields.get(name)
         if not isinstance(value, list):
-            raise CorruptRecord(self._seq, f"its field {name!r} is not a list")
+            raise CorruptRecord(self.seq, f"its field {name!r} is not a list")
         return value
 
     def flag(self, name: str) -> bool:
         value = self._fields.get(name)
         if not isinstance(value, bool):
-            raise CorruptRecord(self._seq, f"its field {name!r} is not true or false")
+            raise CorruptRecord(self.seq, f"its field {name!r} is not true or false")
         return value
 
     def routing_type(self, text: str) -> RoutingType:
         try:
             return RoutingType(text)
         except ValueError as error:
-            raise CorruptRecord(self._seq, f"{text!r} is no routing type") from error
+            raise CorruptRecord(self.seq, f"{text!r} is no routing type") from error

@@ -1,9 +1,15 @@
 """The stored form of records: what goes in comes out, and damage is noticed."""
 
+import json
+import struct
+import zlib
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType
 from orthia.journal import (
     AddressBinding,
@@ -14,6 +20,7 @@ from orthia.journal import (
     encode_message,
 )
 from orthia.journal.codec import (
+    DurableSubscription,
     ReferenceRecord,
     decode_address_binding,
     decode_binding,
@@ -123,6 +130,22 @@ def test_an_address_too_long_to_store_is_refused() -> None:
 
 
 ROUTING = st.sampled_from(RoutingType)
+OPTIONS = st.builds(
+    QueueOptions,
+    filter=st.none() | NAMES,
+    exclusive=st.booleans(),
+    last_value_key=st.none() | NAMES,
+    non_destructive=st.booleans(),
+    ring_size=st.integers(-1, 2**62),
+    purge_on_no_consumers=st.booleans(),
+    consumers_before_dispatch=st.integers(0, 2**31),
+    delay_before_dispatch=st.integers(-1, 2**62),
+    enabled=st.booleans(),
+    group_rebalance=st.booleans(),
+    group_rebalance_pause_dispatch=st.booleans(),
+    group_buckets=st.integers(-1, 2**31),
+    group_first_key=st.none() | NAMES,
+)
 QUEUES = st.builds(
     QueueBinding,
     queue_id=st.just(3),
@@ -132,6 +155,10 @@ QUEUES = st.builds(
     durable=st.booleans(),
     max_consumers=st.integers(-1, 2**31),
     auto_created=st.booleans(),
+    user=st.none() | NAMES,
+    subscription=st.none() | st.builds(DurableSubscription, NAMES, NAMES),
+    auto_delete=st.booleans(),
+    options=st.just(PLAIN) | OPTIONS,
 )
 ADDRESSES = st.builds(
     AddressBinding,
@@ -150,6 +177,44 @@ def test_bindings_come_back_as_they_were(queue: QueueBinding, address: AddressBi
     assert decode_binding(UserRecordType.QUEUE_BINDING, stored, 3) == queue
     stored = encode_address_binding(address)
     assert decode_binding(UserRecordType.ADDRESS_BINDING, stored, 3) == address
+
+
+def test_a_queue_is_stored_in_the_oldest_version_that_can_say_it() -> None:
+    """Older nodes read what they read before, and refuse a queue with options by its version."""
+    plain = QueueBinding(3, "q", "q", RoutingType.ANYCAST)
+    assert encode_queue_binding(plain)[0] == 1
+    of_somebody = replace(plain, subscription=DurableSubscription("me", "news"), auto_delete=True)
+    assert encode_queue_binding(of_somebody)[0] == 1
+    for option in (QueueOptions(filter="a = 1"), QueueOptions(enabled=False)):
+        assert encode_queue_binding(replace(plain, options=option))[0] == 2
+
+
+def test_a_binding_of_a_later_version_is_corrupt() -> None:
+    """This node does not guess what a newer one would do with it."""
+    stored = encode_queue_binding(QueueBinding(3, "q", "q", RoutingType.ANYCAST))
+    with pytest.raises(CorruptRecord, match="version is 3 and this node reads 1 to 2"):
+        decode_queue_binding(b"\x03" + stored[1:], 3)
+    with pytest.raises(CorruptRecord, match="version is 2 and this node reads 1"):
+        decode_address_binding(b"\x02" + stored[1:], 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"colour": 1}, "option 'colour' is not one this node knows"),
+        ({"ring-size": "many"}, "field 'ring-size' is not an integer"),
+        ({"enabled": 1}, "field 'enabled' is not true or false"),
+        ({"filter": False}, "field 'filter' is not a text"),
+        ([], "field 'options' is not a JSON object"),
+    ],
+)
+def test_options_that_are_not_understood_are_corrupt(options: object, problem: str) -> None:
+    """A queue that would do something else than it says is not opened."""
+    stored = encode_queue_binding(QueueBinding(3, "q", "q", RoutingType.ANYCAST))
+    text = json.dumps(json.loads(stored[5:]) | {"options": options}).encode()
+    damaged = struct.pack(">BI", 2, zlib.crc32(text)) + text
+    with pytest.raises(CorruptRecord, match=problem):
+        decode_queue_binding(damaged, 3)
 
 
 def test_a_binding_of_an_unknown_type_is_corrupt() -> None:

@@ -1,0 +1,51 @@
+"""What a queue does beside keeping messages in order: Artemis' settings of one queue.
+
+One value says it for a queue that ``addresses`` declares, for one that a client has created, for a
+durable subscription, and in the binding that is stored.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+LAST_VALUE_NAME: Final = "_AMQ_LVQ_NAME"
+"""The header whose value names what a message is the newest of, where no other is configured."""
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """Settings of one queue; the defaults are Artemis', and those of a queue that is none of it."""
+
+    filter: str | None = None
+    """A selector: only messages it matches come into the queue; None for all."""
+    exclusive: bool = False
+    """One consumer gets all messages; the next one takes over when it leaves."""
+    last_value_key: str | None = None
+    """The header by whose value a newer message replaces an older one; None replaces none."""
+    non_destructive: bool = False
+    """An acknowledged message stays."""
+    ring_size: int = -1
+    """Messages kept at most: the oldest goes for a new one. -1 for any number."""
+    purge_on_no_consumers: bool = False
+    """Without a consumer there is no message: when the last leaves, what is left is deleted."""
+    consumers_before_dispatch: int = 0
+    """How many consumers there must be before the first message is delivered."""
+    delay_before_dispatch: int = -1
+    """Milliseconds after which it is delivered with fewer consumers; -1 waits for them."""
+    enabled: bool = True
+    """False: no message is routed to it."""
+    group_rebalance: bool = False
+    """Groups are given out anew when a consumer comes."""
+    group_rebalance_pause_dispatch: bool = False
+    """While groups are given out anew, nothing is delivered until all is acknowledged."""
+    group_buckets: int = -1
+    """Groups are told apart by so many hashes; -1 by name, 0 not at all."""
+    group_first_key: str | None = None
+    """The header that marks a group's first message to a consumer; None marks none."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a queue like any other."""
+        return self == PLAIN
+
+
+PLAIN: Final = QueueOptions()
