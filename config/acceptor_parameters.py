@@ -43,6 +43,15 @@ CHANGES: Final[Mapping[str, Instead]] = {
 }
 """What would change what happens to clients, by name."""
 
+TLS_CHANGES: Final[Mapping[str, Instead]] = {
+    "crlPath": Instead("certificates that were revoked are taken until they expire"),
+    "trustAll": Instead("certificates of clients are verified by trustStorePath", _FALSE),
+    "trustManagerFactoryPlugin": Instead("certificates of clients are verified by trustStorePath"),
+    "useDefaultSslContext": Instead("the files of this acceptor are used", _FALSE),
+    "verifyHost": Instead("a client's certificate may be for any host", _FALSE),
+}
+"""The same, of an acceptor with ``sslEnabled``."""
+
 HARMLESS: Final = frozenset(
     (
         # Threads, buffers and the socket, which Orthia sets as it needs them.
@@ -54,14 +63,13 @@ HARMLESS: Final = frozenset(
         # Names and metrics of Artemis' own, and what belongs to a cluster.
         "activemqServerName", "clusterConnection", "rebalanceClusterClients",
         "updateClusterClients", "updateClusterClientsOnRemove",
-        # Details of HTTP and of TLS, which is refused when it is switched on.
-        "crlPath", "enabledCipherSuites", "enabledProtocols", "forceSSLParameters",
+        # Details of HTTP.
         "httpClientIdleScanPeriod", "httpClientIdleTime", "httpRequiresSessionId",
-        "httpResponseTime", "httpServerScanPeriod", "httpUpgradeEndpoint", "keyStoreAlias",
-        "keyStorePassword", "keyStorePath", "keyStoreProvider", "keyStoreType", "needClientAuth",
-        "servletPath", "sniHost", "sslAutoReload", "sslContext", "sslProvider", "trustAll",
-        "trustManagerFactoryPlugin", "trustStorePassword", "trustStorePath", "trustStoreProvider",
-        "trustStoreType", "useDefaultSslContext", "useServlet", "verifyHost", "wantClientAuth",
+        "httpResponseTime", "httpServerScanPeriod", "httpUpgradeEndpoint", "servletPath",
+        "useServlet",
+        # By which of Java's libraries TLS is spoken, and with which objects of its.
+        "forceSSLParameters", "keyStoreProvider", "sslContext", "sslProvider",
+        "trustStoreProvider",
         # Other protocols on the same port.
         "allowLinkStealing", "amqpCredits", "amqpDuplicateDetection", "amqpIdleTimeout",
         "amqpLowCredits", "amqpMaxFrameSize", "amqpMinLargeMessageSize",
@@ -83,7 +91,7 @@ def mistyped_names(names: Iterable[str], acting: Iterable[str]) -> list[tuple[st
     What such a parameter was to do would not be done. One that is like nothing that acts may be of
     an Artemis that is newer than these lists.
     """
-    known = {*acting, *CHANGES, *HARMLESS}
+    known = {*acting, *CHANGES, *TLS_CHANGES, *HARMLESS}
     found = []
     for name in names:
         if name not in known:
@@ -93,20 +101,25 @@ def mistyped_names(names: Iterable[str], acting: Iterable[str]) -> list[tuple[st
 
 
 def judge(
-    parameters: Mapping[str, str], acting: Iterable[str]
+    parameters: Mapping[str, str], acting: Iterable[str], idle: Iterable[str] = ()
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the names that change nothing, and the others that do not act, with what happens."""
+    """Return the names that change nothing, and the others that do not act, with what happens.
+
+    ``idle`` are names that act, and have nothing to act on in this URL.
+    """
     harmless: list[str] = []
     instead: list[tuple[str, str]] = []
-    known = {*acting, *CHANGES, *HARMLESS}
+    unused = {*idle, *HARMLESS}
+    changes = {**CHANGES, **TLS_CHANGES}
+    known = {*acting, *changes, *unused}
     for name, value in parameters.items():
-        change = CHANGES.get(name)
-        if change is not None and value.lower() not in change.same_at:
+        change = changes.get(name)
+        if change is not None and name not in unused and value.lower() not in change.same_at:
             instead.append((name, change.happens))
         elif name not in known:
             near = nearest(name, sorted(known))
             hint = f"; did you mean {near}?" if near else ""
             instead.append((name, f"nobody knows this parameter, and nothing comes of it{hint}"))
-        elif name in HARMLESS or change is not None:
+        elif name in unused or change is not None:
             harmless.append(name)
     return harmless, instead

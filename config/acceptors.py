@@ -1,14 +1,15 @@
 """``acceptor``: Artemis' URL of a port clients connect to."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
-from orthia.config.acceptor_parameters import judge, mistyped_names
+from orthia.config.acceptor_parameters import TLS_CHANGES, judge, mistyped_names
+from orthia.config.acceptor_tls import TLS_ACTING, acceptor_tls
 from orthia.config.errors import ConfigurationError
-from orthia.config.secrets import is_secret
+from orthia.config.secrets import Secret, is_secret, read_secret
 from orthia.config.settings import AcceptorSettings
 from orthia.config.vocabulary import nearest
 
@@ -32,7 +33,7 @@ ACTING: Final[Mapping[str, str]] = {
     "anycastPrefix": "beginnings of destinations, separated by commas, that make the rest the name"
     " of a queue, as /queue/ always does",
     "multicastPrefix": "the same for topics, as /topic/ always does",
-    "sslEnabled": "true is refused: STOMP acceptors have no TLS yet",
+    **TLS_ACTING,
     "proxyProtocolEnabled": "true is refused: what a proxy says first cannot be read",
 }
 """The parameters that act, with what they do."""
@@ -68,8 +69,10 @@ class Acceptor:
     """Parameters that would change something and do not act, with what happens instead."""
 
 
-def parse_acceptor(name: str | None, text: str) -> Acceptor:
-    """Read the URL of an acceptor; raises ConfigurationError.
+def parse_acceptor(
+    name: str | None, text: str, secret: Callable[[str], Secret] = read_secret
+) -> Acceptor:
+    """Read the URL of an acceptor; raises ConfigurationError. ``secret`` unmasks a password.
 
     One whose ``protocols`` leave out STOMP is read and not opened: it is for Artemis. Without
     ``protocols`` it is for every protocol, as in Artemis.
@@ -102,6 +105,7 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
     if "STOMP" not in protocols:
         return Acceptor(settings, f"its protocols, {','.join(protocols)}, leave out STOMP")
     _refuse_unreadable(parameters)
+    settings = replace(settings, tls=acceptor_tls(parameters, secret))
     both = sorted({*settings.anycast_prefixes} & {*settings.multicast_prefixes})
     if both:
         raise ConfigurationError(
@@ -113,7 +117,10 @@ def parse_acceptor(name: str | None, text: str) -> Acceptor:
         raise ConfigurationError(
             f"has the parameter {_shown(wrong)}, which nobody knows; expected {meant}"
         )
-    harmless, instead = judge(parameters, ACTING)
+    idle: set[str] = set()
+    if settings.tls is None:
+        idle = {*TLS_ACTING, *TLS_CHANGES} - {"sslEnabled"}
+    harmless, instead = judge(parameters, ACTING.keys() - idle, idle)
     return Acceptor(settings, None, harmless=tuple(harmless), not_applied=tuple(instead))
 
 
@@ -133,12 +140,6 @@ def _protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _refuse_unreadable(parameters: Mapping[str, str]) -> None:
-    if parameters.get("sslEnabled", "false").lower() == "true":
-        # Opening it without TLS would send in the clear what was meant to be hidden.
-        raise ConfigurationError(
-            "asks for TLS (sslEnabled=true), which STOMP acceptors do not have; expected it"
-            " without, on a trusted network or behind a proxy that ends TLS"
-        )
     if parameters.get("proxyProtocolEnabled", "false").lower() == "true":
         raise ConfigurationError(
             "asks for the PROXY protocol (proxyProtocolEnabled=true), which STOMP acceptors cannot"
@@ -205,11 +206,11 @@ def _shown(text: str) -> str:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Return the parameters, without secrets: those are of key stores, which nobody opens."""
+    """Return the parameters; of secrets those that are known, for nobody else may show them."""
     pairs = (part.partition("=") for part in re.split("[;&]", text) if part.strip())
     named = {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
     return {
         _OTHER_NAMES.get(name, name): value
         for name, value in named.items()
-        if not is_secret(unquote(name.strip()))
+        if name in ACTING or not is_secret(name)
     }

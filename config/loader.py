@@ -18,6 +18,7 @@ from orthia.config.rules import violations
 from orthia.config.secrets import codec_key
 from orthia.config.settings import (
     SERVER_STORE_BYTES,
+    AcceptorSettings,
     CustomLockerSettings,
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -107,7 +108,10 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         warnings += _not_durable(store)
     given: dict[str, Any] = {
         "ha_policy": reader.ha_policy(),
-        "acceptors": reader.acceptors(),
+        "acceptors": tuple(
+            _relative_acceptor(one, instance, source.absolute().parent)
+            for one in reader.acceptors()
+        ),
         "addresses": reader.addresses(),
         "address_settings": reader.address_settings(),
         "security_settings": reader.security_settings(),
@@ -192,6 +196,15 @@ def _relative_locker(locker: LockerSettings | None, instance: Path) -> LockerSet
     if isinstance(locker, InDatabaseLockerSettings) and locker.jdbc_connection_url is not None:
         return replace(locker, jdbc_connection_url=locker.jdbc_connection_url.relative_to(instance))
     return locker
+
+
+def _relative_acceptor(
+    acceptor: AcceptorSettings, instance: Path, configuration: Path
+) -> AcceptorSettings:
+    """Return the acceptor with the paths of its stores starting from the instance's directory."""
+    if acceptor.tls is None:
+        return acceptor
+    return replace(acceptor, tls=acceptor.tls.relative_to(instance, configuration))
 
 
 def _file_store(

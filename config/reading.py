@@ -189,7 +189,7 @@ class Reader:
         opened: list[AcceptorSettings] = []
         for node in self._all("core/acceptors", "acceptor"):
             with self._noting(node):
-                acceptor = parse_acceptor(node.get("name"), node.text or "")
+                acceptor = parse_acceptor(node.get("name"), node.text or "", self._values.secret)
                 name = acceptor.settings.name
                 self._locations[f"core/acceptors/acceptor[{name}]"] = self._at(node)
                 if acceptor.ignored_because is None:

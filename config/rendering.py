@@ -176,6 +176,9 @@ def _acceptor(acceptor: AcceptorSettings) -> Iterator[EffectiveSetting]:
     ):
         if value != default:
             yield EffectiveSetting(f"{path}/{name}", written(value))
+    if acceptor.tls is not None:
+        for name, value in acceptor.tls.parameters().items():
+            yield EffectiveSetting(f"{path}/{name}", value)
 
 
 def _addresses(settings: Settings) -> Iterator[EffectiveSetting]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from orthia.config.acceptor_tls import AcceptorTls
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret
 from orthia.config.urls import DatabaseUrl
@@ -238,6 +239,8 @@ class AcceptorSettings:
     """``anycastPrefix``: beginnings of a destination that make it ANYCAST, beside ``/queue/``."""
     multicast_prefixes: tuple[str, ...] = ()
     """``multicastPrefix``: the same for MULTICAST, beside ``/topic/``."""
+    tls: AcceptorTls | None = None
+    """How it speaks TLS; None without ``sslEnabled``."""
 
 
 class RoutingType(Enum):

@@ -43,6 +43,7 @@ _KNOWS = {
         *("broker.core.api", "broker.core.destinations"),
     },
     "broker.core": {"config", "database", "journal", "broker.quoting", "broker.security"},
+    "broker.tls": {"config"},
     "broker.protocols.encodings": {"journal", "broker.protocols.stomp.encoding"},
     "broker.protocols.stomp.encoding": {"config", "journal", "broker.protocols.stomp.frames"},
     "broker.protocols.stomp.frames": {"config", "broker.quoting"},
@@ -54,13 +55,14 @@ _KNOWS = {
     },
     "broker.connections": {
         *("config", "nodemanager", "journal"),
-        *("broker.quoting", "broker.core", "broker.security", "broker.protocols"),
+        *("broker.quoting", "broker.core", "broker.security", "broker.protocols", "broker.tls"),
     },
     "broker.management": {*_BELOW, "broker.quoting", "broker.core"},
     "broker.client": {"config", "broker.quoting", "broker.core.destinations", "broker.protocols"},
     "broker.node": {
         *(*_BELOW, "migrations", "broker.quoting", "broker.core", "broker.security"),
         *("broker.protocols", "broker.connections", "broker.management", "broker.client"),
+        "broker.tls",
     },
     "broker.cli": {*_BELOW, "migrations", "broker.core", "broker.client", "broker.node"},
     "broker.cli.pipeline": {

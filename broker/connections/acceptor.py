@@ -15,6 +15,8 @@ from orthia.broker.connections.descriptors import connections_that_fit
 from orthia.broker.connections.listening import acceptor_error
 from orthia.broker.connections.opened import OpenAcceptor
 from orthia.broker.core.api import BrokerCore
+from orthia.broker.tls.certificates import Certificates
+from orthia.broker.tls.channel import TlsChannel
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
 from orthia.journal.abc import MessageJournal
@@ -37,15 +39,18 @@ class Acceptors:
         *,
         users: Iterable[ResourceLimitSetting] = (),
         refused: Callable[[str], None] = lambda _: None,
+        certificates: Certificates | None = None,
     ) -> None:
         """``users`` are the limits of single users.
 
+        ``certificates`` are those of acceptors with TLS, and are loaded before ``start``.
         ``refused`` is called with the reason of each refusal of a client, for a metric.
         """
         self._core = core
         self._limits = limits
         self.clients = Clients[Connection](limits, journal, users, refused)
         self._ticked_at = 0.0
+        self._certificates = certificates or Certificates(())
         self._servers: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
@@ -70,7 +75,7 @@ class Acceptors:
             opening = OpenAcceptor.of(acceptor, self._limits)
             try:
                 server = await loop.create_server(
-                    partial(Connection, self._core, self.clients, opening),
+                    self._protocols(opening),
                     acceptor.host,
                     acceptor.port,
                     backlog=512,
@@ -112,6 +117,14 @@ class Acceptors:
             for connection in self.clients.all():
                 connection.abort()
         await asyncio.sleep(0)
+
+    def _protocols(self, acceptor: OpenAcceptor) -> Callable[[], asyncio.Protocol]:
+        """Return what makes the protocol of each socket of an acceptor."""
+        plain = partial(Connection, self._core, self.clients, acceptor)
+        if acceptor.settings.tls is None:
+            return plain
+        context = partial(self._certificates.context, acceptor.settings.name)
+        return lambda: TlsChannel(context, plain())
 
     def _room(self) -> None:
         for connection in self.clients.all():

@@ -16,7 +16,7 @@ from orthia.broker.connections.clients import Clients
 from orthia.broker.connections.opened import OpenAcceptor
 from orthia.broker.core.api import BrokerCore
 from orthia.broker.core.refusals import Refusal
-from orthia.broker.protocols.strangers import ENOUGH, recognise
+from orthia.broker.protocols.strangers import ENOUGH, recognise, without_tls
 from orthia.broker.security.sources import source_of
 from orthia.config.clock import monotonic_seconds
 
@@ -168,6 +168,20 @@ class Connection(asyncio.Protocol):
         self.protocol.connection_lost()
         self._close()
         return True
+
+    def has_no_tls(self, reason: str, first: bytes) -> None:
+        """End a client that speaks no TLS on a port that speaks nothing else."""
+        stranger = without_tls(reason, first)
+        self._refused(Refusal.TLS, stranger.reason)
+        self._write(stranger.answer)
+        self.protocol.connection_lost()
+        self._close()
+
+    def handshake_failed(self, reason: str) -> None:
+        """End a client with which no TLS came about."""
+        self._refused(Refusal.TLS, f"its TLS handshake failed: {reason}")
+        self.protocol.connection_lost()
+        self._close()
 
     def _has_received(self) -> None:
         if self._memory.is_full or self.account.is_full:

@@ -38,6 +38,8 @@ class Refusal(Enum):
     """There are too many of its user already."""
     NO_CONNECT = "no-connect"
     """No CONNECT frame came in time."""
+    TLS = "tls"
+    """Its TLS handshake failed, or it spoke no TLS where nothing else is spoken."""
     PROTOCOL = "protocol"
     """What it sent is not STOMP, or not allowed."""
     AUTHENTICATION = "authentication"

@@ -15,6 +15,7 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
+from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
@@ -39,6 +40,7 @@ class Service:
         self._settings = settings
         self._metrics = metrics
         self._hangs = hangs
+        self._certificates = Certificates(settings.acceptors)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broker: Broker | None = None
         self._server: Acceptors | None = None
@@ -69,6 +71,7 @@ class Service:
     def open(self, manager: NodeManager) -> None:
         """Open the acceptors and watch the disks; raises AcceptorError, Interrupted."""
         journal = self._loaded()
+        self._certificates.load()
         self._on_loop(self._open(manager, journal))
         loop, s = self._running_loop(), self._settings
         # Sends are refused, from the first one on, while a disk of the store is nearly full.
@@ -133,6 +136,7 @@ class Service:
             self._settings.stomp_limits,
             users=self._settings.resource_limit_settings,
             refused=self._metrics.client_refused,
+            certificates=self._certificates,
         )
         await server.start(
             self._settings.acceptors,

@@ -17,7 +17,7 @@ _HTTP: Final = tuple(
     )
 )  # fmt: skip
 _BINARY: Final = (
-    (b"\x16\x03", "TLS", "this acceptor has no TLS: connect without it, or through a proxy"),
+    (b"\x16\x03", "TLS", "this acceptor has none: connect without it, or set sslEnabled"),
     (b"ARTEMIS", "Artemis' own protocol (CORE)", "expected STOMP 1.0, 1.1 or 1.2"),
     (b"HORNETQ", "HornetQ's own protocol", "expected STOMP 1.0, 1.1 or 1.2"),
     (b"AMQP", "AMQP", "expected STOMP 1.0, 1.1 or 1.2"),
@@ -46,6 +46,14 @@ def recognise(first: bytes) -> Stranger | None:
             reason = f"the first bytes are of {name}; {advice}"
             return Stranger(reason, error_frame(reason, None, Version.V1_2, names_versions=True))
     return None
+
+
+def without_tls(why: str, first: bytes) -> Stranger:
+    """Return a client that speaks no TLS where nothing else is spoken."""
+    reason = f"{why}, and this acceptor has sslEnabled=true: connect by TLS"
+    if first.startswith(_HTTP):
+        return Stranger(reason, _http(reason))
+    return Stranger(reason, error_frame(reason, None, Version.V1_2))
 
 
 def _http(reason: str) -> bytes:

@@ -19,6 +19,7 @@ from stomp.utils import Frame
 from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.connections.listening import AcceptorError
 from orthia.broker.core.broker import Broker
+from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import AcceptorSettings, Settings, StompLimits
 from orthia.journal.limits import JournalLimits
@@ -48,6 +49,9 @@ class ServerUnderTest:
         self.port = 0
         self.refused: list[str] = []
         """The reasons of refusals, in order."""
+        acceptors = options.acceptors or LOOPBACK
+        self.certificates = Certificates(acceptors)
+        self.certificates.load()
 
         def make() -> None:
             self.journal = MemoryJournal(
@@ -68,10 +72,11 @@ class ServerUnderTest:
                 options.stomp_limits,
                 users=options.resource_limit_settings,
                 refused=self.refused.append,
+                certificates=self.certificates,
             )
 
         self.call(make)
-        self._run(self.server.start(options.acceptors or LOOPBACK, self._opened))
+        self._run(self.server.start(acceptors, self._opened))
 
     def _post(self, callback: Callable[[], None]) -> None:
         self.loop.call_soon(callback)

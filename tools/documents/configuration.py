@@ -301,7 +301,8 @@ Properties of a JDBC URL are `user`, `password` and"""
 - `ha-policy` is `shared-store`; `replication` and `colocated` are errors.
 - `critical-analyzer-policy` is SHUTDOWN and `critical-analyzer-timeout` 20 s, where Artemis only
   logs, after 120 s: the time of the default lease, since what hangs for that long serves nobody.
-- An acceptor with `sslEnabled=true` is an error rather than a port without TLS.
+- TLS of acceptors is 1.2 or 1.3, with files in PEM, PEMCFG or PKCS12; one in JKS is an error that
+  names the line of keytool which converts it: see [TLS](tls.md).
 - `jdbc-network-timeout` must be set: 0 and -1, which mean no limit to JDBC, are errors.
 - Files of the journal, its lock and the tables are named as Artemis names them, and hold a format
   of Orthia's own: neither broker reads the other's. A node that meets Artemis' says so, changes

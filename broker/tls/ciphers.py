@@ -1,0 +1,76 @@
+"""``enabledCipherSuites``: the names of Java, or of OpenSSL, as OpenSSL takes them.
+
+Python sets those of TLS 1.2 one by one; of TLS 1.3 all three are there or that version is not.
+"""
+
+import ssl
+from collections.abc import Iterable
+from typing import Final
+
+from orthia.broker.tls.errors import TlsUnusable
+
+_TLS_1_3: Final = frozenset(
+    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+)
+
+
+def openssl_name(name: str) -> str:
+    """Return OpenSSL's name of a suite of TLS 1.2, which may have it already."""
+    if not name.startswith("TLS_"):
+        return name
+    exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
+    cipher = (
+        cipher.replace("AES_128_CBC", "AES128")
+        .replace("AES_256_CBC", "AES256")
+        .replace("AES_", "AES")
+        .replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    )
+    return f"{'' if exchange == 'RSA' else exchange + '_'}{cipher}".replace("_", "-")
+
+
+def choose(context: ssl.SSLContext, names: Iterable[str]) -> None:
+    """Have ``context`` take these suites alone; raises TlsUnusable for one it cannot take."""
+    newer = {one for one in names if one in _TLS_1_3}
+    older = [one for one in names if one not in _TLS_1_3]
+    for one in older:
+        try:
+            context.set_ciphers(openssl_name(one))
+        except ssl.SSLError:
+            raise TlsUnusable(
+                f"enabledCipherSuites names {one}, which this OpenSSL does not have or takes for"
+                f" broken; expected some of {', '.join(available())}"
+            ) from None
+    if newer and newer != _TLS_1_3:
+        raise TlsUnusable(
+            f"enabledCipherSuites names {', '.join(sorted(newer))} of TLS 1.3, of which all are"
+            f" taken or none; expected all three, {', '.join(sorted(_TLS_1_3))}, or none"
+        )
+    if not newer:
+        _lower(context)
+    if not older:
+        _raise(context)
+    if older:
+        context.set_ciphers(":".join(openssl_name(one) for one in older))
+
+
+def available() -> list[str]:
+    """Return OpenSSL's names of what may be chosen."""
+    return [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
+
+
+def _lower(context: ssl.SSLContext) -> None:
+    if context.minimum_version is ssl.TLSVersion.TLSv1_3:
+        raise TlsUnusable(
+            "enabledCipherSuites names none of TLS 1.3, which is all of enabledProtocols; expected"
+            f" {', '.join(sorted(_TLS_1_3))} among them"
+        )
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+
+def _raise(context: ssl.SSLContext) -> None:
+    if context.maximum_version is ssl.TLSVersion.TLSv1_2:
+        raise TlsUnusable(
+            "enabledCipherSuites names none of TLS 1.2, which is all of enabledProtocols; expected"
+            " some, as ECDHE-RSA-AES256-GCM-SHA384"
+        )
+    context.minimum_version = ssl.TLSVersion.TLSv1_3

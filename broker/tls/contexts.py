@@ -1,0 +1,99 @@
+"""OpenSSL's contexts, made of the stores that settings name; reads files, so never on the loop."""
+
+import os
+import re
+import ssl
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from orthia.broker.tls.ciphers import choose
+from orthia.broker.tls.errors import TlsUnusable, in_words
+from orthia.broker.tls.stores import Certificates, KeyStore, read_key_store, read_trust_store
+from orthia.config.acceptor_tls import AcceptorTls, ClientCertificate
+
+VERSIONS: Final = {
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_VERIFY: Final = {
+    ClientCertificate.IGNORED: ssl.CERT_NONE,
+    ClientCertificate.WANTED: ssl.CERT_OPTIONAL,
+    ClientCertificate.NEEDED: ssl.CERT_REQUIRED,
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What an acceptor speaks TLS with, until its files change."""
+
+    context: ssl.SSLContext
+    subject: str
+    """Whom the certificate speaks for."""
+    not_valid_after: datetime
+    """When the first of the certificates ends that clients are shown."""
+
+
+def load_acceptor(tls: AcceptorTls) -> Loaded:
+    """Read the files of an acceptor; raises TlsUnusable."""
+    keys = read_key_store(tls.key_store, tls.key_store_alias)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Each renegotiation would have a client that costs us nothing cost us a handshake.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    if tls.enabled_protocols:
+        context.minimum_version = VERSIONS[tls.enabled_protocols[0]]
+        context.maximum_version = VERSIONS[tls.enabled_protocols[-1]]
+    if tls.enabled_cipher_suites:
+        choose(context, tls.enabled_cipher_suites)
+    use_keys(context, keys, "keyStorePath")
+    if tls.trust_store is not None:
+        trust(context, read_trust_store(tls.trust_store))
+    context.verify_mode = _VERIFY[tls.client_certificate]
+    if tls.sni_host is not None:
+        _take_names(context, re.compile(tls.sni_host))
+    return Loaded(
+        context,
+        keys.chain[0].subject.rfc4514_string(),
+        min(one.not_valid_after_utc for one in keys.chain),
+    )
+
+
+def use_keys(context: ssl.SSLContext, keys: KeyStore, parameter: str) -> None:
+    """Have ``context`` show a certificate; raises TlsUnusable."""
+    pem = keys.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem += b"".join(one.public_bytes(Encoding.PEM) for one in keys.chain)
+    # Python takes a key by the name of a file alone: one in memory, so that it is on no disk.
+    descriptor = os.memfd_create("orthia-key", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    except ssl.SSLError as error:
+        raise TlsUnusable(
+            f"the key or certificate of {parameter} is refused by OpenSSL: {in_words(error)}"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def trust(context: ssl.SSLContext, certificates: Certificates) -> None:
+    """Have ``context`` trust these, and what they signed."""
+    context.load_verify_locations(
+        cadata=b"".join(one.public_bytes(Encoding.DER) for one in certificates)
+    )
+    # A certificate that was put there by name is trusted, whoever signed it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    # Many authorities of companies lack what RFC 5280 asks for and nobody else does.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+
+def _take_names(context: ssl.SSLContext, pattern: re.Pattern[str]) -> None:
+    def look(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int | None:
+        if name is None or pattern.fullmatch(name):
+            return None
+        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+
+    context.sni_callback = look

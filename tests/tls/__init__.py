@@ -1,0 +1,1 @@
+"""TLS of acceptors and clients, with certificates made for each test."""
