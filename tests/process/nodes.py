@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from orthia.config.settings import Role
+from tests.support.processes import is_stopped
 from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, free_port
 from tests.support.waiting import wait_until
 
@@ -122,8 +123,11 @@ class NodeProcess:
         )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the process a signal."""
-        os.kill(self._running().pid, number)
+        """Send the process a signal; if that is to stop it, return once it stands still."""
+        pid = self._running().pid
+        os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            wait_until(lambda: is_stopped(pid), what=f"process {pid} stopped")
 
     def kill(self) -> None:
         """Kill the process as ``kill -9`` does and wait until it is gone."""

@@ -27,9 +27,9 @@ def is_running(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether a signal has stopped the process."""
-    fields = _stat(pid)
-    return fields is not None and fields[0] in "Tt"
+    """Tell whether a signal has stopped the process, every thread of it: one may be in a call."""
+    threads = [_stat(pid, f"task/{one.name}/stat") for one in Path(f"/proc/{pid}/task").glob("*")]
+    return bool(threads) and all(fields is None or fields[0] in "Tt" for fields in threads)
 
 
 def send(pids: list[int], number: signal.Signals) -> None:
@@ -59,9 +59,9 @@ def _parent(pid: int) -> int:
     return 0 if fields is None else int(fields[1])
 
 
-def _stat(pid: int) -> list[str] | None:
+def _stat(pid: int, name: str = "stat") -> list[str] | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/{name}").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()
