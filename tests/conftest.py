@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from orthia import migrations
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database
+from tests.support.schema import make_tables
 from tests.support.servers import (
     SERVER_NAMES,
     SERVER_PROCESSES,
@@ -136,5 +136,5 @@ def migrated_store(
     store_settings: DatabaseStoreSettings, database: Database
 ) -> DatabaseStoreSettings:
     """Give settings of a database with Orthia's tables."""
-    migrations.upgrade(database, store_settings)
+    make_tables(database, store_settings)
     return store_settings

@@ -10,7 +10,6 @@ from queue import Empty, SimpleQueue
 from sqlalchemy import MetaData, Table, delete, select, update
 from typing_extensions import override
 
-from orthia import migrations
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, JournalType
 from orthia.database import Database
@@ -40,6 +39,7 @@ from orthia.journal.sql.fence import fenced_engine
 from orthia.journal.sql.journal import batch_store, open_journal
 from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.nodemanager.tables import node_manager_store
+from tests.support.schema import make_tables
 from tests.support.waiting import wait_until
 
 QUEUE = 7
@@ -232,7 +232,7 @@ class SqlJournalStore(JournalStore):
         super().__init__()
         self.settings = settings
         self.database = Database.from_settings(settings)
-        migrations.upgrade(self.database, settings)
+        make_tables(self.database, settings)
         metadata = MetaData()
         dialect = self.database.dialect
         self.messages: Table = messages_table(metadata, settings.message_table_name, dialect)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Select, select
 
-from orthia import migrations
 from orthia.database import Database
 from orthia.nodemanager.locks.abc import NodeManagerStore
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import EVERY_DBMS, Servers
+from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
@@ -93,7 +93,7 @@ def subject(
     server = SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
     settings = server.settings(server.create_database())
     database = Database.from_settings(settings)
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     store = SqlNodeManagerStore(database, settings, database.engine)
     yield StoreUnderTest(store, None, database)
     database.dispose()

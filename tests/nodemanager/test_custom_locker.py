@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orthia import migrations
 from orthia.config import ConfigurationError
 from orthia.config.settings import CustomLockerSettings, DatabaseStoreSettings, Role
 from orthia.database import Database
 from orthia.nodemanager import jdbc_node_manager
+from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer, free_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "lockers.md"
@@ -62,7 +62,7 @@ def settings(tmp_path: Path) -> DatabaseStoreSettings:
     )
     store = replace(server.settings(server.create_database()), locker=locker)
     database = Database.from_settings(store)
-    migrations.upgrade(database, store)
+    make_tables(database, store)
     database.dispose()
     return store
 

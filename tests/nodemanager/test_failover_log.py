@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from orthia import migrations
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable, TransientStoreError
 from orthia.nodemanager import failover_log
@@ -25,6 +24,7 @@ from orthia.nodemanager.failover_log import Entry, FailoverLog, FailoverLogTable
 from orthia.nodemanager.locks.lease import State
 from orthia.nodemanager.merge import merge, read_files, read_table
 from tests.nodemanager.conftest import StuckConsole
+from tests.support.schema import make_tables
 from tests.support.servers import SERVER_NAMES, ServerProcess
 from tests.support.waiting import wait_until
 
@@ -103,7 +103,7 @@ def test_a_hung_database_costs_the_file_nothing(
     """Events reach the file at once, closing is bounded, and the table gets what it can later."""
     settings = private_server.settings(private_server.create_database())
     database = Database.from_settings(settings)
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     path = tmp_path / "failover-a.jsonl"
     log = open_log(path, FailoverLogTable(database, settings))
     log.emit(LiveActive(1))

@@ -20,7 +20,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.event import listen
 
-from orthia import migrations
 from orthia.config.secrets import Secret
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect, StoreUnavailable
@@ -31,6 +30,7 @@ from orthia.nodemanager.fencing import PATIENCE_SECONDS
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from tests.conftest import Servers
+from tests.support.schema import make_tables
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES, ServerProcess, SqliteServer
 from tests.support.waiting import wait_until
 
@@ -193,7 +193,7 @@ class Pair:
         )
         self._ended: list[Callable[[], None]] = []
         with opened(self.settings) as database:
-            migrations.upgrade(database, self.settings)
+            make_tables(database, self.settings)
             store = SqlNodeManagerStore(database, self.settings, database.engine)
             acquired = store.try_acquire(Lock.LIVE, "former", LONG_MS)
             assert acquired is not None
@@ -449,7 +449,7 @@ def test_a_process_frozen_in_a_batch_holds_an_sqlite_store_until_it_ends(tmp_pat
     """Nothing can end its transaction but its end; then the next node goes on at once."""
     settings = SqliteServer(tmp_path).settings("store.sqlite", jdbc_network_timeout=1_000)
     with opened(settings) as database:
-        migrations.upgrade(database, settings)
+        make_tables(database, settings)
         store = SqlNodeManagerStore(database, settings, database.engine)
         begin = (
             "import os, signal, sqlite3, sys\n"

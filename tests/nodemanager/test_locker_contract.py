@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, update
 
-from orthia import migrations
 from orthia.config.lockers import with_locker
 from orthia.config.settings import (
     DatabaseLockerSettings,
@@ -36,6 +35,7 @@ from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.locks.status import DatabaseLocks, LockUnknown
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
+from tests.support.schema import make_tables
 from tests.support.servers import (
     LAPSING_LEASE_MS,
     LEASE_MS,
@@ -191,7 +191,7 @@ def place(
         made.settings = server.settings(server.create_database())
         made.server = server if isinstance(server, ServerProcess) else None
         database = Database.from_settings(made.settings)
-        migrations.upgrade(database, made.settings)
+        make_tables(database, made.settings)
         made.databases.append(database)
     yield made
     made.close()

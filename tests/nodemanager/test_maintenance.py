@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from orthia import migrations
 from orthia.database import Database
 from orthia.nodemanager import Lock, LockLost, State
 from orthia.nodemanager.errors import StoreInUse
@@ -18,6 +17,7 @@ from orthia.nodemanager.locks.lease import Lease
 from orthia.nodemanager.locks.maintenance import is_untouched, maintenance
 from orthia.nodemanager.locks.server_lock import ServerLock
 from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks, LockUnknown, PairLocks
+from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 from tests.support.waiting import wait_until
 
@@ -31,7 +31,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
     server = SqliteServer(tmp_path)
     settings = server.settings(server.create_database())
     database = Database.from_settings(settings)
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     yield lambda: DatabaseLocks(database, settings, "orthia-data")
     database.dispose()
 
@@ -115,7 +115,7 @@ def test_a_lock_that_need_not_be_free_need_not_be_known(tmp_path: Path) -> None:
     server = SqliteServer(tmp_path)
     settings = server.settings(server.create_database())
     database = Database.from_settings(settings)
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     crashed = HolderId.new("node-b", crash_detection=False, kind="shared-file-locker")
     with DatabaseLocks(database, settings, "orthia-data") as locks:
         assert locks.rows.try_acquire(Lock.BACKUP, crashed, expiration_ms=-5_000) is not None

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, update
 
-from orthia import migrations
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database, StoreUnavailable, write_transaction
 from orthia.nodemanager import (
@@ -36,6 +35,7 @@ from orthia.nodemanager.events import (
 from orthia.nodemanager.locks.lease import Lock
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
+from tests.support.schema import make_tables
 from tests.support.servers import (
     LAPSING_LEASE_MS,
     LEASE_MS,
@@ -394,7 +394,7 @@ def test_waiting_nodes_outlive_the_database(private_server: ServerProcess) -> No
     """It dies and comes back: a waiting backup says so and goes on waiting, then takes over."""
     settings = private_server.settings(private_server.create_database())
     database = Database.from_settings(settings)
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     database.dispose()
     live, backup = Node(settings, "a", Role.LIVE), Node(settings, "b", Role.BACKUP)
     try:
@@ -426,7 +426,7 @@ def test_a_hung_database_is_noticed_before_the_lease_is_anybody_elses(
         private_server.create_database(), jdbc_lock_expiration=14_000, jdbc_lock_renew_period=5_000
     )
     database = Database.from_settings(settings)
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     database.dispose()
     live = Node(settings, "a", Role.LIVE)
     heard_remaining: list[float | None] = []

@@ -21,7 +21,6 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import MetaData, update
 
-from orthia import migrations
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
@@ -29,6 +28,7 @@ from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 from orthia.nodemanager.tables import node_manager_store
 from tests.conftest import EVERY_DBMS, Servers
 from tests.nodemanager.conftest import ManualClock
+from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 
 LOCKS = st.sampled_from(list(Lock))
@@ -46,7 +46,7 @@ def database(
     server = SqliteServer(tmp_path) if request.param == "sqlite" else shared_servers(request.param)
     store_settings = server.settings(server.create_database())
     opened = Database.from_settings(store_settings)
-    migrations.upgrade(opened, store_settings)
+    make_tables(opened, store_settings)
     yield opened
     opened.dispose()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from orthia import config, migrations
+from orthia import config
 from orthia.broker.cli.opening import opened
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.database import Database
@@ -27,6 +27,7 @@ from orthia.pipeline.jobs.restore import _locked
 from orthia.pipeline.node_manager_source import NodeManagerReader
 from orthia.pipeline.store import StoreReference
 from tests.cli.conftest import Run, run
+from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer
 
 __all__ = ["run"]
@@ -103,7 +104,7 @@ def stage(tmp_path: Path, run: Run) -> Iterator[Callable[[Scene], Place]]:
                 f"</jdbc-connection-url>{inner}</database-store></store></core></configuration>"
             )
             database = Database.from_settings(settings)
-            migrations.upgrade(database, settings)
+            make_tables(database, settings)
             holder = HolderId.new("node-a", crash_detection=False, kind=scene.kind)
             rows = SqlNodeManagerStore(database, settings, database.engine)
             if scene.expires_ms is not None:

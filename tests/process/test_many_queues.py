@@ -5,7 +5,6 @@ from pathlib import Path
 
 from sqlalchemy import MetaData, Table, insert
 
-from orthia import migrations
 from orthia.config.settings import DatabaseStoreSettings, RoutingType
 from orthia.database import Database
 from orthia.journal import Message, QueueBinding, encode_message
@@ -14,6 +13,7 @@ from orthia.journal.sql.tables import bindings_table, messages_table
 from orthia.journal.unit import binding_row
 from tests.process.clients import Producer, receive_all
 from tests.process.nodes import cluster
+from tests.support.schema import make_tables
 from tests.support.servers import url_with_password
 
 QUEUES = 50_000
@@ -31,7 +31,7 @@ def store(database: Database, table: Table, rows: Iterable[dict[str, object]]) -
 
 def leave_queues(database: Database, settings: DatabaseStoreSettings) -> None:
     """Make the tables, with QUEUES queues; the first half are idle, each other has a message."""
-    migrations.upgrade(database, settings)
+    make_tables(database, settings)
     dialect = database.dialect
     bindings = bindings_table(MetaData(), settings.bindings_table_name, dialect)
     messages = messages_table(MetaData(), settings.message_table_name, dialect)
