@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final
 
-from orthia.journal.fields import Fields
+from orthia.journal.fields import Fields, Property
 
 NO_HEAD: Final = 0
 """The tag of a message that has no head: its stated fields say all there is."""
@@ -38,6 +38,16 @@ class Encoding(ABC):
     @abstractmethod
     def fields(self, head: bytes) -> Fields:
         """Return what a head says; raises ValueError if it cannot be read."""
+
+    @abstractmethod
+    def properties(self, head: bytes) -> Mapping[str, Property]:
+        """Return what a head says by the names of JMS and Artemis, as selectors ask for it.
+
+        Every property by its own name; beside them ``JMSType``, ``JMSCorrelationID``,
+        ``JMSReplyTo``, ``JMSXGroupID``, ``JMSXGroupSeq``, ``JMSXUserID``, ``JMSMessageID``,
+        ``JMSDeliveryMode`` if it is not PERSISTENT, and ``_AMQ_CONTENT_TYPE``: those it has.
+        Raises ValueError if it cannot be read.
+        """
 
     @abstractmethod
     def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:

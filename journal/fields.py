@@ -96,6 +96,22 @@ def decode_fields(stored: bytes) -> Fields:
     )
 
 
+def properties_of(fields: Fields) -> Mapping[str, Property]:
+    """Return what fields say by the names that ``Encoding.properties`` has."""
+    said = {
+        "JMSMessageID": fields.id,
+        "JMSXGroupID": fields.group,
+        "_AMQ_DUPL_ID": fields.duplicate_id,
+        "JMSCorrelationID": fields.correlation_id,
+        "JMSReplyTo": fields.reply_to,
+        "_AMQ_CONTENT_TYPE": fields.content_type,
+        "JMSXUserID": fields.user_id,
+        "JMSDeliveryMode": "NON_PERSISTENT" if fields.durable is False else None,
+    }
+    known = {name: value for name, value in said.items() if value is not None}
+    return {**fields.properties, **known}
+
+
 def _of_kind(document: Mapping[str, Any], name: str, kind: type) -> Any:
     value = document.get(name)
     if value is None:

@@ -30,7 +30,13 @@ from typing import Final, NamedTuple
 
 from orthia.journal.encodings import FIRST_ENCODING, KNOWN, NO_HEAD, encoding_of
 from orthia.journal.errors import CorruptRecord
-from orthia.journal.fields import Fields, decode_fields, encode_fields
+from orthia.journal.fields import (
+    Fields,
+    Property,
+    decode_fields,
+    encode_fields,
+    properties_of,
+)
 
 PLAIN_VERSION: Final = 1
 LARGE_VERSION: Final = 2
@@ -89,6 +95,14 @@ class Message(NamedTuple):
             return stated
         said = encoding_of(self.encoding).fields(self.head)
         return stated.over(said) if self.stated else said
+
+    def properties(self) -> Mapping[str, Property]:
+        """Return what selectors ask for; raises ValueError if that cannot be read."""
+        stated = decode_fields(self.stated)
+        if self.encoding == NO_HEAD:
+            return properties_of(stated)
+        said = encoding_of(self.encoding).properties(self.head)
+        return {**said, **properties_of(stated)} if self.stated else said
 
     def relocated(self, address: str, origin: Mapping[str, str]) -> "Message":
         """Return what is stored of it under another ``address``, for good: it expires no more.

@@ -22,6 +22,16 @@ _STANDARD: Final = frozenset(
     }
 )
 """Headers that STOMP, or Artemis' mapping of it to JMS, gives a meaning: no properties."""
+_BY_JMS: Final = {
+    "type": "JMSType",
+    "correlation-id": "JMSCorrelationID",
+    "reply-to": "JMSReplyTo",
+    "content-type": "_AMQ_CONTENT_TYPE",
+    "_AMQ_GROUP_ID": "JMSXGroupID",
+    "_AMQ_GROUP_SEQUENCE": "JMSXGroupSeq",
+    "_AMQ_VALIDATED_USER": "JMSXUserID",
+}
+"""What Artemis makes of a STOMP client's headers, for its filters; the others are properties."""
 _BROKERS_OWN: Final = "_AMQ_"
 _ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
 _DEFAULT_PRIORITY: Final = 4
@@ -54,6 +64,16 @@ class StompEncoding(Encoding):
                 if name not in _STANDARD and not name.startswith(_BROKERS_OWN)
             },
         )
+
+    def properties(self, head: bytes) -> Mapping[str, Property]:
+        """Return what lines say, as texts, by their own names and those that JMS has for them."""
+        headers: dict[str, Property] = dict(headers_map(head))
+        if headers.get("persistent") == "false":
+            headers["JMSDeliveryMode"] = "NON_PERSISTENT"
+        for name, jms_name in _BY_JMS.items():
+            if name in headers:
+                headers[jms_name] = headers[name]
+        return headers
 
     def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:
         """Return the lines of a message that was moved; those of its origin come last."""

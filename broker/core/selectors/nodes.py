@@ -1,0 +1,327 @@
+"""What a selector is compiled to: closures, one for each part of it, which give a value or None.
+
+A list of conditions, or of terms, is one closure however long it is: what calls nest in is the
+depth of the expression alone, and that is bounded.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
+
+from lark import Token, Transformer
+
+from orthia.broker.core.selectors import values
+from orthia.broker.core.selectors.like import like
+from orthia.broker.core.selectors.refused import SelectorRefused
+from orthia.broker.core.selectors.said import BROKERS_OWN, Said, Value
+
+MAX_DEPTH: Final = 100
+"""Parts of a selector within one another."""
+_MAX_DIGITS: Final = 40
+Evaluate = Callable[[Said], Value]
+_ORDERS: Final = {
+    ">": values.GREATER,
+    ">=": values.GREATER_OR_EQUAL,
+    "<": values.LESS,
+    "<=": values.LESS_OR_EQUAL,
+}
+
+
+class Kind(Enum):
+    """What a part of a selector may be used as."""
+
+    CONDITION = auto()
+    NAME = auto()
+    """A condition, too: a property that is true or false."""
+    TEXT = auto()
+    NUMBER = auto()
+
+
+class Node(NamedTuple):
+    """A part of a selector."""
+
+    evaluate: Evaluate
+    kind: Kind
+    column: int
+    depth: int = 0
+    constant: Value = None
+
+
+class Build(Transformer[Token, Any]):
+    """Makes nodes of what was parsed, from the inside out; raises SelectorRefused."""
+
+    def __init__(self, *, converts: bool) -> None:
+        super().__init__()
+        self._converts = converts
+        self._equal = values.comparison(values.EQUAL, converts=converts)
+        self._orders = {
+            sign: values.comparison(compare, converts=converts) for sign, compare in _ORDERS.items()
+        }
+        self._computes = {
+            "+": values.sums(converts=converts),
+            "-": values.arithmetic(operator.sub, converts=converts),
+            "*": values.arithmetic(operator.mul, converts=converts),
+            "/": values.arithmetic(values.divide, converts=converts),
+            "%": values.arithmetic(values.remainder, converts=converts),
+        }
+
+    def start(self, parts: Sequence[Node]) -> Evaluate:
+        """Return what says whether a message is selected."""
+        return self._condition(parts[0]).evaluate
+
+    # --- operands
+
+    def name(self, parts: Sequence[Token]) -> Node:
+        """Return the value of a property."""
+        return _named(str(parts[0]), parts[0])
+
+    def quoted_name(self, parts: Sequence[Token]) -> Node:
+        """Return the value of a property whose name is in quotes."""
+        return _named(parts[0][1:-1].replace('""', '"'), parts[0])
+
+    def text(self, parts: Sequence[Token]) -> Node:
+        """Return a text."""
+        return _constant(_unquoted(parts[0]), Kind.TEXT, parts[0])
+
+    def integer(self, parts: Sequence[Token]) -> Node:
+        """Return an exact number: decimal, hexadecimal or, with a leading zero, octal."""
+        token = parts[0]
+        digits = token.lower().rstrip("l")
+        base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+        if len(digits) > _MAX_DIGITS:
+            raise SelectorRefused(f"a number of {len(digits)} digits is too long", _column(token))
+        try:
+            number = values.bounded(int(digits, base))
+        except ValueError:
+            problem = f"{token} has a leading zero and so is octal, which has the digits 0 to 7"
+            raise SelectorRefused(problem, _column(token)) from None
+        return _constant(number, Kind.NUMBER, token)
+
+    def float_number(self, parts: Sequence[Token]) -> Node:
+        """Return an approximate number."""
+        return _constant(float(parts[0].rstrip("fFdD")), Kind.NUMBER, parts[0])
+
+    def true(self, parts: Sequence[Token]) -> Node:
+        """Return TRUE."""
+        return Node(lambda _: True, Kind.CONDITION, _column(parts[0]))
+
+    def false(self, parts: Sequence[Token]) -> Node:
+        """Return FALSE."""
+        return Node(lambda _: False, Kind.CONDITION, _column(parts[0]))
+
+    def xpath(self, parts: Sequence[Token]) -> Node:
+        """Refuse what would look into bodies."""
+        raise SelectorRefused(f"{parts[0].upper()} is not supported", _column(parts[0]))
+
+    # --- logic
+
+    def disjunction(self, parts: Sequence[Node]) -> Node:
+        """Return whether any is true; unknown if none is and one is unknown."""
+        conditions = [self._condition(part).evaluate for part in parts]
+
+        def evaluate(said: Said) -> Value:
+            answer: Value = False
+            for condition in conditions:
+                value = condition(said)
+                if value:
+                    return True
+                if value is None:
+                    answer = None
+            return answer
+
+        return _node(evaluate, Kind.CONDITION, *parts)
+
+    def conjunction(self, parts: Sequence[Node]) -> Node:
+        """Return whether all are true; unknown if none is false and one is unknown."""
+        conditions = [self._condition(part).evaluate for part in parts]
+
+        def evaluate(said: Said) -> Value:
+            answer: Value = True
+            for condition in conditions:
+                value = condition(said)
+                if value is None:
+                    answer = None
+                elif not value:
+                    return False
+            return answer
+
+        return _node(evaluate, Kind.CONDITION, *parts)
+
+    def negation(self, parts: Sequence[Any]) -> Node:
+        """Return whether a condition is false."""
+        return _negated(self._condition(parts[1]))
+
+    # --- comparisons
+
+    def equal(self, parts: Sequence[Any]) -> Node:
+        """Return whether two values are equal, or not."""
+        left, sign, right = parts
+        node = _node(self._equality(left, right), Kind.CONDITION, left, right)
+        return node if sign == "=" else _negated(node)
+
+    def _equality(self, left: Node, right: Node) -> Evaluate:
+        first, second, compare = left.evaluate, right.evaluate, self._equal
+        if right.kind is Kind.TEXT:
+            text = right.constant
+
+            def is_text(said: Said) -> Value:
+                value = first(said)
+                return value == text if type(value) is str else compare(value, text)
+
+            return is_text
+        return lambda said: compare(first(said), second(said))
+
+    def order(self, parts: Sequence[Any]) -> Node:
+        """Return whether two numbers are in a relation."""
+        left, sign, right = parts
+        return self._ordered(left, sign, right)
+
+    def _ordered(self, left: Node, sign: str, right: Node) -> Node:
+        for side in (left, right):
+            if side.kind in (Kind.CONDITION, Kind.TEXT):
+                problem = f"{sign} compares numbers, and this is none"
+                raise SelectorRefused(problem, side.column)
+        compare, first, second = self._orders[sign], left.evaluate, right.evaluate
+        return _node(lambda said: compare(first(said), second(said)), Kind.CONDITION, left, right)
+
+    def between(self, parts: Sequence[Any]) -> Node:
+        """Return whether a number is between two others, or one of them."""
+        left, negated, low, high = parts
+        if negated:
+            both = [self._ordered(left, "<", low), self._ordered(left, ">", high)]
+            return self.disjunction(both)
+        return self.conjunction([self._ordered(left, ">=", low), self._ordered(left, "<=", high)])
+
+    def like(self, parts: Sequence[Any]) -> Node:
+        """Return whether a text is like a pattern; what is no text is not."""
+        left, negated, pattern, escape = parts
+        _refuse_condition(left, "LIKE")
+        character = None if escape is None else _unquoted(escape)
+        if character is not None and len(character) != 1:
+            raise SelectorRefused("ESCAPE takes one character", _column(escape))
+        first, is_like = left.evaluate, like(_unquoted(pattern), character)
+
+        def evaluate(said: Said) -> Value:
+            value = first(said)
+            if value is None:
+                return None
+            return isinstance(value, str) and is_like(value)
+
+        node = _node(evaluate, Kind.CONDITION, left)
+        return _negated(node) if negated else node
+
+    def in_list(self, parts: Sequence[Any]) -> Node:
+        """Return whether a text is one of several; unknown of what is no text."""
+        left, negated, *texts = parts
+        if left.kind is not Kind.NAME:
+            raise SelectorRefused("IN takes the name of a property on its left", left.column)
+        first, wanted, when_in = left.evaluate, frozenset(map(_unquoted, texts)), not negated
+
+        def evaluate(said: Said) -> Value:
+            value = first(said)
+            return (value in wanted) is when_in if isinstance(value, str) else None
+
+        return _node(evaluate, Kind.CONDITION, left)
+
+    def is_null(self, parts: Sequence[Node]) -> Node:
+        """Return whether a value is unknown."""
+        first = parts[0].evaluate
+        return _node(lambda said: first(said) is None, Kind.CONDITION, *parts)
+
+    def is_not_null(self, parts: Sequence[Any]) -> Node:
+        """Return whether a value is known."""
+        first = parts[0].evaluate
+        return _node(lambda said: first(said) is not None, Kind.CONDITION, parts[0])
+
+    # --- arithmetic
+
+    def sum(self, parts: Sequence[Any]) -> Node:
+        """Return what terms add up to, from the left."""
+        return self._computed(parts)
+
+    def product(self, parts: Sequence[Any]) -> Node:
+        """Return what factors make, from the left."""
+        return self._computed(parts)
+
+    def _computed(self, parts: Sequence[Any]) -> Node:
+        operands: Sequence[Node] = parts[::2]
+        for operand in operands:
+            _refuse_condition(operand, parts[1])
+        first = operands[0].evaluate
+        rest = [
+            (self._computes[sign], operand.evaluate)
+            for sign, operand in zip(parts[1::2], operands[1:], strict=True)
+        ]
+
+        def evaluate(said: Said) -> Value:
+            value = first(said)
+            for compute, operand in rest:
+                value = compute(value, operand(said))
+            return value
+
+        return _node(evaluate, Kind.NUMBER, *operands)
+
+    def sign(self, parts: Sequence[Any]) -> Node:
+        """Return a number, or the negative of it."""
+        sign, operand = parts
+        _refuse_condition(operand, sign)
+        compute, first = self._computes[sign], operand.evaluate
+        return _node(lambda said: compute(0, first(said)), Kind.NUMBER, operand)
+
+    def _condition(self, node: Node) -> Node:
+        """Return a node as a condition; raises SelectorRefused if it is none."""
+        if node.kind is Kind.CONDITION:
+            return node
+        if node.kind is not Kind.NAME:
+            raise SelectorRefused("a condition is expected, and this is a value", node.column)
+        first, converts = node.evaluate, self._converts
+
+        def evaluate(said: Said) -> Value:
+            value = first(said)
+            if converts and isinstance(value, str):
+                value = values.truth(value)
+                return False if value is None else value
+            return value if value is None or isinstance(value, bool) else False
+
+        return node._replace(evaluate=evaluate, kind=Kind.CONDITION)
+
+
+def _node(evaluate: Evaluate, kind: Kind, *parts: Node) -> Node:
+    depth = 1 + max(part.depth for part in parts)
+    if depth > MAX_DEPTH:
+        problem = f"more than {MAX_DEPTH} parts are within one another"
+        raise SelectorRefused(problem, parts[0].column)
+    return Node(evaluate, kind, parts[0].column, depth)
+
+
+def _constant(value: Value, kind: Kind, token: Token) -> Node:
+    return Node(lambda _: value, kind, _column(token), constant=value)
+
+
+def _named(name: str, token: Token) -> Node:
+    own = BROKERS_OWN.get(name)
+    return Node(own or (lambda said: said.get(name)), Kind.NAME, _column(token))
+
+
+def _negated(node: Node) -> Node:
+    condition = node.evaluate
+
+    def evaluate(said: Said) -> Value:
+        value = condition(said)
+        return None if value is None else not value
+
+    return _node(evaluate, Kind.CONDITION, node)
+
+
+def _refuse_condition(node: Node, sign: str) -> None:
+    if node.kind is Kind.CONDITION:
+        raise SelectorRefused(f"{sign} takes values, and this is a condition", node.column)
+
+
+def _unquoted(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+def _column(token: Token) -> int:
+    return 1 + (token.start_pos or 0)

@@ -1,0 +1,14 @@
+"""Why a selector is not taken."""
+
+from orthia.broker.core.api import BrokerError
+
+
+class SelectorRefused(BrokerError):  # noqa: N818 - named for what is the case
+    """A selector cannot be understood, or is too long or too deep."""
+
+    def __init__(self, problem: str, column: int | None = None) -> None:
+        """Say what is wrong at a ``column`` of the selector, from 1 on; None for all of it."""
+        place = "" if column is None else f"at column {column}: "
+        super().__init__(f"the selector is refused: {place}{problem}")
+        self.problem = problem
+        self.column = column

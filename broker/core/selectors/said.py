@@ -1,0 +1,63 @@
+"""What a selector asks of a message, by the names that JMS and Artemis have for it."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from orthia.journal.fields import Property
+from orthia.journal.message import Message
+
+Value = str | int | float | bool | None
+"""None is unknown, as SQL's NULL."""
+
+
+class Said:
+    """A message as selectors see it: what its head says is parsed when asked for, and once.
+
+    One for all selectors that a message is matched against.
+    """
+
+    __slots__ = ("_properties", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._properties: Mapping[str, Property] | None = None
+
+    def get(self, name: str) -> Value:
+        """Return a property of the message, which is not one of ``BROKERS_OWN``."""
+        properties = self._properties
+        if properties is None:
+            properties = self._properties = _properties(self.message)
+        value = properties.get(name)
+        return None if isinstance(value, bytes) else value
+
+
+def _properties(message: Message) -> Mapping[str, Property]:
+    try:
+        return message.properties()
+    except ValueError:
+        return {}  # a head that cannot be read says nothing; it is delivered all the same
+
+
+def _is_durable(said: Said) -> bool:
+    return said.get("JMSDeliveryMode") != "NON_PERSISTENT"
+
+
+BROKERS_OWN: Final[Mapping[str, Callable[[Said], Value]]] = {
+    "AMQPriority": lambda said: said.message.priority,
+    "JMSPriority": lambda said: said.message.priority,
+    "AMQTimestamp": lambda said: said.message.timestamp_ms,
+    "JMSTimestamp": lambda said: said.message.timestamp_ms,
+    "AMQExpiration": lambda said: said.message.expires_ms,
+    "JMSExpiration": lambda said: said.message.expires_ms,
+    "AMQAddress": lambda said: said.message.address,
+    "AMQSize": lambda said: (
+        len(said.message.head) + len(said.message.stated) + said.message.body_size
+    ),
+    "AMQDurable": lambda said: "DURABLE" if _is_durable(said) else "NON_DURABLE",
+    "JMSDeliveryMode": lambda said: "PERSISTENT" if _is_durable(said) else "NON_PERSISTENT",
+    "AMQUserID": lambda said: said.get("JMSMessageID"),
+    "AMQGroupID": lambda said: said.get("JMSXGroupID"),
+    "_AMQ_GROUP_ID": lambda said: said.get("JMSXGroupID"),
+}
+"""Names that are no property of the message as its sender wrote it. ``AMQSize`` is in bytes, of
+headers and body; the times are milliseconds since 1970 UTC."""

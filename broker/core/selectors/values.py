@@ -1,0 +1,136 @@
+"""Numbers, comparisons and arithmetic of selectors; None is unknown, and what it touches is, too.
+
+Headers of STOMP are texts. Where a selector *converts*, a text beside a number is read as a number
+and a text beside TRUE or FALSE as one of those; where it cannot be, the two are not comparable.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from orthia.broker.core.selectors.said import Value
+
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:\d{1,19}|(?=\.?\d)\d{0,308}(?:\.\d{0,308})?(?:[eE][+-]?\d{1,4})?)"
+)
+_LARGEST: Final = 2**63
+_TRUTHS: Final = {"true": True, "false": False}
+Relation = Callable[[Any, Any], bool]
+Compare = Callable[[Value, Value], bool | None]
+Compute = Callable[[Value, Value], Value]
+
+
+def number(text: str) -> int | float | None:
+    """Return the number a text is; None if it is none."""
+    text = text.strip()
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    return float(text) if not text.lstrip("+-").isdecimal() else bounded(int(text))
+
+
+def truth(text: str) -> bool | None:
+    """Return what a text says, true or false; None if neither."""
+    return _TRUTHS.get(text.strip().lower())
+
+
+def bounded(value: float) -> int | float:
+    """Return an integer of more than 64 bits as a float: what is computed stays of one size."""
+    return float(value) if isinstance(value, int) and not -_LARGEST <= value < _LARGEST else value
+
+
+def is_number(value: Value) -> bool:
+    """Return whether a value is a number; TRUE and FALSE are none."""
+    return type(value) is int or type(value) is float
+
+
+def comparison(compare: Relation, *, converts: bool) -> Compare:
+    """Return what compares two values; those that are not of a kind are not in the relation."""
+
+    def compared(left: Value, right: Value) -> bool | None:
+        if left is None or right is None:
+            return None
+        if type(left) is not type(right) and not (is_number(left) and is_number(right)):
+            if not converts:
+                return False
+            left, right = _alike(left, right)
+            if left is None or right is None:
+                return False
+        return compare(left, right)
+
+    return compared
+
+
+def _alike(left: Value, right: Value) -> tuple[Value, Value]:
+    """Return two values of different kinds as ones of the same; None for what cannot be."""
+    if isinstance(left, str):
+        return _read_as(right, left), right
+    if isinstance(right, str):
+        return left, _read_as(left, right)
+    return None, None  # a number and a truth
+
+
+def _read_as(model: Value, text: str) -> Value:
+    return truth(text) if isinstance(model, bool) else number(text)
+
+
+EQUAL: Final[Relation] = operator.eq
+GREATER: Final[Relation] = operator.gt
+GREATER_OR_EQUAL: Final[Relation] = operator.ge
+LESS: Final[Relation] = operator.lt
+LESS_OR_EQUAL: Final[Relation] = operator.le
+
+
+def arithmetic(compute: Callable[[float, float], float], *, converts: bool) -> Compute:
+    """Return what computes with two values; unknown if they are no numbers."""
+
+    def computed(left: Value, right: Value) -> Value:
+        first, second = _operand(left, converts=converts), _operand(right, converts=converts)
+        if first is None or second is None:
+            return None
+        return bounded(compute(first, second))
+
+    return computed
+
+
+def _operand(value: Value, *, converts: bool) -> int | float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        return number(value) if converts else None
+    return value
+
+
+def sums(*, converts: bool) -> Compute:
+    """Return what adds two values; a text that is no number has the other put behind it."""
+    add = arithmetic(operator.add, converts=converts)
+
+    def added(left: Value, right: Value) -> Value:
+        if isinstance(left, str) and right is not None:
+            is_sum = converts and is_number(right) and number(left) is not None
+            return add(left, right) if is_sum else left + shown(right)
+        return add(left, right)
+
+    return added
+
+
+def shown(value: Value) -> str:
+    """Return a value as a text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def divide(dividend: float, divisor: float) -> float:
+    """Divide as Java's doubles do: by zero it is infinite, or no number."""
+    if divisor:
+        return dividend / divisor
+    if not dividend or math.isnan(dividend):
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1, divisor)
+
+
+def remainder(dividend: float, divisor: float) -> float:
+    """Return the remainder as Java does, with the sign of the dividend."""
+    if not divisor or math.isinf(dividend):
+        return math.nan
+    return math.fmod(dividend, divisor)
