@@ -15,7 +15,6 @@ _ALMOST: Final = 0.85
 """How alike two names are of which one is a slip of the other: 1 is the same."""
 _FALSE: Final = ("false",)
 _TRUE: Final = ("true",)
-_NO_WEB_SOCKETS: Final = "clients connect by TCP; there are no WebSockets"
 _USERS_OF_THE_FILE: Final = "clients log in as the users of this file"
 _WINDOW: Final = (
     "a subscription may hold prefetch-count messages and max-unacknowledged-bytes (stomp-limits)"
@@ -36,10 +35,7 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "stompConsumerCredits": Instead(_WINDOW),
     "stompConsumerWindowSize": Instead(_WINDOW),
     "stompEnableMessageId": Instead("messages carry no amqMessageId", _FALSE),
-    "stompMaxFramePayloadLength": Instead(_NO_WEB_SOCKETS),
-    "webSocketCompressionSupported": Instead(_NO_WEB_SOCKETS, _FALSE),
-    "webSocketEncoderType": Instead(_NO_WEB_SOCKETS),
-    "webSocketMaxFramePayloadLength": Instead(_NO_WEB_SOCKETS),
+    "webSocketCompressionSupported": Instead("frames of WebSockets are never compressed", _FALSE),
 }
 """What would change what happens to clients, by name."""
 

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from orthia.config.acceptor_parameters import TLS_CHANGES, judge, mistyped_names
 from orthia.config.acceptor_tls import TLS_ACTING, acceptor_tls
+from orthia.config.acceptor_websocket import WEBSOCKET_ACTING, acceptor_websocket
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret, is_secret, read_secret
 from orthia.config.settings import AcceptorSettings
@@ -34,6 +35,7 @@ ACTING: Final[Mapping[str, str]] = {
     " of a queue, as /queue/ always does",
     "multicastPrefix": "the same for topics, as /topic/ always does",
     **TLS_ACTING,
+    **WEBSOCKET_ACTING,
     "proxyProtocolEnabled": "true is refused: what a proxy says first cannot be read",
 }
 """The parameters that act, with what they do."""
@@ -42,6 +44,7 @@ PROTOCOLS: Final = ("AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP")
 _OTHER_NAMES: Final = {
     "protocol": "protocols",
     "stomp-min-large-message-size": "stompMinLargeMessageSize",
+    "stompMaxFramePayloadLength": "webSocketMaxFramePayloadLength",
 }
 """Older names of the same."""
 
@@ -98,6 +101,7 @@ def parse_acceptor(
         min_large_message_size=_number(parameters, "stompMinLargeMessageSize", "none of them"),
         anycast_prefixes=_prefixes(parameters, "anycastPrefix"),
         multicast_prefixes=_prefixes(parameters, "multicastPrefix"),
+        web_socket=acceptor_websocket(parameters),
     )
     if matched["scheme"].lower() not in {"tcp", "stomp"}:
         why = f"{matched['scheme']}:// is no network port"

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from orthia.config.acceptor_tls import AcceptorTls
+from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret
 from orthia.config.urls import DatabaseUrl
@@ -241,6 +242,8 @@ class AcceptorSettings:
     """``multicastPrefix``: the same for MULTICAST, beside ``/topic/``."""
     tls: AcceptorTls | None = None
     """How it speaks TLS; None without ``sslEnabled``."""
+    web_socket: AcceptorWebSocket = field(default_factory=AcceptorWebSocket)
+    """How it speaks WebSocket."""
 
 
 class RoutingType(Enum):

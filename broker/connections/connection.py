@@ -8,15 +8,18 @@ closed and does not read its last frame is cut off.
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import cast
 
 from orthia.broker.connections.authentication import Authentication
 from orthia.broker.connections.client_memory import Activity
 from orthia.broker.connections.clients import Clients
 from orthia.broker.connections.opened import OpenAcceptor
+from orthia.broker.connections.stream import WebSocketStream
+from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.api import BrokerCore
 from orthia.broker.core.refusals import Refusal
-from orthia.broker.protocols.strangers import ENOUGH, recognise, without_tls
+from orthia.broker.protocols.strangers import ENOUGH, GET, recognise, without_tls
 from orthia.broker.security.sources import source_of
 from orthia.config.clock import monotonic_seconds
 
@@ -48,6 +51,9 @@ class Connection(asyncio.Protocol):
         "_out_bytes",
         "_reading",
         "_received",
+        "_slices",
+        "_stream",
+        "_take",
         "_taken",
         "_taken_at",
         "_transport",
@@ -95,8 +101,13 @@ class Connection(asyncio.Protocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._authentication = Authentication(core, clients, self, self._read_on)
-        self._first: bytes | None = b""
+        self._slices = core.slices
+        self._stream: WebSocketStream | None = None
+        """The WebSocket of a client that has one."""
+        self._first = b""
         """The first bytes the client sent, until it is known that its protocol is served."""
+        self._take: Callable[[bytes], None] = self._look
+        """Whatever handles what comes."""
         self.protocol = acceptor.protocol.connect(
             core,
             acceptor.options,
@@ -139,7 +150,9 @@ class Connection(asyncio.Protocol):
         self._authentication.end()
         self.protocol.connection_lost()
         if self._transport is not None and not self._closing:
-            self._transport.write(self.protocol.farewell(reason))
+            frame = self.protocol.farewell(reason)
+            last = frame if self._stream is None else self._stream.farewell(frame, reason)
+            self._transport.write(last)
             self._transport.close()
         elif self._transport is not None:
             self._transport.abort()  # it has read why, or will not
@@ -150,38 +163,60 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._received += len(data)
-        if self._first is not None and self._is_stranger(self._first + data[:ENOUGH]):
-            return
-        self.protocol.receive(data)
+        self._take(data)
         if not self._flushing:  # else it is counted when that is written, in the loop's next turn
             self._count()
         self._has_received()
 
-    def _is_stranger(self, first: bytes) -> bool:
-        """End a client that speaks what is not served."""
-        self._first = first if len(first) < ENOUGH else None
-        stranger = recognise(first)
-        if stranger is None:
-            return False
-        self._refused(Refusal.PROTOCOL, stranger.reason)
-        self._write(stranger.answer)
+    def _look(self, data: bytes) -> None:
+        """Find out what the client speaks, and end it if that is not served."""
+        held_back = self._first if GET.startswith(self._first) else b""
+        first = self._first + data
+        self._first = first[:ENOUGH]
+        if first.startswith(GET):
+            self._begin_websocket(first)
+            return
+        if GET.startswith(first):
+            return
+        stranger = recognise(self._first)
+        if stranger is not None:
+            self._refused(Refusal.PROTOCOL, stranger.reason)
+            self._write(stranger.answer)
+            self._hang_up()
+            return
+        if len(first) >= ENOUGH:
+            self._take = self.protocol.receive
+        self.protocol.receive(held_back + data)
+
+    def _begin_websocket(self, first: bytes) -> None:
+        self._stream = WebSocketStream(
+            WebSocket(self.acceptor.settings, self.address),
+            self.protocol,
+            self._slices,
+            write=self._write,
+            refused=self._refused,
+            hang_up=self._hang_up,
+            handled=self._protocol_waited,
+        )
+        self._take = self._stream.receive
+        self._stream.receive(first)
+
+    def _hang_up(self) -> None:
+        """End a client that has been told, or has said, what there is to say."""
         self.protocol.connection_lost()
         self._close()
-        return True
 
     def has_no_tls(self, reason: str, first: bytes) -> None:
         """End a client that speaks no TLS on a port that speaks nothing else."""
         stranger = without_tls(reason, first)
         self._refused(Refusal.TLS, stranger.reason)
         self._write(stranger.answer)
-        self.protocol.connection_lost()
-        self._close()
+        self._hang_up()
 
     def handshake_failed(self, reason: str) -> None:
         """End a client with which no TLS came about."""
         self._refused(Refusal.TLS, f"its TLS handshake failed: {reason}")
-        self.protocol.connection_lost()
-        self._close()
+        self._hang_up()
 
     def _has_received(self) -> None:
         if self._memory.is_full or self.account.is_full:
@@ -194,6 +229,8 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         if self._lingering is not None:
             self._lingering.cancel()
+        if self._stream is not None:
+            self._stream.abandon()
         self._authentication.end()
         self.protocol.connection_lost()
         self._clients.forget(self)
@@ -217,6 +254,8 @@ class Connection(asyncio.Protocol):
         """Read from the client if it reads from us and what it sends can be taken."""
         transport = self._transport
         wanted = self._may_write and self._clients.takes_requests and not self.protocol.is_waiting
+        if self._stream is not None and self._stream.is_late:
+            wanted = False
         if transport is None or self._closing or wanted == self._reading:
             return
         self._reading = wanted
@@ -259,6 +298,8 @@ class Connection(asyncio.Protocol):
 
     def shut_down(self, reason: str) -> None:
         """Tell the client why and close."""
+        if self._stream is not None:
+            self._stream.note(None, reason)
         self.protocol.shut_down(reason)
         self._count()
 
@@ -294,6 +335,8 @@ class Connection(asyncio.Protocol):
         """Have the server know what is held for the client; return the part it has not taken."""
         unsent = self._unsent()
         held = unsent + self.protocol.holdings.held
+        if self._stream is not None:
+            held += self._stream.held
         if held != self.held and self.is_admitted:
             more = held - self.held
             self._memory.used += more
@@ -311,6 +354,8 @@ class Connection(asyncio.Protocol):
 
     def _refused(self, kind: Refusal, reason: str) -> None:
         self._clients.refusals.note(kind, self.address, reason, monotonic_seconds())
+        if self._stream is not None:
+            self._stream.note(kind, reason)
 
     def _read_on(self) -> None:
         self._count()
@@ -353,6 +398,8 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if self._closing or transport is None:
             return
+        if self._stream is not None:
+            self._write(self._stream.last_words())
         self._flush()
         self._closing = True
         if transport.is_closing():

@@ -42,6 +42,8 @@ class Refusal(Enum):
     """Its TLS handshake failed, or it spoke no TLS where nothing else is spoken."""
     PROTOCOL = "protocol"
     """What it sent is not STOMP, or not allowed."""
+    ORIGIN = "origin"
+    """It is a page in a browser, of a site that is not allowed."""
     AUTHENTICATION = "authentication"
     AUTHORIZATION = "authorization"
     IN_USE = "in-use"

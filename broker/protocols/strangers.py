@@ -1,5 +1,7 @@
 """Clients of protocols that are not served, known by the first bytes they send.
 
+A GET is not among them: with it a WebSocket begins, ``orthia.broker.connections.upgrade``.
+
 A TLS handshake or a request of HTTP has no end that a STOMP parser would see: without this they
 wait for ``connect-timeout`` and learn nothing.
 """
@@ -10,10 +12,12 @@ from orthia.broker.protocols.stomp.frames import Version, error_frame
 
 ENOUGH: Final = 8
 """Bytes after which everybody is known."""
+GET: Final = b"GET "
+"""With this a WebSocket begins; no frame of STOMP begins as it does."""
 _HTTP: Final = tuple(
     f"{method} ".encode()
     for method in (
-        "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
+        "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
     )
 )  # fmt: skip
 _BINARY: Final = (
@@ -37,10 +41,8 @@ class Stranger(NamedTuple):
 def recognise(first: bytes) -> Stranger | None:
     """Return whose first bytes these are; None for STOMP, and while it is not certain."""
     if first.startswith(_HTTP):
-        reason = (
-            "the first bytes are of HTTP or WebSocket, and this port speaks STOMP over TCP only"
-        )
-        return Stranger(reason, _http(reason))
+        reason = "the first bytes are of HTTP, and this port speaks STOMP, over TCP or WebSocket"
+        return Stranger(reason, http_answer("400 Bad Request", reason))
     for beginning, name, advice in _BINARY:
         if first.startswith(beginning):
             reason = f"the first bytes are of {name}; {advice}"
@@ -51,16 +53,17 @@ def recognise(first: bytes) -> Stranger | None:
 def without_tls(why: str, first: bytes) -> Stranger:
     """Return a client that speaks no TLS where nothing else is spoken."""
     reason = f"{why}, and this acceptor has sslEnabled=true: connect by TLS"
-    if first.startswith(_HTTP):
-        return Stranger(reason, _http(reason))
+    if first.startswith((GET, *_HTTP)):
+        return Stranger(reason, http_answer("400 Bad Request", reason))
     return Stranger(reason, error_frame(reason, None, Version.V1_2))
 
 
-def _http(reason: str) -> bytes:
+def http_answer(status: str, reason: str, headers: bytes = b"") -> bytes:
+    """Return the answer of HTTP that refuses a request for ``reason`` and ends the connection."""
     body = reason.encode() + b"\n"
     return (
-        b"HTTP/1.1 400 Bad Request\r\n"
+        b"HTTP/1.1 %b\r\n"
         b"Content-Type: text/plain;charset=utf-8\r\n"
         b"Content-Length: %d\r\n"
-        b"Connection: close\r\n\r\n%b" % (len(body), body)
+        b"%bConnection: close\r\n\r\n%b" % (status.encode(), len(body), headers, body)
     )

@@ -9,6 +9,7 @@ import pytest
 from orthia import config
 from orthia.broker.protocols.registry import SERVED, served_by
 from orthia.config.acceptor_parameters import CHANGES, HARMLESS
+from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import ACTING, PROTOCOLS, parse_acceptor
 from orthia.config.errors import ConfigurationError
 from orthia.config.settings import AcceptorSettings, Settings
@@ -146,6 +147,8 @@ def test_everything_an_acceptor_has_is_read() -> None:
     for file in (
         "broker/connections/acceptor.py",
         "broker/connections/clients.py",
+        "broker/connections/upgrade.py",
+        "broker/connections/websocket.py",
         "broker/connections/listening.py",
         "broker/protocols/registry.py",
         "broker/protocols/stomp/options.py",
@@ -156,7 +159,8 @@ def test_everything_an_acceptor_has_is_read() -> None:
                 read.add(
                     ast.unparse(node).removeprefix("acceptor.settings.").removeprefix("acceptor.")
                 )
-    assert {one.name for one in fields(AcceptorSettings)} <= read
+    assert {one.name for one in fields(AcceptorSettings)} <= read | {"web_socket"}
+    assert {f"web_socket.{one.name}" for one in fields(AcceptorWebSocket)} <= read
 
 
 @pytest.mark.parametrize("name", sorted(ACTING))

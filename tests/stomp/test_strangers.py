@@ -11,7 +11,6 @@ from orthia.broker.protocols.strangers import ENOUGH, recognise
 from tests.core.test_server import CONNECT, ServerUnderTest, read_to_the_end, serving
 
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
-WEBSOCKET = b"GET /stomp HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 
 def connect(server: ServerUnderTest) -> socket.socket:
@@ -35,7 +34,7 @@ def send(client: socket.socket, data: bytes, *, at_once: bool) -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP", b"HTTP/1.1 400 Bad Request\r\n"),
         (b"OPTIONS * HTTP/1.1\r\n\r\n", "HTTP", b"HTTP/1.1 400 Bad Request\r\n"),
         (b"CONNECT h:443 HTTP/1.1\r\n\r\n", "HTTP", b"HTTP/1.1 400 Bad Request\r\n"),
-        (WEBSOCKET, "WebSocket", b"HTTP/1.1 400 Bad Request\r\n"),
+        (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP", b"HTTP/1.1 400 Bad Request\r\n"),
         (b"AMQP\x00\x01\x00\x00", "AMQP", b"ERROR\n"),
         (b"ARTEMIS\x00\x00\x00\x1c", "CORE", b"ERROR\n"),
         (b"HORNETQ", "HornetQ", b"ERROR\n"),

@@ -18,7 +18,7 @@ from orthia.broker.core.refusals import Refusal, refusal_of
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.stomp.committing import Committer
 from orthia.broker.protocols.stomp.consuming import Receiver
-from orthia.broker.protocols.stomp.frames import ProtocolError, error_frame
+from orthia.broker.protocols.stomp.frames import ProtocolError, Version, error_frame
 from orthia.broker.protocols.stomp.holdings import Holdings
 from orthia.broker.protocols.stomp.inbox import Inbox
 from orthia.broker.protocols.stomp.login import (
@@ -67,7 +67,7 @@ class StompConnection:
         "_authenticate", "_clock", "_close", "_committer", "_core", "_handlers",
         "_inbox", "_is_late", "_left", "_outbox", "_parser", "_receipts", "_receiver", "_refused",
         "_row", "_sender", "_silence", "_state", "_transactions", "_uploads", "_waited",
-        "client", "holdings", "options", "subscriptions",
+        "client", "holdings", "options", "subscriptions", "was_disconnected",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +103,8 @@ class StompConnection:
         self._refused = refused
         self._is_late = False
         """Whether frames are left for a later turn of the loop."""
+        self.was_disconnected = False
+        """Whether it has ended, in good order, because the client asked for it."""
         limits = options.limits
         parser = self._parser = FrameParser(limits)
         parser.limit_to(options.limits_before_login, " before CONNECTED")
@@ -150,6 +152,21 @@ class StompConnection:
         self._enter(State.CONNECTING)
 
     # --- what the socket's owner calls
+
+    def write_through(
+        self, write: Callable[[bytes], int], write_part: Callable[[bytes], int]
+    ) -> None:
+        """Have others take what is written, before anything is: ``write`` whole frames.
+
+        ``write_part`` takes a part of a frame, of which more follows. Both return how many bytes
+        the socket was given so far.
+        """
+        self._outbox.write_now = write
+        self._outbox.write_part = write_part
+
+    def limit_version(self, newest: Version) -> None:
+        """Have the client speak ``newest`` or a version before."""
+        self.client.newest = newest
 
     @property
     def is_closed(self) -> bool:
@@ -309,7 +326,7 @@ class StompConnection:
     # --- connecting
 
     def _connect(self, frame: Frame) -> None:
-        login = read_connect(frame)
+        login = read_connect(frame, self.client.newest)
         self.client.version = self._parser.version = login.version
         principal = self._authenticate(
             login.login, login.passcode, partial(self._login_answered, login)
@@ -355,6 +372,7 @@ class StompConnection:
             self._receipts.send_last()
             self._move(Event.ENDED)
             self._outbox.end()
+            self.was_disconnected = True
             self._close()
 
     def _refuse_for(self, error: OrthiaError, frame: Frame | None) -> None:

@@ -98,6 +98,7 @@ class Receiver:
             asked.mode,
             version=version,
             write=self._outbox.write_now,
+            write_part=self._outbox.write_part,
             is_writable=self._outbox.takes_messages,
             holds=self._holds,
             fail=self._fail,

@@ -34,17 +34,20 @@ class Login(NamedTuple):
     request_id: str | None
 
 
-def read_connect(frame: Frame) -> Login:
-    """Return what a CONNECT says; raises ProtocolError.
+def read_connect(frame: Frame, newest: Version) -> Login:
+    """Return what a CONNECT says, where no version after ``newest`` is spoken.
+
+    Raises ProtocolError.
 
     One without ``host`` is taken in 1.1 and 1.2 too: ordinary clients leave it out, and there is
     one virtual host.
     """
     frame.version = Version.V1_0  # CONNECT is never escaped
     accepted = (frame.get(b"accept-version") or "1.0").replace(" ", "").split(",")
-    common = [version for version in Version if version.value in accepted]
+    spoken = [version for version in Version if version.value <= newest.value]
+    common = [version for version in spoken if version.value in accepted]
     if not common:
-        supported = ", ".join(version.value for version in Version)
+        supported = ", ".join(version.value for version in spoken)
         raise ProtocolError(
             f"accept-version {quoted(','.join(accepted))} has none of the supported {supported}"
         )
@@ -81,8 +84,10 @@ def connected_frame(login: Login) -> bytes:
 class Client:
     """Who a connection acts for and what it speaks: nobody, and the newest, before its login."""
 
-    __slots__ = ("principal", "version")
+    __slots__ = ("newest", "principal", "version")
 
     def __init__(self) -> None:
         self.principal = Principal("", frozenset())
         self.version = Version.V1_2
+        self.newest = Version.V1_2
+        """The newest it may ask for."""

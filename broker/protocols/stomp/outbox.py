@@ -21,7 +21,7 @@ class Outbox:
 
     __slots__ = (
         "_may_take", "_stream", "_waiting", "is_over", "is_serving", "is_writable", "size",
-        "write_now",
+        "write_now", "write_part",
     )  # fmt: skip
 
     def __init__(self, write: Callable[[bytes], int], may_take: Callable[[], bool]) -> None:
@@ -32,6 +32,8 @@ class Outbox:
         self.write_now = write
         """For a MESSAGE, which is delivered only while ``takes_messages``, and for the last frame
         of a connection."""
+        self.write_part = write
+        """For a part of a frame, of which more follows."""
         self._may_take = may_take
         self._stream: BodyStream | None = None
         self._waiting: list[bytes] = []
@@ -79,6 +81,7 @@ class Outbox:
             large,
             body,
             write=self.write_now,
+            write_part=self.write_part,
             may_go_on=self._may_go_on,
             ended=partial(self._streamed, ended),
         )

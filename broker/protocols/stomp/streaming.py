@@ -22,13 +22,18 @@ class BodyStream:
         body: LargeBody,
         *,
         write: Callable[[bytes], int],
+        write_part: Callable[[bytes], int],
         may_go_on: Callable[[], bool],
         ended: Callable[[OrthiaError | None], None],
     ) -> None:
-        """Pin the body and read its first piece; ``ended`` is called unless it is cancelled."""
+        """Pin the body and read its first piece; ``ended`` is called unless it is cancelled.
+
+        ``write_part`` takes what is not the last of the frame.
+        """
         self._large = large
         self._body = body
         self._write = write
+        self._write_part = write_part
         self._may_go_on = may_go_on
         self._ended = ended
         self._position = 0
@@ -72,7 +77,7 @@ class BodyStream:
                 LargeBodyError(f"the large message body {self._body.id} is not as it was stored")
             )
             return
-        self._write(data)
+        self._write_part(data)
         if not missing:
             self._write(b"\0")
             self._end(None)

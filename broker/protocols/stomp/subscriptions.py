@@ -43,6 +43,7 @@ class ClientSubscription:
         *,
         version: Version,
         write: Callable[[bytes], int],
+        write_part: Callable[[bytes], int],
         is_writable: Callable[[], bool],
         holds: Callable[[int], None],
         fail: Callable[[str], None],
@@ -61,6 +62,7 @@ class ClientSubscription:
         """Unique on its connection, also when the id is used again; part of its ack ids."""
         self._version = version
         self._write = write
+        self._write_part = write_part
         self._is_writable = is_writable
         self.holds = holds
         """Called by the core with each change of what it keeps for this subscription."""
@@ -93,7 +95,7 @@ class ClientSubscription:
         large = reference.record.large
         if large is not None:
             head = self._head_of(reference, large.size)
-            reference.written_at = self._write(head) - len(head)
+            reference.written_at = self._write_part(head) - len(head)
             if not self._is_auto:
                 self.unacknowledged[reference.seq] = reference
             self._stream(self, reference, large)

@@ -1,0 +1,184 @@
+"""The request of HTTP with which a WebSocket begins: taken, or refused in HTTP's words.
+
+The rules are of RFC 6455, section 4.2. Of the sub-protocols that a client offers the newest version
+of STOMP is chosen, wherever it stands in its list; one that offers none is taken too, as in
+Artemis. A request with an Origin is of a page in a browser, which anybody may have written: it is
+taken from pages that are allowed by name, or are of the same machine as the node.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import h11
+from wsproto.utilities import generate_accept_token
+
+from orthia.broker.core.refusals import Refusal
+from orthia.broker.protocols.stomp.frames import Version
+from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
+from orthia.broker.protocols.strangers import http_answer
+from orthia.broker.quoting import quoted
+from orthia.config.acceptor_websocket import ANY_ORIGIN
+from orthia.config.settings import AcceptorSettings
+
+MAX_HEAD_BYTES: Final = MAX_CONNECT_BYTES
+"""Bytes of the request: whoever sends it need not be anybody yet, as with a CONNECT frame."""
+SUBPROTOCOLS: Final = {f"v{one.value.replace('.', '')}.stomp": one for one in Version}
+"""The registered names, the oldest version first."""
+_KEY_BYTES: Final = 16
+_WEBSOCKET_VERSION: Final = "13"
+_NO_UPGRADE: Final = (
+    "the first bytes are of HTTP, and this port speaks STOMP, over TCP or over WebSocket: the"
+    " request has no 'Upgrade: websocket'"
+)
+
+
+class Accepted(NamedTuple):
+    """A request that is granted."""
+
+    answer: bytes
+    newest: Version
+    """The newest version of STOMP that the client may ask for."""
+
+
+@dataclass(frozen=True)
+class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
+    """A request that is not."""
+
+    reason: str
+    status: str = "400 Bad Request"
+    kind: Refusal = Refusal.PROTOCOL
+    headers: bytes = b""
+
+    @property
+    def answer(self) -> bytes:
+        """What the client is sent."""
+        return http_answer(self.status, self.reason, self.headers)
+
+
+def answer_to(head: bytes, acceptor: AcceptorSettings, address: str) -> Accepted:
+    """Return the answer to a request, of which ``head`` is all up to the empty line.
+
+    ``address`` is the client's; raises Refused.
+    """
+    headers = _headers(head)
+    if "websocket" not in _words(headers.get(b"upgrade", ())):
+        raise Refused(_NO_UPGRADE)
+    if "upgrade" not in _words(headers.get(b"connection", ())):
+        raise Refused("the request has no 'Connection: Upgrade', without which no WebSocket begins")
+    if headers.get(b"content-length", [b"0"]) != [b"0"] or b"transfer-encoding" in headers:
+        raise Refused("the request has a body, and one for a WebSocket has none")
+    version = headers.get(b"sec-websocket-version", [])
+    if version != [_WEBSOCKET_VERSION.encode()]:
+        raise Refused(
+            f"the request asks for version {_shown(version)} of WebSocket;"
+            f" expected {_WEBSOCKET_VERSION}",
+            "426 Upgrade Required",
+            headers=b"Sec-WebSocket-Version: %b\r\n" % _WEBSOCKET_VERSION.encode(),
+        )
+    key = headers.get(b"sec-websocket-key", [])
+    if len(key) != 1 or not _is_key(key[0]):
+        raise Refused(f"Sec-WebSocket-Key is {_shown(key)}; expected 16 bytes in base64")
+    _check_origin(headers.get(b"origin", []), acceptor, address)
+    chosen = _subprotocol(headers.get(b"sec-websocket-protocol"))
+    lines = [
+        b"HTTP/1.1 101 Switching Protocols",
+        b"Upgrade: websocket",
+        b"Connection: Upgrade",
+        b"Sec-WebSocket-Accept: " + generate_accept_token(key[0]),
+    ]
+    if chosen is not None:
+        lines.append(b"Sec-WebSocket-Protocol: " + chosen.encode())
+    newest = Version.V1_2 if chosen is None else SUBPROTOCOLS[chosen]
+    return Accepted(b"\r\n".join([*lines, b"", b""]), newest)
+
+
+def _headers(head: bytes) -> dict[bytes, list[bytes]]:
+    """Return the headers by their names in small letters; raises Refused."""
+    http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+    http.receive_data(head)
+    try:
+        request = http.next_event()
+    except h11.RemoteProtocolError as error:
+        raise Refused(f"the request is not one of HTTP/1.1: {quoted(str(error))}") from None
+    if not isinstance(request, h11.Request) or request.http_version != b"1.1":
+        raise Refused("the request is not one of HTTP/1.1")
+    headers: dict[bytes, list[bytes]] = {}
+    for name, value in request.headers:
+        headers.setdefault(name, []).append(value)
+    return headers
+
+
+def _listed(values: Iterable[bytes]) -> list[str]:
+    """Return what headers of one name list."""
+    return [one.strip() for value in values for one in value.decode("latin-1").split(",")]
+
+
+def _words(values: Iterable[bytes]) -> list[str]:
+    """Return the same in small letters, for lists in which case does not count."""
+    return [one.lower() for one in _listed(values)]
+
+
+def _shown(values: list[bytes]) -> str:
+    return quoted(b", ".join(values).decode("latin-1")) if values else "missing"
+
+
+def _is_key(value: bytes) -> bool:
+    try:
+        return len(b64decode(value, validate=True)) == _KEY_BYTES
+    except binascii.Error:
+        return False
+
+
+def _subprotocol(offered: list[bytes] | None) -> str | None:
+    """Return the chosen one of those that a client offers; raises Refused if it speaks no STOMP."""
+    if offered is None:
+        return None
+    names = _listed(offered)
+    common = [one for one in SUBPROTOCOLS if one in names]
+    if not common:
+        raise Refused(
+            f"the WebSocket is for {_shown(offered)}, and this port has the sub-protocols"
+            f" {', '.join(SUBPROTOCOLS)} only"
+        )
+    return common[-1]
+
+
+def _check_origin(origins: list[bytes], acceptor: AcceptorSettings, address: str) -> None:
+    """Raise Refused for the request of a page that may not connect."""
+    allowed = acceptor.web_socket.allowed_origins
+    if not origins or ANY_ORIGIN in allowed:
+        return
+    origin = origins[0].decode("latin-1").lower()
+    if len(origins) == 1 and (
+        origin in allowed or (not allowed and _is_local(origin) and _is_loopback(address))
+    ):
+        return
+    raise Refused(
+        f"a page of {_shown(origins)} may not connect: webSocketAllowedOrigins of acceptor"
+        f" {acceptor.name!r} does not name it",
+        "403 Forbidden",
+        Refusal.ORIGIN,
+    )
+
+
+def _is_local(origin: str) -> bool:
+    """Return whether a page came from the machine its browser runs on."""
+    try:
+        host = urlsplit(origin).hostname or ""
+    except ValueError:
+        return False
+    return host == "localhost" or _is_loopback(host)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

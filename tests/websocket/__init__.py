@@ -1,0 +1,1 @@
+"""STOMP over WebSocket."""
