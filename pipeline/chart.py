@@ -15,7 +15,8 @@ _NODES: Final = ("#3b6ea8", "#3aa6b9", "#8567a8", "#b59a2b", "#5b6b7b", "#7fa3d1
 _LANES_FOR_NODES: Final = 40
 """Above so many lanes a pair's nodes share one."""
 _TICKS: Final = 8
-_LONGEST_LABEL: Final = 60
+_LONGEST_LABEL: Final = 48
+"""So that a node's name and the id of a pair, which is a UUID, are whole."""
 
 
 class Kind(Enum):

@@ -50,6 +50,19 @@ def shown(tables: Mapping[str, Rows]) -> Iterator[tuple[str, list[Row], Sequence
         yield heading, [{column: row[column] for column in columns} for row in rows], columns
 
 
+def unread(tables: Mapping[str, Rows]) -> list[Row]:
+    """Return the pairs that could not be read, and why."""
+    failed = [row for row in tables["availability"] if row["error"] is not None]
+    return [{"pair": row["pair"], "error": row["error"]} for row in failed]
+
+
+def on_page(tables: Mapping[str, Rows]) -> list[tuple[str, list[Row]]]:
+    """Return headings and rows for the page, which has no other place for what was not read."""
+    found = [(heading, rows) for heading, rows, _ in shown(tables)]
+    failed = unread(tables)
+    return [("Not in the report", failed), *found] if failed else found
+
+
 def _for_people(row: Row) -> Row:
     found = dict(row)
     if "availability_most" in row:
@@ -78,12 +91,17 @@ def _floor(availability: float) -> float:
     return int(availability * 1_000_000 + 1e-6) / 1_000_000
 
 
+_MINUTES_MS: Final = 100_000
+"""Of what is longer, hundredths of a second tell nobody anything."""
+
+
 def seconds(most_ms: float | None, least_ms: float | None = None) -> str | None:
     """Return a duration in seconds, as a range where it is one."""
     if most_ms is None:
         return None
-    high = f"{most_ms / 1_000:,.2f}"
-    low = high if least_ms is None else f"{least_ms / 1_000:,.2f}"
+    digits = 2 if most_ms < _MINUTES_MS else 0
+    high = f"{most_ms / 1_000:,.{digits}f}"
+    low = high if least_ms is None else f"{least_ms / 1_000:,.{digits}f}"
     return f"{high} s" if low == high else f"{low} to {high} s"
 
 

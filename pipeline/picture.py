@@ -1,5 +1,6 @@
 """The chart as a picture, PNG: for a message or a document."""
 
+import warnings
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,13 @@ _LEAST: Final = {Kind.OUT: 0.002, Kind.MAYBE: 0.001, Kind.UNKNOWN: 0.001}
 
 def png(chart: Chart, path: Path) -> None:
     """Write the chart as a picture; raises OSError."""
+    with warnings.catch_warnings():
+        # Names may be of any script: what the font does not have is drawn as a box.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
+        _draw(chart, path)
+
+
+def _draw(chart: Chart, path: Path) -> None:
     # Not above: half a second, and only this needs it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

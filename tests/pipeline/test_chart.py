@@ -8,10 +8,10 @@ import pytest
 from lxml import etree
 
 from orthia.pipeline.chart import Chart, Kind, Outage, PairHistory, Segment, short, ticks
-from orthia.pipeline.failover_report import chart_of, seconds, share, shown
+from orthia.pipeline.failover_report import chart_of, on_page, seconds, share, shown
 from orthia.pipeline.history.account import account_of
 from orthia.pipeline.history.rows import TABLES, Row, rows_of, unread
-from orthia.pipeline.page import Drawing, html, text_width
+from orthia.pipeline.page import Drawing, html
 from orthia.pipeline.picture import png
 from tests.pipeline.forging import Node, holder, lives, present, us
 
@@ -62,7 +62,7 @@ def test_two_hundred_pairs_have_a_lane_each_the_worst_on_top() -> None:
 
 
 def test_a_short_outage_in_a_long_period_can_be_seen() -> None:
-    """Three seconds of thirty days are a tenth of a millipixel; the mark is two pixels."""
+    """Three seconds of thirty days are a tenth of a millipixel; the mark can be seen."""
     bars = [
         one
         for one in drawn(Chart(BEGIN, END, [history("pair")])).iter()
@@ -77,31 +77,47 @@ def test_an_outage_that_begins_at_the_very_end_is_inside_the_plot() -> None:
     pair = PairHistory("pair", outages=[Outage(END, END, Kind.OUT, "nobody serves")])
     chart = Chart(BEGIN, END, [pair])
     (bar,) = (one for one in drawn(chart).iter() if one.get("fill") == Kind.OUT.colour)
-    (note,) = (one for one in drawn(chart).iter() if one.get("class") == "note")
-    assert float(bar.get("x", "0")) + float(bar.get("width", "0")) <= float(note.get("x", "0"))
+    width = float((drawn(chart).get("viewBox") or "").split()[2])
+    assert float(bar.get("x", "0")) + float(bar.get("width", "0")) <= width
 
 
 @pytest.mark.parametrize(
     "name", ["p", "613cdfeb-50cc-4af2-876d-d71814b9dc6f", "W" * 100, "注文" * 40, "a.b" * 50]
 )
 def test_no_label_and_no_note_is_cut_off(name: str) -> None:
-    """Both have the room they take; a name that is too long loses its middle, with a mark."""
-    chart = Chart(BEGIN, END, [history(name, nodes=("node-a", "node-b"))])
-    for one in drawn(chart).iter("{*}text"):
-        x, text = float(one.get("x", "0")), one.text or ""
-        if (one.get("class") or "").startswith("label"):
-            assert x - text_width(text) >= 0, text
-        else:
-            assert x + text_width(text) <= Drawing(chart).width, text
+    """Both are text in columns as wide as their texts; a name that is too long loses its middle."""
+    drawing = Drawing(Chart(BEGIN, END, [history(name, nodes=("node-a", "node-b"))]))
+    label, _ = drawing.labels()
+    assert label == f"<div>{short(f'node-a · {name}')}</div>"
+    assert list(drawing.notes()) == [f"<div>{NOTE}</div>", "<div>&nbsp;</div>"]
+
+
+def test_labels_notes_and_lanes_are_level() -> None:
+    """Each lane has its label to the left and its note to the right, also one without a note."""
+    chart = Chart(BEGIN, END, [history("one"), PairHistory("two"), history("three", is_out=True)])
+    drawing = Drawing(chart)
+    assert len(list(drawing.labels())) == len(list(drawing.notes())) == len(chart.lanes())
+    assert int(drawn(chart).get("height", "0")) == 18 * len(chart.lanes())
+    assert next(drawing.labels()).startswith('<div class="out">')
+
+
+def test_the_times_are_inside_the_plot() -> None:
+    """Those near an end grow away from it."""
+    found = " ".join(Drawing(Chart(BEGIN, BEGIN + timedelta(seconds=8), [])).axis())
+    assert "left:0.0000%;transform:translateX(-0%)" in found
+    assert "left:100.0000%;transform:translateX(-100%)" in found
+    assert "left:50.0000%;transform:translateX(-50%)" in found
 
 
 def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
     """Names of nodes begin or end alike."""
     text = short("x" * 40 + "-one" + "y" * 40 + "-end")
-    assert len(text) == 60
+    assert len(text) == 48
     assert text.startswith("xxx")
     assert text.endswith("y-end")
     assert short("short") == "short"
+    whole = "node-a · 613cdfeb-50cc-4af2-876d-d71814b9dc6f"
+    assert short(whole) == whole
 
 
 def test_names_cannot_break_the_page() -> None:
@@ -183,13 +199,19 @@ def test_an_availability_is_a_range_where_it_is_not_known(
     assert share(least, most) == text
 
 
+def test_a_name_of_any_script_is_drawn_without_a_warning(tmp_path: Path) -> None:
+    """Warnings of letters that a font lacks are nothing to an operator."""
+    path = tmp_path / "one.png"
+    png(Chart(BEGIN, END, [history("注文")]), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_duration_is_a_range_where_it_is_not_known() -> None:
     """In seconds, as people say it."""
-    assert [seconds(None), seconds(2_500.0), seconds(4_000.0, 2_000.0)] == [
-        None,
-        "2.50 s",
-        "2.00 to 4.00 s",
-    ]
+    assert seconds(None) is None
+    assert seconds(2_500.0) == "2.50 s"
+    assert seconds(4_000.0, 2_000.0) == "2.00 to 4.00 s"
+    assert seconds(5_544_420.0, 2_510.0) == "3 to 5,544 s"
 
 
 def tables() -> dict[str, list[Row]]:
@@ -216,6 +238,13 @@ def test_what_is_drawn_is_what_the_tables_tell() -> None:
     assert max(one.end for one in pair.outages) == chart.end
     assert (away.is_read, away.note) == (False, "could not be read")
     assert [lane.label for lane in chart.lanes()] == ["a · pair", "b · pair", "away"]
+
+
+def test_the_page_says_why_a_pair_is_not_in_it() -> None:
+    """Nobody who was sent the page sees what the command said."""
+    page = html(chart_of(tables()), on_page(tables()))
+    assert "<td>away</td><td>no answer</td>" in page
+    assert on_page(tables() | {"availability": []})[0][0] == "Availability"
 
 
 def test_the_tables_for_people_say_what_is_open() -> None:

@@ -164,7 +164,7 @@ def _settings(text: str) -> DatabaseStoreSettings:
 
 def _draw(tables: Mapping[str, Rows], html_file: Path | None, png_file: Path | None) -> None:
     """Write the page and the picture: both, or neither, and never a part of one."""
-    from orthia.pipeline.failover_report import chart_of, shown
+    from orthia.pipeline.failover_report import chart_of, on_page
     from orthia.pipeline.outputs import whole_file
 
     chart = chart_of(tables)
@@ -173,7 +173,7 @@ def _draw(tables: Mapping[str, Rows], html_file: Path | None, png_file: Path | N
             if html_file is not None:
                 from orthia.pipeline.page import html
 
-                page = html(chart, [(heading, rows) for heading, rows, _ in shown(tables)])
+                page = html(chart, on_page(tables))
                 new = written.enter_context(whole_file(html_file))
                 new.write_text(page, encoding="utf-8")
             if png_file is not None:
