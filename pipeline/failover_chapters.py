@@ -12,9 +12,8 @@ import marshal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import NoneType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -204,9 +203,9 @@ def _rows(source: Source, where: str) -> Iterator[tuple[Any, ...]]:
 def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
     number, at, node_time, node_id, node, holder, event, lock, token, seq, detail = row
     try:
-        node_at = _microseconds(node_time)
+        node_at = (_instant(node_time) - _BEGINNING) // _MICROSECOND
         details = json.loads(detail).get("details") if detail is not None else None
-    except (ValueError, AttributeError, RecursionError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         say_skipped(f"{table} row {number}", error)
         return
     found = details if isinstance(details, dict) else {}
@@ -215,6 +214,11 @@ def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
     chapter.said.append((seq, at, node_at, event, lock, token, found, True))
 
 
+_instant: Final = datetime.fromisoformat
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""What is taken from an instant: of a time without its offset from UTC it raises TypeError."""
+_MICROSECOND: Final = timedelta(microseconds=1)
+_NONE: Final[Mapping[str, Any]] = {}
 _decode: Final = json.JSONDecoder().raw_decode
 """What ``json.loads`` is without its search for white space, which takes a third of it."""
 
@@ -226,31 +230,29 @@ def _read_file(path: Path, lives: _Lives) -> None:
             if line[end:].strip():
                 raise ValueError("more than one value in a line")  # noqa: TRY301 - as any other
             event, db_time = data["event"], data["db_time"]
-            node_at = _microseconds(data["node_time"])
-            at = node_at if db_time is None else _microseconds(db_time)
-            details = data["details"] if event in _detailed else {}
-            said = (
-                *(data["event_seq"], at, node_at, event, data["lock"], data["token"]),
-                *(details, db_time is not None),
-            )
-            named = (data["holder_id"], data["node_name"], data["node_id"])
-            if (*map(type, said), *map(type, named)) not in _TYPES:
+            node_at = (_instant(data["node_time"]) - _BEGINNING) // _MICROSECOND
+            at = node_at if db_time is None else (_instant(db_time) - _BEGINNING) // _MICROSECOND
+            details = data["details"] if event in _detailed else _NONE
+            seq, lock, token = data["event_seq"], data["lock"], data["token"]
+            holder, node, node_id = data["holder_id"], data["node_name"], data["node_id"]
+            if not (
+                # As JSON has them: a boolean is no number.
+                type(seq) is int
+                and type(event) is str
+                and (lock is None or type(lock) is str)
+                and (token is None or type(token) is int)
+                and type(details) is dict
+                and type(holder) is str
+                and type(node) is str
+                and (node_id is None or type(node_id) is str)
+            ):
                 raise ValueError("a field is not of its type")  # noqa: TRY301 - as any other
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             say_skipped(f"{path}:{number}", error)
             continue
-        chapter = _chapter(lives, named[0], named[1])
-        chapter.node_id = named[2] or chapter.node_id
-        chapter.said.append(said)
-
-
-_TYPES: Final = frozenset(
-    (int, int, int, str, lock, token, dict, bool, str, str, node_id)
-    for lock in (str, NoneType)
-    for token in (int, NoneType)
-    for node_id in (str, NoneType)
-)
-"""Of what is read of a line, as JSON has them: a boolean is no number."""
+        chapter = lives.get((holder, node)) or _chapter(lives, holder, node)
+        chapter.node_id = node_id or chapter.node_id
+        chapter.said.append((seq, at, node_at, event, lock, token, details, db_time is not None))
 
 
 def _chapter(lives: _Lives, holder: str, node: str) -> _Chapter:
@@ -258,10 +260,3 @@ def _chapter(lives: _Lives, holder: str, node: str) -> _Chapter:
     if found is None:
         found = lives[holder, node] = _Chapter()
     return found
-
-
-def _microseconds(text: str) -> int:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError("a time without its offset from UTC")
-    return round(time.timestamp() * 1_000_000)

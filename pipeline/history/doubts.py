@@ -101,7 +101,7 @@ def _missing_events(lives: Sequence[Life]) -> Iterator[Doubt]:
 
 def _stepped_clocks(lives: Sequence[Life]) -> Iterator[Doubt]:
     for life in lives:
-        steps = list(life.steps)
+        steps = life.steps
         if not steps:
             continue
         what = (

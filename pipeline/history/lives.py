@@ -77,25 +77,29 @@ class Life:
                 yield Gap(last + 1, one.seq - 1, at, one.at)
             last, at = one.seq, one.at
 
-    @property
-    def steps(self) -> Iterator[Step]:
+    @cached_property
+    def steps(self) -> Sequence[Step]:
         """Where the database's clock moved otherwise than the node's."""
+        found = []
         for one, following in pairwise(self.said):
+            went_on = following.at - one.at
+            by = went_on - (following.node_at - one.node_at)
+            if -STEP_US <= by <= STEP_US and went_on >= -STEP_US:
+                continue
             if not (one.is_placed and following.is_placed):
                 continue
-            by = (following.at - one.at) - (following.node_at - one.node_at)
-            went_back = following.at - one.at
-            if went_back < -STEP_US:
-                yield Step(following.at, one.at, went_back)
-            elif abs(by) > STEP_US:
-                yield Step(one.at, following.at, by)
+            if went_on < -STEP_US:
+                found.append(Step(following.at, one.at, went_on))
+            else:
+                found.append(Step(one.at, following.at, by))
+        return found
 
     def millis(self, said: Said, name: str) -> int | None:
         """Return a detail that is told in milliseconds, in microseconds; None if it is not told."""
         value = said.details.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return round(value * 1_000) if abs(value) < _LONGEST_MS else None
+        if (type(value) is float or type(value) is int) and -_LONGEST_MS < value < _LONGEST_MS:
+            return round(value * 1_000)
+        return None
 
 
 def life_of(holder: str, node: str, said: Iterable[Said]) -> Life:
