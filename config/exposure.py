@@ -54,6 +54,9 @@ def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.en
             for acceptor in settings.acceptors
             if not is_loopback(acceptor.host)
         ]
+    module = settings.properties_login_module
+    if module is not None:
+        found += _readable(module.user)
     health = settings.health
     if health is not None and not is_loopback(health.host):
         found.append(

@@ -218,7 +218,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "how Artemis' own threads, caches and buffers are sized, and how often they look": (
         "core/address-queue-scan-period",
         "core/async-connection-execution-enabled",
-        "core/authentication-cache-size",
         "core/authorization-cache-size",
         "core/configuration-file-refresh-period",
         "core/connection-ttl-check-interval",
@@ -228,7 +227,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/memory-warning-threshold",
         "core/message-expiry-thread-priority",
         "core/scheduled-thread-pool-max-size",
-        "core/security-invalidation-interval",
         "core/thread-pool-max-size",
         "address-setting/default-consumer-window-size",
         "address-setting/id-cache-size",

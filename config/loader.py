@@ -24,6 +24,7 @@ from orthia.config.settings import (
     FileStoreSettings,
     InDatabaseLockerSettings,
     LockerSettings,
+    PropertiesLoginModule,
     Settings,
     SharedFileLockerSettings,
 )
@@ -116,6 +117,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "address_settings": reader.address_settings(),
         "security_settings": reader.security_settings(),
         "users": reader.users(),
+        "properties_login_module": _beside(source, reader.properties_login_module()),
         "resource_limit_settings": reader.resource_limit_settings(),
         "health": reader.health(),
         "stomp_limits": reader.stomp_limits(),
@@ -128,6 +130,8 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         warnings += locks.jdbc_connection_url.warnings
     for name in (
         "security_enabled",
+        "authentication_cache_size",
+        "security_invalidation_interval",
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",
@@ -156,12 +160,15 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         given["failover_log_directory"] = instance / core["failover_log_directory"]
     if not given["acceptors"]:
         warnings.append(NO_ACCEPTOR)
-    if core.get("security_enabled", True) and not given["users"]:
-        # Artemis keeps its users in other files, so this is no error; and letting everybody in
-        # instead of nobody would be worse.
+    if core.get("security_enabled", True) and not (
+        given["users"] or given["properties_login_module"]
+    ):
+        # Artemis names the files of its users elsewhere, so this is no error; and letting everybody
+        # in instead of nobody would be worse.
         warnings.append(
-            "security is enabled and there are no <users> of urn:orthia, so no client can log in;"
-            ' add <users xmlns="urn:orthia"> or <security-enabled>false</security-enabled>'
+            "security is enabled and there are neither <users> nor <login-modules> of urn:orthia,"
+            ' so no client can log in; add <login-modules xmlns="urn:orthia"> or'
+            " <security-enabled>false</security-enabled>"
         )
     return Settings(
         name=core.get("name", socket.gethostname()),
@@ -187,6 +194,15 @@ _NO_PERSISTENCE: Final = (
     " lost when this node stops, and a receipt promises nothing; no lock is taken, so that another"
     " node may serve other messages under the same name"
 )
+
+
+def _beside(source: Path, module: PropertiesLoginModule | None) -> PropertiesLoginModule | None:
+    """Return the module with its paths starting where the ``broker.xml`` is, as in Artemis."""
+    if module is None:
+        return None
+    directory = source.absolute().parent
+    # Attributes are read as texts.
+    return replace(module, user=directory / module.user, role=directory / module.role)
 
 
 def _relative_locker(locker: LockerSettings | None, instance: Path) -> LockerSettings | None:

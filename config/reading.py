@@ -24,6 +24,7 @@ from orthia.config.settings import (
     HealthSettings,
     LeaseDatabaseLockerSettings,
     LockerSettings,
+    PropertiesLoginModule,
     QueueSettings,
     ResourceLimitSetting,
     RetentionSettings,
@@ -152,16 +153,7 @@ class Reader:
 
     def _retention(self, path: str) -> RetentionSettings | None:
         node = self._section(path)
-        if node is None:
-            return None
-        given: dict[str, Any] = {}
-        for attribute in find(path).attributes.values():
-            text = node.get(attribute.name)
-            if text is not None:
-                with self._noting(node):
-                    value = self._values.read(attribute.kind.name, text.strip())
-                    given[snake_case(attribute.name)] = value
-        return RetentionSettings(**given)
+        return None if node is None else RetentionSettings(**self._attributes_of(node, path))
 
     def ha_policy(self) -> HaPolicy:
         """Return ``ha-policy``; a problem if it is a kind that Orthia does not have."""
@@ -253,6 +245,12 @@ class Reader:
                 password = self._values.secret(str(node.get("password")))
                 found.append(User(name, password, read_names(node.get("roles", ""))))
         return tuple(found)
+
+    def properties_login_module(self) -> PropertiesLoginModule | None:
+        """Return where the files of users and roles are, if there are any."""
+        path = "core/login-modules/properties-login-module"
+        node = self._section(path)
+        return None if node is None else PropertiesLoginModule(**self._attributes_of(node, path))
 
     def resource_limit_settings(self) -> tuple[ResourceLimitSetting, ...]:
         """Return the limits of single users; of two for one user the last wins."""
@@ -351,6 +349,17 @@ class Reader:
                 with self._noting(child):
                     found[name.replace("-", "_")] = self._values.read(kind, _text(child))
         return found
+
+    def _attributes_of(self, node: Node, path: str) -> dict[str, Any]:
+        """Return the attributes of ``node``, by name with underscores."""
+        given: dict[str, Any] = {}
+        for attribute in find(path).attributes.values():
+            text = node.get(attribute.name)
+            if text is not None:
+                with self._noting(node):
+                    value = self._values.read(attribute.kind.name, text.strip())
+                    given[snake_case(attribute.name)] = value
+        return given
 
     def _at(self, node: Node) -> Location:
         return self._document.location(node)

@@ -15,6 +15,7 @@ from orthia.config.settings import (
     FileStoreSettings,
     HaPolicy,
     HealthSettings,
+    PropertiesLoginModule,
     Role,
     Settings,
     StompLimits,
@@ -75,6 +76,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     for name in (
         "name",
         "security_enabled",
+        "authentication_cache_size",
+        "security_invalidation_interval",
         "global_max_size",
     ):
         yield _field("core", settings, name)
@@ -119,6 +122,10 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         roles_text = ",".join(sorted(user.roles)) or "(none)"
         yield EffectiveSetting(
             f"core/users/user[{user.name}]", f"password {user.password}, roles {roles_text}"
+        )
+    if settings.properties_login_module is not None:
+        yield from _attributes(
+            "core/login-modules/properties-login-module", settings.properties_login_module
         )
     for limits in settings.resource_limit_settings:
         path = f"core/resource-limit-settings/resource-limit-setting[{limits.match}]"
@@ -206,6 +213,19 @@ def _address_setting(setting: AddressSettings) -> Iterator[EffectiveSetting]:
                 _unit(f"{path}/{element}"),
                 is_default=value == default_of(one),
             )
+
+
+def _attributes(path: str, holder: PropertiesLoginModule) -> Iterator[EffectiveSetting]:
+    by_name = {one.name: one for one in fields(holder)}
+    for attribute in find(path).attributes.values():
+        one = by_name[snake_case(attribute.name)]
+        value = getattr(holder, one.name)
+        yield EffectiveSetting(
+            f"{path}/@{attribute.name}",
+            written(value),
+            UNITS.get(attribute.kind.name, ""),
+            is_default=value == default_of(one),
+        )
 
 
 def _all(path: str, holder: _Holder) -> Iterator[EffectiveSetting]:

@@ -296,6 +296,11 @@ def _port(element: str, port: int) -> Iterator[Violation]:
 
 def _users(settings: Settings) -> Iterator[Violation]:
     yield from _repeated("core/users/user", (user.name for user in settings.users))
+    for name in ("authentication_cache_size", "security_invalidation_interval"):
+        if getattr(settings, name) < 0:
+            yield Violation(
+                f"core/{name.replace('_', '-')}", "is negative; expected 0, for none, or more"
+            )
 
 
 def _addresses(settings: Settings) -> Iterator[Violation]:

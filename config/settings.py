@@ -12,6 +12,7 @@ from pathlib import Path
 from orthia.config.acceptor_tls import AcceptorTls
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.errors import ConfigurationError
+from orthia.config.passwords import HashedPassword
 from orthia.config.secrets import Secret
 from orthia.config.urls import DatabaseUrl
 
@@ -323,11 +324,23 @@ class SecuritySetting:
 
 @dataclass(frozen=True)
 class User:
-    """A user who may connect when security is enabled (Orthia's ``users`` element)."""
+    """A user who may connect when security is enabled: of ``users``, or of a login module's."""
 
     name: str
-    password: Secret
+    password: Secret | HashedPassword
     roles: frozenset[str]
+
+
+@dataclass(frozen=True)
+class PropertiesLoginModule:
+    """``properties-login-module``: Artemis' PropertiesLoginModule, users and roles in files."""
+
+    user: Path = Path("artemis-users.properties")
+    """A path that is not absolute starts where the ``broker.xml`` is, as in Artemis."""
+    role: Path = Path("artemis-roles.properties")
+    reload: bool = True
+    """Artemis' default is False. A user that was removed, since somebody else has its password,
+    would then be let in until the node is started again."""
 
 
 @dataclass(frozen=True)
@@ -419,6 +432,11 @@ class Settings:
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()
     users: tuple[User, ...] = ()
+    properties_login_module: PropertiesLoginModule | None = None
+    authentication_cache_size: int = 1_000
+    """Logins of which it is remembered whether the hash of their passcode was right; 0 for none."""
+    security_invalidation_interval: int = 10_000
+    """How long that is remembered; 0 not at all."""
     resource_limit_settings: tuple[ResourceLimitSetting, ...] = ()
     health: HealthSettings | None = None
     stomp_limits: StompLimits = field(default_factory=StompLimits)

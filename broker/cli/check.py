@@ -12,6 +12,7 @@ from orthia.broker.cli.settings_options import properties_option
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
+from orthia.config.user_files import read_users
 from orthia.nodemanager.locks.custom import installed_lockers
 
 
@@ -28,6 +29,8 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
         settings = config.load(
             file, system_properties=dict(properties), installed_lockers=installed_lockers()
         )
+        if settings.properties_login_module is not None:
+            read_users(settings.properties_login_module)
     except ConfigurationError as error:
         if not as_json:
             raise

@@ -30,6 +30,7 @@ from orthia.config.settings import (
     Settings,
 )
 from orthia.config.urls import DatabaseUrl
+from orthia.config.user_files import read_users
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORTS: Final = {Role.LIVE: 61_613, Role.BACKUP: 61_614}
@@ -166,6 +167,9 @@ def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> Non
 
     life = this_life()
     settings = life.settings(settings)
+    if not life.is_later and settings.properties_login_module is not None:
+        # What is wrong with the users is found out before the node has the live lock.
+        read_users(settings.properties_login_module)
     configure(
         log_format,
         node=settings.name,

@@ -26,7 +26,7 @@ class Client(Protocol):
     def turn_away(self, kind: Refusal, reason: str) -> None:
         """Say why and close at once, without lingering."""
 
-    def end_for_memory(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """Tell the client why, unless it does not read, and free what it holds."""
 
     def resume_deliveries(self) -> None:

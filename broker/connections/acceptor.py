@@ -116,6 +116,7 @@ class Acceptors:
                 await asyncio.wait_for(self._gone.wait(), _STOP_LINGER_SECONDS)
             for connection in self.clients.all():
                 connection.abort()
+        self.clients.verifications.close()
         await asyncio.sleep(0)
 
     def _protocols(self, acceptor: OpenAcceptor) -> Callable[[], asyncio.Protocol]:

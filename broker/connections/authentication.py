@@ -1,4 +1,7 @@
-"""A client's login: looked at when it comes, or after a while if others failed before."""
+"""A client's login: looked at when it comes, or after a while if others failed before.
+
+What takes long is done by other threads, when it is the turn of where the client is.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,16 +9,24 @@ from typing import Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.clients import Clients
-from orthia.broker.core.api import AuthenticationFailed, BrokerCore, BrokerError, Done, Principal
+from orthia.broker.core.api import (
+    AuthenticationFailed,
+    BrokerCore,
+    BrokerError,
+    Done,
+    Principal,
+    Verification,
+)
 from orthia.config.clock import monotonic_seconds
 
 _Client = TypeVar("_Client", bound=Client)
+_Answered = Callable[[Principal | BrokerError], None]
 
 
 class Authentication(Generic[_Client]):
     """The logins of one connection, of which one at most is waiting."""
 
-    __slots__ = ("_after", "_client", "_clients", "_core", "_loop", "_timer", "_waiting")
+    __slots__ = ("_after", "_client", "_clients", "_core", "_loop", "_task", "_timer", "_waiting")
 
     def __init__(
         self, core: BrokerCore, clients: Clients[_Client], client: _Client, after: Done
@@ -27,30 +38,19 @@ class Authentication(Generic[_Client]):
         self._after = after
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
         self._waiting: str | None = None
 
-    def ask(
-        self,
-        login: str | None,
-        passcode: str | None,
-        answered: Callable[[Principal | BrokerError], None],
-    ) -> Principal | None:
+    def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
         """Return who this is, or None, and have ``answered`` told later; raises BrokerError."""
-        wait = self._clients.logins.begin(self._client.address, login, monotonic_seconds())
-        if not wait:
-            return self._ask(login, passcode)
-
-        def ask_late() -> None:
-            self._timer = None
-            self._clients.logins.end(self._client.address, login)
-            try:
-                answered(self._ask(login, passcode))
-            except BrokerError as error:
-                answered(error)
-            self._after()
-
-        self._waiting = login
-        self._timer = self._loop.call_later(wait, ask_late)
+        wait = self._begin(login)
+        if wait:
+            self._wait(wait, login, passcode, answered)
+            return None
+        found = self._look(login, passcode)
+        if isinstance(found, Principal):
+            return found
+        self._verify(login, passcode, answered, has_waited=False)
         return None
 
     def end(self) -> None:
@@ -64,15 +64,87 @@ class Authentication(Generic[_Client]):
                 self._timer.when(), self._clients.logins.end, self._client.address, self._waiting
             )
             self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
-    def _ask(self, login: str | None, passcode: str | None) -> Principal:
-        clients, address = self._clients, self._client.address
+    def _begin(self, login: str | None) -> float:
+        return self._clients.logins.begin(self._client.address, login, monotonic_seconds())
+
+    def _wait(
+        self, seconds: float, login: str | None, passcode: str | None, answered: _Answered
+    ) -> None:
+        """Look at a login in so many seconds."""
+
+        def look() -> None:
+            self._timer = None
+            self._clients.logins.end(self._client.address, login)
+            try:
+                found = self._look(login, passcode)
+            except BrokerError as error:
+                self._answer(answered, error)
+                return
+            if isinstance(found, Principal):
+                self._answer(answered, found)
+            else:
+                self._verify(login, passcode, answered, has_waited=True)
+
+        self._task = None
+        self._waiting = login
+        self._timer = self._loop.call_later(seconds, look)
+
+    def _verify(
+        self, login: str | None, passcode: str | None, answered: _Answered, *, has_waited: bool
+    ) -> None:
+        """Have a login looked at by another thread."""
+
+        async def verify() -> None:
+            wait, outcome = 0.0, None
+            try:
+                async with self._clients.verifications.turn(self._client.source):
+                    # Those before it may have failed meanwhile, or found out the same.
+                    wait = 0.0 if has_waited else self._begin(login)
+                    if not wait:
+                        outcome = await self._verified(login, passcode)
+            except BrokerError as error:
+                self._answer(answered, error)
+                return
+            if outcome is None:
+                self._wait(wait, login, passcode, answered)
+            else:
+                self._answer(answered, outcome)
+
+        self._task = self._loop.create_task(verify())
+
+    def _look(self, login: str | None, passcode: str | None) -> Principal | Verification:
         try:
-            principal = self._core.authenticate(login, passcode)
+            found = self._core.authenticate(login, passcode)
         except AuthenticationFailed:
-            clients.logins.failed(address, login, monotonic_seconds())
+            self._failed(login)
             raise
+        return self._succeeded(login, found) if isinstance(found, Principal) else found
+
+    async def _verified(self, login: str | None, passcode: str | None) -> Principal:
+        found = self._look(login, passcode)
+        if isinstance(found, Principal):
+            return found
+        try:
+            principal = await self._clients.verifications.run(found)
+        except AuthenticationFailed:
+            self._failed(login)
+            raise
+        return self._succeeded(login, principal)
+
+    def _failed(self, login: str | None) -> None:
+        self._clients.logins.failed(self._client.address, login, monotonic_seconds())
+
+    def _succeeded(self, login: str | None, principal: Principal) -> Principal:
         if not principal.unrestricted:
-            clients.logins.succeeded(address, login)
-        clients.log_in(self._client, principal)
+            self._clients.logins.succeeded(self._client.address, login)
+        self._clients.log_in(self._client, principal)
         return principal
+
+    def _answer(self, answered: _Answered, outcome: Principal | BrokerError) -> None:
+        self._task = None
+        answered(outcome)
+        self._after()

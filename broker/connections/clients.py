@@ -1,12 +1,13 @@
 """The clients of a live node: who may come, who they are, and what they hold."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.admission import Admission, MakesRoom, Refused
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.connections.eviction import Eviction
+from orthia.broker.connections.verifications import Verifications
 from orthia.broker.core.api import Principal
 from orthia.broker.core.refusals import Refusal, Refusals
 from orthia.broker.quoting import quoted
@@ -36,6 +37,7 @@ class Clients(Generic[_Client]):
             limits.max_client_bytes, limits.max_connections, least_of_one=limits.max_body_bytes
         )
         self.logins = LoginGuard(limits.max_login_delay)
+        self.verifications = Verifications()
         self.refusals = Refusals(refused)
         self.eviction = Eviction(self.memory, self.refusals)
         self.are_accepted = False
@@ -45,6 +47,8 @@ class Clients(Generic[_Client]):
         self._users = tuple(users)
         self._admission = Admission[_Client](limits, limits.max_connections, self._users)
         self._clients: set[_Client] = set()
+        self._principals: dict[_Client, Principal] = {}
+        """Those that have logged in as somebody."""
         self._all_gone: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -99,6 +103,8 @@ class Clients(Generic[_Client]):
         """
         user = None if principal.unrestricted else principal.name
         self._admission.log_in(client, user)
+        if user is not None and client in self._clients:
+            self._principals[client] = principal
         name = (
             f"clients at {client.source}" if user is None else f"the clients of user {quoted(user)}"
         )
@@ -106,6 +112,13 @@ class Clients(Generic[_Client]):
             self.memory.leave(client.account, client.held)
             client.account = self.memory.enter(name)
             client.account.used += client.held
+
+    def end_users(self, names: Collection[str], reason: str) -> int:
+        """End the connections of these users, saying why; return how many they were."""
+        theirs = [one for one, who in self._principals.items() if who.name in names]
+        for client in theirs:
+            client.end(reason)
+        return len(theirs)
 
     def is_leaving(self, client: _Client) -> None:
         """Note that a client was told its last: if its place is wanted, it goes at once."""
@@ -123,6 +136,7 @@ class Clients(Generic[_Client]):
         if client in self._clients:
             client.acceptor.connections -= 1
         self._clients.discard(client)
+        self._principals.pop(client, None)
         if not self._clients:
             self._all_gone()
 

@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         self.protocol.go_away()
         self._count()
 
-    def end_for_memory(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """Tell the client why, unless it does not read, and free what it holds."""
         if self._may_write:
             self.shut_down(reason)

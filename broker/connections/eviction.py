@@ -55,4 +55,4 @@ class Eviction:
             reason,
         )
         self._refusals.count(Refusal.SLOW)
-        client.end_for_memory(reason)
+        client.end(reason)

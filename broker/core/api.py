@@ -67,6 +67,18 @@ class Principal:
     """By whom the journal keeps the order of what the connection sends."""
 
 
+class Verification(ABC):
+    """What has to be done to know whose a login is, and takes too long for the loop."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Find it out; on any thread, once."""
+
+    @abstractmethod
+    def principal(self) -> Principal:
+        """Return who it is, once it has run; on the loop's thread. Raises AuthenticationFailed."""
+
+
 class OutgoingMessage(NamedTuple):
     """A SEND as the core takes it."""
 
@@ -233,8 +245,8 @@ class BrokerCore(Protocol):
     def large(self) -> LargeMessages | None:
         """The bodies of large messages; None where there are none."""
 
-    def authenticate(self, login: str | None, passcode: str | None) -> Principal:
-        """Return who this is; raises AuthenticationFailed."""
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
+        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
 
     def send(
         self,

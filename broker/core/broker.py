@@ -6,7 +6,7 @@ delivered is delivered under a valid lease.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from orthia.broker.core.address import Address
@@ -22,6 +22,7 @@ from orthia.broker.core.api import (
     Principal,
     Subscription,
     TransactionWork,
+    Verification,
     unheard,
 )
 from orthia.broker.core.backlog import BacklogCount
@@ -41,7 +42,7 @@ from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.permissions import Security
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import RoutingType, Settings
+from orthia.config.settings import RoutingType, Settings, User
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
@@ -80,7 +81,7 @@ class Broker:
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
         self._publisher = Publisher(journal, time_ms, persistent=settings.persistence_enabled)
-        self._security = Security(settings)
+        self._security = Security(settings, clock)
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.store_use = StoreUse(settings.store_limit)
@@ -181,9 +182,13 @@ class Broker:
 
     # --- what sessions call
 
-    def authenticate(self, login: str | None, passcode: str | None) -> Principal:
-        """Return who this is; raises AuthenticationFailed."""
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
+        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         return self._security.authenticate(login, passcode)
+
+    def replace_users(self, users: Iterable[User]) -> frozenset[str]:
+        """Have these beside the users of ``broker.xml``; return the names of those who changed."""
+        return self._security.users.replace(users)
 
     def send(
         self,

@@ -15,9 +15,10 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
+from orthia.broker.node.user_files import UserFiles
 from orthia.broker.tls.certificates import Certificates
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import Settings
+from orthia.config.settings import Settings, User
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport
 from orthia.nodemanager import Interrupted, Lock
@@ -28,6 +29,9 @@ _Result = TypeVar("_Result")
 _LOOP_CALL_SECONDS: Final = 30.0
 _LAST_WORK_SECONDS: Final = 3.0
 """How long a node that stops goes on with frames it has read; the rest has no receipts."""
+_USER_CHANGED: Final = (
+    "the password or the roles of this user were changed, or the user was removed; log in again"
+)
 
 
 class Service:
@@ -46,6 +50,7 @@ class Service:
         self._server: Acceptors | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
+        self._user_files: UserFiles | None = None
 
     def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take note of the loop, once it runs."""
@@ -72,8 +77,13 @@ class Service:
         """Open the acceptors and watch the disks; raises AcceptorError, Interrupted."""
         journal = self._loaded()
         self._certificates.load()
-        self._on_loop(self._open(manager, journal))
         loop, s = self._running_loop(), self._settings
+        self._user_files = UserFiles(
+            s.properties_login_module if s.security_enabled else None,
+            lambda users: _post(loop, partial(self._users_are, users)),
+        )
+        users = self._user_files.start()
+        self._on_loop(self._open(manager, journal, users))
         # Sends are refused, from the first one on, while a disk of the store is nearly full.
         self._disk_watch = DiskWatch(
             s.watched_directories,
@@ -88,6 +98,8 @@ class Service:
         """Close the acceptors, store what waits, send the last receipts, close the sockets."""
         if self._disk_watch is not None:
             self._disk_watch.stop()
+        if self._user_files is not None:
+            self._user_files.stop()
         self._on_loop(self._stop_accepting())
         if not self._loaded().close(drain=True):
             LOGGER.warning("not everything was stored in time; its senders got no receipt")
@@ -121,7 +133,9 @@ class Service:
 
     # --- on the loop
 
-    async def _open(self, manager: NodeManager, journal: MessageJournal) -> None:
+    async def _open(
+        self, manager: NodeManager, journal: MessageJournal, users: tuple[User, ...]
+    ) -> None:
         loop = self._running_loop()
         broker = self._broker = Broker(
             self._settings,
@@ -130,6 +144,7 @@ class Service:
             call_later=lambda seconds, callback: loop.call_later(seconds, callback),
             time_ms=manager.message_time_ms,
         )
+        broker.replace_users(users)
         server = self._server = Acceptors(
             broker,
             journal,
@@ -173,6 +188,20 @@ class Service:
     def _disk_is(self, problem: str | None) -> None:
         if self._broker is not None:
             self._broker.store_use.close_or_reopen("disk", problem)
+
+    def _users_are(self, users: tuple[User, ...]) -> None:
+        """Have the users of files that changed; who is not what it was logs in anew."""
+        if self._broker is None or self._server is None:
+            return
+        changed = self._broker.replace_users(users)
+        ended = self._server.clients.end_users(changed, _USER_CHANGED)
+        LOGGER.info(
+            "the files of users were read again: %d users; %d of those before have another password"
+            " or other roles, or are gone, and %d connections of theirs were ended",
+            len(users),
+            len(changed),
+            ended,
+        )
 
     def _committed(self, report: BatchReport) -> None:
         """Count a batch, after its answers to clients: those leave in the loop's next turn."""

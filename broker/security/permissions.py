@@ -1,11 +1,13 @@
 """Who may connect, and who may do what: ``users`` and ``security-settings``."""
 
-import hmac
+from collections.abc import Callable
 
-from orthia.broker.core.api import AuthenticationFailed, NotAuthorized, Principal
+from orthia.broker.core.api import NotAuthorized, Principal, Verification
 from orthia.broker.core.destinations import REPLAYS
 from orthia.broker.quoting import quoted
+from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
+from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Settings
 
 
@@ -14,24 +16,22 @@ class Security:
 
     MAX_REMEMBERED = 10_000
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic_seconds) -> None:
         self._enabled = settings.security_enabled
-        self._users = {user.name: user for user in settings.users}
+        self.users = UserDirectory(
+            settings.users,
+            clock,
+            cache_size=settings.authentication_cache_size,
+            cache_seconds=settings.security_invalidation_interval / 1000,
+        )
         self._settings = MatchIndex(settings.security_settings)
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
 
-    def authenticate(self, login: str | None, passcode: str | None) -> Principal:
-        """Return who this is; raises AuthenticationFailed."""
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
+        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         if not self._enabled:
             return Principal(login or "anonymous", frozenset(), unrestricted=True)
-        user = self._users.get(login or "")
-        expected = user.password.reveal() if user is not None else ""
-        # Compared even for an unknown user, so that the time taken does not tell names.
-        matches = hmac.compare_digest(expected.encode(), (passcode or "").encode())
-        # An empty password would let in whoever gives none: no user has one, whatever was read.
-        if user is None or not expected or not matches:
-            raise AuthenticationFailed("login or passcode is wrong")
-        return Principal(user.name, user.roles)
+        return self.users.authenticate(login or "", passcode or "")
 
     def allows(self, principal: Principal, permission: str, address: str) -> bool:
         """Return whether ``principal`` has a permission."""

@@ -29,7 +29,7 @@ _QUEUE = "core/addresses/address/*/queue"
 
 READ_AS: dict[str, tuple[str, ...]] = {
     "core/name": ("broker/node/stores.py settings.name",),
-    "core/password-codec": ("config/loader.py codec_key", "broker/security/permissions.py reveal"),
+    "core/password-codec": ("config/loader.py codec_key", "broker/security/users.py reveal"),
     "core/acceptors/acceptor": (
         "broker/connections/listening.py acceptor.host",
         "broker/connections/listening.py acceptor.port",
@@ -51,9 +51,20 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/security-settings/security-setting/permission/@roles": (
         "broker/security/permissions.py setting.permissions",
     ),
-    "core/users/user/@name": ("broker/security/permissions.py user.name",),
-    "core/users/user/@password": ("broker/security/permissions.py user.password",),
-    "core/users/user/@roles": ("broker/security/permissions.py user.roles",),
+    "core/users/user/@name": ("broker/security/users.py user.name",),
+    "core/users/user/@password": ("broker/security/users.py user.password",),
+    "core/users/user/@roles": ("broker/security/users.py user.roles",),
+    "core/login-modules/properties-login-module/@user": (
+        "config/user_files.py module.user",
+        "broker/node/user_files.py read_users",
+    ),
+    "core/login-modules/properties-login-module/@role": (
+        "config/user_files.py module.role",
+        "broker/node/user_files.py read_users",
+    ),
+    "core/login-modules/properties-login-module/@reload": (
+        "broker/node/user_files.py module.reload",
+    ),
     "core/health/host": ("broker/management/health.py self._settings.host",),
     "core/health/port": ("broker/management/health.py self._settings.port",),
     "core/max-store-bytes": (

@@ -43,6 +43,7 @@ GUEST = Principal("guest", frozenset({"visitors"}))
 def test_a_user_is_known_by_login_and_passcode() -> None:
     """Whoever says both gets the roles that were configured."""
     known = Security(SECURED).authenticate("ada", "l0vel@ce")
+    assert isinstance(known, Principal)
     assert (known.name, known.roles, known.unrestricted) == (
         "ada",
         frozenset({"staff"}),
@@ -84,6 +85,7 @@ def test_without_security_everybody_may_do_everything() -> None:
     security = Security(SETTINGS)
     for login in (None, "whoever"):
         principal = security.authenticate(login, "whatever")
+        assert isinstance(principal, Principal)
         security.check(principal, "send", "any.address")
 
 

@@ -65,7 +65,19 @@ def read_connect(frame: Frame, newest: Version) -> Login:
 
 def asking(core: BrokerCore) -> Authenticate:
     """Return what asks the core at once."""
-    return lambda login, passcode, _: core.authenticate(login, passcode)
+
+    def ask(
+        login: str | None,
+        passcode: str | None,
+        _: Callable[[Principal | BrokerError], None],
+    ) -> Principal:
+        found = core.authenticate(login, passcode)
+        if isinstance(found, Principal):
+            return found
+        found.run()
+        return found.principal()
+
+    return ask
 
 
 def connected_frame(login: Login) -> bytes:

@@ -1,0 +1,134 @@
+"""The users there are, and whether a passcode is theirs.
+
+A password that is stored as a hash is checked on another thread, since that takes a while; what was
+found is remembered for a short time, so that clients that come back in numbers are let in at once.
+It is remembered by a keyed hash of login, passcode and what is stored: no passcode is kept, and
+whoever has a new one is asked anew.
+"""
+
+import hashlib
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from orthia.broker.core.api import AuthenticationFailed, Principal, Verification
+from orthia.config.passwords import HashedPassword
+from orthia.config.settings import User
+
+WRONG = "login or passcode is wrong"
+"""Which of them is not said."""
+
+
+class UserDirectory:
+    """Users by name; on the loop's thread."""
+
+    def __init__(
+        self,
+        configured: Iterable[User],
+        clock: Callable[[], float],
+        *,
+        cache_size: int,
+        cache_seconds: float,
+    ) -> None:
+        """``configured`` are those of ``broker.xml``, who stay; ``clock`` is in seconds."""
+        self._configured = {user.name: user for user in configured}
+        self._users = dict(self._configured)
+        self._decoy: HashedPassword | None = None
+        """What the passcode of nobody is checked against, so that the time taken tells no names."""
+        self._key = os.urandom(32)
+        self._clock = clock
+        self._verdicts: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
+        self._cache_size = cache_size
+        self._cache_seconds = cache_seconds
+
+    def replace(self, users: Iterable[User]) -> frozenset[str]:
+        """Have these beside those of ``broker.xml``; return whose password or roles changed.
+
+        Those that are gone are among them. A name that both have is the one of ``broker.xml``.
+        """
+        before = self._users
+        self._users = {user.name: user for user in users} | self._configured
+        hashed = [one.password for one in self._users.values()]
+        self._decoy = next((one for one in hashed if isinstance(one, HashedPassword)), None)
+        return frozenset(name for name, user in before.items() if self._users.get(name) != user)
+
+    def authenticate(self, login: str, passcode: str) -> Principal | Verification:
+        """Return who this is, or what has to be done to know; raises AuthenticationFailed."""
+        user = self._users.get(login)
+        stored = user.password if user is not None else self._decoy
+        if not isinstance(stored, HashedPassword):
+            expected = stored.reveal() if stored is not None else ""
+            # Compared even for an unknown user, so that the time taken does not tell names.
+            matches = hmac.compare_digest(expected.encode(), passcode.encode())
+            # An empty password would let in whoever gives none: no user has one.
+            if user is not None and expected and matches:
+                return Principal(user.name, user.roles)
+            if self._decoy is None:
+                raise AuthenticationFailed(WRONG)
+            user, stored = None, self._decoy
+        key = self._key_of(login, passcode, stored)
+        verdict = self._remembered(key)
+        if verdict is None:
+            return _Check(self, login, passcode, user, stored, key)
+        return self._principal(user, is_right=verdict)
+
+    def decide(self, login: str, user: User | None, key: bytes, *, is_right: bool) -> Principal:
+        """Return who this is, and remember it; raises AuthenticationFailed."""
+        self._remember(key, is_right=is_right)
+        # The file may have been read again meanwhile.
+        return self._principal(user, is_right=is_right and self._users.get(login) == user)
+
+    @staticmethod
+    def _principal(user: User | None, *, is_right: bool) -> Principal:
+        if user is None or not is_right:
+            raise AuthenticationFailed(WRONG)
+        return Principal(user.name, user.roles)
+
+    def _key_of(self, login: str, passcode: str, stored: HashedPassword) -> bytes:
+        digest = hashlib.blake2b(key=self._key, digest_size=32)
+        for part in (login, passcode, stored.reveal()):
+            data = part.encode()
+            digest.update(len(data).to_bytes(8, "big") + data)
+        return digest.digest()
+
+    def _remembered(self, key: bytes) -> bool | None:
+        found = self._verdicts.get(key)
+        if found is None or self._clock() - found[1] >= self._cache_seconds:
+            return None
+        return found[0]
+
+    def _remember(self, key: bytes, *, is_right: bool) -> None:
+        if not self._cache_size or not self._cache_seconds:
+            return
+        self._verdicts[key] = is_right, self._clock()
+        self._verdicts.move_to_end(key)
+        if len(self._verdicts) > self._cache_size:
+            self._verdicts.popitem(last=False)
+
+
+class _Check(Verification):
+    """Whether a passcode is the one whose hash is stored."""
+
+    def __init__(
+        self,
+        directory: UserDirectory,
+        login: str,
+        passcode: str,
+        user: User | None,
+        stored: HashedPassword,
+        key: bytes,
+    ) -> None:
+        self._directory = directory
+        self._login = login
+        self._passcode = passcode
+        self._user = user
+        self._stored = stored
+        self._key = key
+        self._is_right = False
+
+    def run(self) -> None:
+        self._is_right = self._stored.matches(self._passcode)
+
+    def principal(self) -> Principal:
+        return self._directory.decide(self._login, self._user, self._key, is_right=self._is_right)

@@ -1,0 +1,250 @@
+"""Users whose passwords are hashed: verified off the loop, remembered, and changed meanwhile."""
+
+import asyncio
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from orthia.broker.core.api import AuthenticationFailed, Principal, Verification
+from orthia.broker.security.logins import FREE_FAILURES
+from orthia.broker.security.users import UserDirectory
+from orthia.config.passwords import HashedPassword, hash_password, read_stored
+from orthia.config.secrets import Secret
+from orthia.config.settings import SecuritySetting, User
+from tests.core.support import SETTINGS
+from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
+from tests.hostile.test_logins import answer_to, log_in
+from tests.support.waiting import wait_until
+
+STAFF = frozenset({"staff"})
+SECURED = replace(
+    SETTINGS,
+    security_enabled=True,
+    users=(User("plain", Secret("l0vel@ce"), STAFF),),
+    security_settings=(SecuritySetting("#", {"send": STAFF, "consume": STAFF}),),
+)
+
+
+class SlowPassword(HashedPassword):
+    """One whose check takes as long as the test says."""
+
+    def __init__(self, password: str) -> None:
+        super().__init__(f"slow {password}")
+        self._password = password
+        self.may_end = threading.Event()
+        self.asked: list[str] = []
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def matches(self, candidate: str) -> bool:
+        """Wait, then tell."""
+        self.asked.append(candidate)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        assert self.may_end.wait(60)
+        self.at_once -= 1
+        return candidate == self._password
+
+
+def hashed(name: str, passcode: str | None = None) -> User:
+    """Return a user with a hash."""
+    return User(name, read_stored(hash_password(passcode or "s3cret")), STAFF)
+
+
+@pytest.fixture
+def directory() -> UserDirectory:
+    """A directory with one user of each kind; its time stands still."""
+    found = UserDirectory(SECURED.users, lambda: 0.0, cache_size=2, cache_seconds=10)
+    found.replace([hashed("ada")])
+    return found
+
+
+def decided(found: Principal | Verification) -> Principal:
+    """Run what is to be run."""
+    assert isinstance(found, Verification)
+    found.run()
+    return found.principal()
+
+
+def test_a_hash_is_checked_elsewhere_once(directory: UserDirectory) -> None:
+    """The next time it is known, right or wrong."""
+    ada = decided(directory.authenticate("ada", "s3cret"))
+    assert (ada.name, ada.roles) == ("ada", STAFF)
+    assert isinstance(directory.authenticate("ada", "s3cret"), Principal)
+    with pytest.raises(AuthenticationFailed):
+        decided(directory.authenticate("ada", "wrong"))
+    with pytest.raises(AuthenticationFailed):
+        directory.authenticate("ada", "wrong")
+
+
+@pytest.mark.parametrize("login", ["nobody", "", "plain"])
+def test_names_are_not_told_by_the_time_taken(directory: UserDirectory, login: str) -> None:
+    """A wrong passcode is checked against a hash whoever's it is, and then refused."""
+    with pytest.raises(AuthenticationFailed, match=r"^login or passcode is wrong$"):
+        decided(directory.authenticate(login, "wrong"))
+
+
+def test_a_plain_password_is_known_at_once(directory: UserDirectory) -> None:
+    """As where nobody has a hash."""
+    assert isinstance(directory.authenticate("plain", "l0vel@ce"), Principal)
+    alone = UserDirectory(SECURED.users, lambda: 0.0, cache_size=2, cache_seconds=10)
+    with pytest.raises(AuthenticationFailed):
+        alone.authenticate("ada", "s3cret")
+
+
+def test_what_is_remembered_is_bounded_short_and_no_passcode(directory: UserDirectory) -> None:
+    """Two verdicts at most, ten seconds, and nothing that was said or is stored in them."""
+    now = [0.0]
+    directory._clock = lambda: now[0]
+    for passcode in ("one", "two", "s3cret"):
+        found = directory.authenticate("ada", passcode)
+        assert isinstance(found, Verification)
+        found.run()
+        try:
+            found.principal()
+        except AuthenticationFailed:
+            continue
+    assert len(directory._verdicts) == 2
+    kept = repr(directory._verdicts)
+    assert "two" not in kept
+    assert "s3cret" not in kept
+    assert isinstance(directory.authenticate("ada", "s3cret"), Principal)
+    now[0] = 10.0
+    assert isinstance(directory.authenticate("ada", "s3cret"), Verification)
+
+
+def test_a_user_who_changes_while_verified_is_not_let_in(directory: UserDirectory) -> None:
+    """Nor is one who was remembered before."""
+    running = directory.authenticate("ada", "s3cret")
+    assert directory.replace([hashed("ada", "n3w")]) == {"ada"}
+    with pytest.raises(AuthenticationFailed):
+        decided(running)
+    with pytest.raises(AuthenticationFailed):
+        decided(directory.authenticate("ada", "s3cret"))
+    decided(directory.authenticate("ada", "n3w"))
+
+
+def test_who_changed_is_told(directory: UserDirectory) -> None:
+    """By password, by roles, or by being gone; not who is as before, nor whom broker.xml has."""
+    ada, bob = hashed("ada"), hashed("bob")
+    directory.replace([ada, bob, hashed("plain")])
+    assert directory.replace([ada, bob, hashed("plain")]) == frozenset()
+    assert directory.replace([ada, replace(bob, roles=frozenset())]) == {"bob"}
+    assert directory.replace([]) == {"ada", "bob"}
+    assert isinstance(directory.authenticate("plain", "l0vel@ce"), Principal)
+
+
+# --- on real sockets
+
+
+@pytest.fixture
+def server() -> Iterator[ServerUnderTest]:
+    """A server with hashed users beside the plain one."""
+    with serving(SECURED) as server:
+        server.call(lambda: server.broker.replace_users([hashed("ada"), hashed("bob")]))
+        yield server
+
+
+def test_users_with_hashes_log_in(server: ServerUnderTest) -> None:
+    """And what they send with their CONNECT is done after it."""
+    with log_in(server, "ada", "s3cret", "127.0.0.2") as client:
+        client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0DISCONNECT\nreceipt:r\n\n\0")
+        data = read_to_the_end(client)
+    assert data.startswith(b"CONNECTED")
+    assert b"has no role with permission 'createAddress'" in data
+    assert b"login or passcode is wrong" in answer_to(server, "ada", "wrong", "127.0.0.3")
+    assert b"login or passcode is wrong" in answer_to(server, "eve", "s3cret", "127.0.0.3")
+    assert answer_to(server, "plain", "l0vel@ce", "127.0.0.2").startswith(b"CONNECTED")
+
+
+def test_who_changed_is_ended_and_others_stay(server: ServerUnderTest) -> None:
+    """With an ERROR that says why, and only once it is so."""
+    with (
+        log_in(server, "ada", "s3cret", "127.0.0.2") as ada,
+        log_in(server, "bob", "s3cret", "127.0.0.2") as bob,
+        log_in(server, "plain", "l0vel@ce", "127.0.0.2") as plain,
+    ):
+        for client in (ada, bob, plain):
+            assert client.recv(4096).startswith(b"CONNECTED")
+        names = server.call(lambda: server.broker.replace_users([hashed("ada", "n3w")]))
+        assert server.call(lambda: server.server.clients.end_users(names, "changed")) == 2
+        for client in (ada, bob):
+            assert b"changed" in read_to_the_end(client)
+        plain.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
+        assert b"receipt-id:bye" in read_to_the_end(plain)
+    assert answer_to(server, "ada", "n3w", "127.0.0.2").startswith(b"CONNECTED")
+
+
+def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
+    """The loop goes on, other addresses are verified, and of one address one at a time is."""
+    slow, fast = SlowPassword("s3cret"), hashed("bob")
+    with serving(SECURED) as server, ExitStack() as stack:
+        server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF), fast]))
+        server.call(lambda: setattr(server.server.clients.verifications, "_threads", 2))
+        server.call(
+            lambda: setattr(server.server.clients.verifications, "_free", asyncio.Semaphore(2))
+        )
+        waiting = [
+            stack.enter_context(log_in(server, "ada", f"guess {number}", "127.0.0.2"))
+            for number in range(20)
+        ]
+        wait_until(lambda: bool(slow.asked), what="the first is verified")
+        assert answer_to(server, "plain", "l0vel@ce", "127.0.0.3").startswith(b"CONNECTED")
+        assert answer_to(server, "bob", "s3cret", "127.0.0.3").startswith(b"CONNECTED")
+        assert len(slow.asked) == slow.most_at_once == 1
+        # The wait of those that follow begins to grow as soon as it is known that it failed.
+        for client in waiting[FREE_FAILURES + 8 :]:
+            client.close()
+        slow.may_end.set()
+        answered = 0
+        until = time.monotonic() + 60
+        while answered < FREE_FAILURES and time.monotonic() < until:
+            ready = select.select(waiting[: FREE_FAILURES + 8], [], [], 1)[0]
+            answered = len(ready)
+        assert slow.most_at_once == 1
+        assert server.call(lambda: len(server.server.clients.verifications._lanes)) <= 1
+
+
+def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> None:
+    """Neither a place nor a task; its turn ends with what it had begun."""
+    slow = SlowPassword("s3cret")
+    server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF)]))
+    clients: list[socket.socket] = [log_in(server, "ada", "s3cret", "127.0.0.2") for _ in range(30)]
+    wait_until(lambda: bool(slow.asked), what="the first is verified")
+
+    def cut_off() -> None:
+        for one in server.server.clients.all():
+            one.abort()
+
+    server.call(cut_off)
+    wait_until(lambda: not server.connections, what="all are gone")
+    for client in clients:
+        client.close()
+    assert server.call(lambda: len(server.server.clients.verifications._lanes)) == 1
+    slow.may_end.set()
+    wait_until(
+        lambda: not server.call(lambda: len(server.server.clients.verifications._lanes)),
+        what="no turn is taken",
+    )
+    assert slow.asked == ["s3cret"]
+    assert answer_to(server, "ada", "s3cret", "127.0.0.2").startswith(b"CONNECTED")
+
+
+def test_many_of_one_user_are_verified_once(server: ServerUnderTest) -> None:
+    """Clients that come back in numbers, after a takeover, wait for one check."""
+    slow = SlowPassword("s3cret")
+    server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF)]))
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(log_in(server, "ada", "s3cret", "127.0.0.2")) for _ in range(50)
+        ]
+        slow.may_end.set()
+        for client in clients:
+            assert client.recv(4096).startswith(b"CONNECTED")
+    assert slow.asked == ["s3cret"]
