@@ -58,6 +58,7 @@ class ResolvedAddressSettings:
     page_size_bytes: int = 10_485_760
     auto_create_queues: bool = True
     auto_create_addresses: bool = True
+    default_max_consumers: int = -1
     default_address_routing_type: RoutingType = RoutingType.ANYCAST
     """Artemis' default is MULTICAST. A plain name that nobody configured then means a topic, and
     what is sent while nobody listens is gone; a queue keeps it, and two who disagree about the

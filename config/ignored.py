@@ -184,9 +184,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/default-last-value-key": Instead(_ALL_KEPT),
     "address-setting/default-last-value-queue": Instead(_ALL_KEPT, _FALSE),
     "address-setting/last-value-queue": Instead(_ALL_KEPT, _FALSE),
-    "address-setting/default-max-consumers": Instead(
-        "a queue that is created for a client may have any number of consumers", _NONE
-    ),
     "address-setting/default-non-destructive": Instead(_CONSUMED, _FALSE),
     "address-setting/default-purge-on-no-consumers": Instead(_NOT_PURGED, _FALSE),
     "address-setting/default-ring-size": Instead(_NO_RING, _NONE),

@@ -311,6 +311,7 @@ class AddressSettings:
     auto_create_queues: bool | None = None
     auto_create_addresses: bool | None = None
     default_address_routing_type: RoutingType | None = None
+    default_max_consumers: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@
     version u8 | CRC-32 of the document, u32 | JSON document
 
 A document is written in version 1 unless a node that knows no other would do something else than it
-says. That is so of a queue with options, which is version 2: an older node refuses the journal, and
-does not take the queue for a plain one. Fields of version 1 that older nodes pass over change
-nothing of what is in a queue.
+says. That is so of a queue with options, or without its owner's own messages, which is version 2:
+an older node refuses the journal, and does not take the queue for a plain one. Fields of version 1
+that older nodes pass over change nothing of what is in a queue.
 
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
@@ -28,7 +28,7 @@ from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 
 _VERSION = 1
 _WITH_OPTIONS: Final = 2
-"""Of a queue's binding that has options."""
+"""Of a queue's binding that older nodes would take for that of a plain queue."""
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
 
@@ -68,6 +68,8 @@ class DurableSubscription:
 
     client_id: str
     name: str
+    no_local: bool = False
+    """Whether it leaves out what connections of the same client id send."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
     if binding.subscription is not None:
         document["client-id"] = binding.subscription.client_id
         document["subscription-name"] = binding.subscription.name
+        if binding.subscription.no_local:
+            document["no-local"] = True
     if binding.auto_delete:
         document["auto-delete"] = True
     options = {
@@ -159,10 +163,10 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
         for name, default in _OPTIONS.items()
         if getattr(binding.options, name) != default
     }
-    if not options:
-        return _encode_document(document)
-    document["options"] = {name.replace("_", "-"): value for name, value in options.items()}
-    return _encode_document(document, _WITH_OPTIONS)
+    if options:
+        document["options"] = {name.replace("_", "-"): value for name, value in options.items()}
+    is_plain = document.keys().isdisjoint(("options", "no-local"))
+    return _encode_document(document, _VERSION if is_plain else _WITH_OPTIONS)
 
 
 def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
@@ -178,7 +182,11 @@ def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
         auto_created=document.flag("auto-created"),
         user=document.text("user") if document.has("user") else None,
         subscription=(
-            DurableSubscription(document.text("client-id"), document.text("subscription-name"))
+            DurableSubscription(
+                document.text("client-id"),
+                document.text("subscription-name"),
+                document.has("no-local") and document.flag("no-local"),
+            )
             if document.has("client-id")
             else None
         ),

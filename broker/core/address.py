@@ -4,6 +4,7 @@ from collections import deque
 
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
+from orthia.broker.core.routing import Gate, Router
 from orthia.broker.core.topic import Topic
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import RoutingType
@@ -15,7 +16,9 @@ class Address:
     __slots__ = (
         "anycast_queues",
         "configured",
+        "gates",
         "multicast_queues",
+        "router",
         "settings",
         "topic",
         "types",
@@ -33,6 +36,10 @@ class Address:
         """What it is, whoever uses it: as it is configured, and as its queues are."""
         self.anycast_queues: deque[Queue] = deque()
         self.multicast_queues: list[Queue] = []
+        self.gates: dict[Queue, Gate] = {}
+        """What those of its queues that do not take every message ask of it."""
+        self.router: Router | None = None
+        """None if every message goes to all of its queues, or to the one whose turn it is."""
 
     @property
     def is_used(self) -> bool:
@@ -58,16 +65,24 @@ class Address:
         self.configured = types
         self.types |= types
 
-    def add_queue(self, queue: Queue) -> None:
-        """Note a queue of the address."""
+    def add_queue(self, queue: Queue, gate: Gate | None = None) -> None:
+        """Note a queue of the address, which takes what its ``gate`` lets in."""
+        if gate is not None:
+            self.gates[queue] = gate
+            self._look_again()
         self.types |= {queue.routing_type}
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.append(queue)
         else:
             self.multicast_queues.append(queue)
 
+    def _look_again(self) -> None:
+        self.router = Router(self.gates) if self.gates else None
+
     def remove_queue(self, queue: Queue) -> None:
         """Route nothing to a queue any more."""
+        self.gates.pop(queue, None)
+        self._look_again()
         if queue.routing_type is RoutingType.ANYCAST:
             self.anycast_queues.remove(queue)
         else:

@@ -19,7 +19,7 @@ is created for it.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.api import DestinationRefused, Principal
@@ -28,36 +28,30 @@ from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, Destination, par
 from orthia.broker.core.memory import at_most
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
+from orthia.broker.core.routing import Router, gate_of
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.addresses import AddressResolver
+from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType, Settings
-from orthia.journal.codec import QueueBinding
+from orthia.journal.codec import DurableSubscription, QueueBinding
 
 LOGGER = logging.getLogger("orthia.broker")
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every SEND: an enumeration looks its members up each time."""
 _WILDCARDS = frozenset({"*", "#", ">"})
 """Words that stand for others in a subscription: Artemis' and Classic's."""
+Route = tuple[str, list[Queue], Topic | None, Router | None]
+"""An address, the queues and the topic that a message for it goes to, and what says which of them
+take it, where not all do. Of ANYCAST queues one gets it."""
 MIN_SWEEP = 1_000
 """How many addresses there are at least before the unused ones are forgotten."""
 
 
-class BindQueue(Protocol):
-    """Stores the binding of a new queue."""
-
-    def __call__(
-        self,
-        name: str,
-        address: str,
-        routing_type: RoutingType,
-        *,
-        auto_created: bool,
-        max_consumers: int,
-        user: str | None,
-    ) -> QueueBinding:
-        """Return the binding, which is stored before any message for the queue can be."""
+BindQueue = Callable[[QueueBinding], QueueBinding]
+"""Stores the binding of a new queue, before any message for it can be stored; returns it with its
+id."""
 
 
 class AddressBook:
@@ -75,6 +69,8 @@ class AddressBook:
     ) -> None:
         """Begin empty; ``make_queue`` also gets the seq up to which messages are unread."""
         self.queues: dict[str, Queue] = {}
+        self.bindings: dict[str, QueueBinding] = {}
+        """What is stored of each queue, by its name."""
         self._settings = settings
         self._resolver = AddressResolver(settings)
         self._security = security
@@ -87,12 +83,8 @@ class AddressBook:
         self._configured_queues: set[str] = set()
         self._creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
 
-    def route(
-        self, principal: Principal, destination: str
-    ) -> tuple[str, list[Queue], Topic | None]:
-        """Return the address a SEND means, the queues that get it and the topic that does.
-
-        No topic, if nobody hears it.
+    def route(self, principal: Principal, destination: str) -> Route:
+        """Return where a SEND goes: no topic, if nobody hears it, and no router, if all get it.
 
         Raises DestinationRefused, NotAuthorized.
         """
@@ -104,10 +96,17 @@ class AddressBook:
                 self._refuse_type(where.address, address, RoutingType.MULTICAST)
             topic = address.topic
             heard = topic if topic is not None and topic.subscribers else None
-            return where.address, address.multicast_queues, heard
+            return where.address, address.multicast_queues, heard, address.router
         known = self._addresses.get(where.address)
         queue = None if known is None else known.anycast()
-        return where.address, [queue or self._anycast_queue(principal, where.address)], None
+        if known is not None and known.router is not None and queue is not None:
+            return where.address, list(known.anycast_queues), None, known.router
+        return where.address, [queue or self._anycast_queue(principal, where.address)], None, None
+
+    def types_of(self, name: str) -> frozenset[RoutingType]:
+        """Return what an address is, whoever uses it; nothing for one that is not known."""
+        address = self._addresses.get(name)
+        return frozenset() if address is None else address.types
 
     def use_of(self, destination: str) -> AddressUse:
         """Return what the address that a destination means holds."""
@@ -143,6 +142,15 @@ class AddressBook:
         if address.topic is None:
             address.topic = self._make_topic()
         return address.topic
+
+    def topic_without_own(self, principal: Principal, where: Destination) -> Topic:
+        """Return what a subscriber is to hear that does not hear itself; raises BrokerError."""
+        if self.routing_type(where) is not _MULTICAST:
+            raise DestinationRefused(
+                f"no-local is of topics, and {quoted(where.address)} is ANYCAST: its messages go to"
+                " one consumer each, whoever sent them; subscribe to /topic/, or leave it out"
+            )
+        return self.topic_to_hear(principal, where)
 
     def _address(self, name: str) -> Address:
         """Return an address; one that is not known is made, and forgotten when nobody uses it."""
@@ -233,7 +241,45 @@ class AddressBook:
         else:
             address.use.refuse_if_full(0)
         user = self._creations.user_of(principal)
-        queue = self._create_queue(name, name, RoutingType.ANYCAST, auto_created=True, user=user)
+        most = address.settings.default_max_consumers
+        queue = self._create_queue(
+            name, name, RoutingType.ANYCAST, auto_created=True, max_consumers=most, user=user
+        )
+        self._creations.created(principal)
+        return queue
+
+    def check_consume(self, principal: Principal, queue: Queue) -> None:
+        """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""
+        self._security.check(principal, "consume", queue.address)
+        _refuse_if_leaving(queue)
+
+    def create_subscription(
+        self,
+        principal: Principal,
+        address_name: str,
+        name: str,
+        subscription: DurableSubscription,
+        options: QueueOptions,
+    ) -> Queue:
+        """Create the queue of a durable subscription for a client; raises BrokerError."""
+        self._security.check(principal, "consume", address_name)
+        address = self._address(address_name)
+        if RoutingType.MULTICAST not in address.types:
+            _refuse_wildcard(address_name)
+        self._create_type(principal, address_name, address, RoutingType.MULTICAST)
+        self._security.check(principal, "createDurableQueue", address_name)
+        self._creations.refuse_if_too_many(principal, name, len(self.queues))
+        self._store_use.refuse_if_closed()
+        queue = self._create_queue(
+            name,
+            address_name,
+            RoutingType.MULTICAST,
+            auto_created=True,
+            max_consumers=address.settings.default_max_consumers,
+            user=self._creations.user_of(principal),
+            subscription=subscription,
+            options=options,
+        )
         self._creations.created(principal)
         return queue
 
@@ -262,22 +308,26 @@ class AddressBook:
         queue = self.queues.get(name)
         if queue is None:
             raise DestinationRefused(f"there is no queue {quoted(name)}")
-        if queue.durable:
-            self._security.check(principal, "deleteDurableQueue", queue.address)
-        else:
-            self._security.check(principal, "deleteNonDurableQueue", queue.address)
-        _refuse_if_leaving(queue)
-        if name in self._configured_queues:
-            raise DestinationRefused(
-                f"queue {quoted(name)} is configured, and would be created again at the next start:"
-                " remove it from broker.xml of every node, and restart them first"
-            )
+        self.check_delete(principal, queue)
         address = self._address(queue.address)
         same = (one for one in (*address.anycast_queues, *address.multicast_queues))
         is_last = sum(one.routing_type is queue.routing_type for one in same) == 1
         if is_last and queue.routing_type not in address.configured:
             self._security.check(principal, "deleteAddress", queue.address)
         return queue
+
+    def check_delete(self, principal: Principal, queue: Queue) -> None:
+        """Raise NotAuthorized or DestinationRefused if somebody must not delete a queue."""
+        if queue.durable:
+            self._security.check(principal, "deleteDurableQueue", queue.address)
+        else:
+            self._security.check(principal, "deleteNonDurableQueue", queue.address)
+        _refuse_if_leaving(queue)
+        if queue.name in self._configured_queues:
+            raise DestinationRefused(
+                f"queue {quoted(queue.name)} is configured, and would be created again at the next"
+                " start: remove it from broker.xml of every node, and restart them first"
+            )
 
     def withdraw(self, queue: Queue) -> None:
         """Route nothing to a queue any more; its name is not free yet."""
@@ -286,6 +336,7 @@ class AddressBook:
     def forget(self, queue: Queue) -> None:
         """Have a queue's name free again: it is stored no more."""
         del self.queues[queue.name]
+        del self.bindings[queue.name]
         self._creations.deleted(queue.user)
 
     def create_configured(self) -> None:
@@ -325,23 +376,29 @@ class AddressBook:
         auto_created: bool,
         max_consumers: int = -1,
         user: str | None = None,
+        subscription: DurableSubscription | None = None,
+        options: QueueOptions = PLAIN,
     ) -> Queue:
-        binding = self._bind(
+        binding = QueueBinding(
+            0,
             name,
             address,
             routing_type,
             auto_created=auto_created,
             max_consumers=max_consumers,
             user=user,
+            subscription=subscription,
+            options=options,
         )
-        return self.open_queue(binding, unread_up_to=0)
+        return self.open_queue(self._bind(binding), unread_up_to=0)
 
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
         address = self._address(binding.address)
         queue = self._make_queue(binding, address, unread_up_to)
-        address.add_queue(queue)
+        address.add_queue(queue, gate_of(binding))
         self.queues[binding.name] = queue
+        self.bindings[binding.name] = binding
         self._creations.opened(binding.user)
         return queue
 

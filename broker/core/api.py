@@ -63,6 +63,8 @@ class Principal:
     roles: frozenset[str]
     unrestricted: bool = False
     """True when security is off: every permission is granted."""
+    client_id: str | None = None
+    """What its durable subscriptions are found by, whichever connection it is; as it says."""
     sender: Sender = field(default_factory=Sender)
     """By whom the journal keeps the order of what the connection sends."""
 
@@ -295,10 +297,20 @@ class BrokerCore(Protocol):
         *,
         prefetch: int,
         window: int | None = None,
+        durable: str | None = None,
+        no_local: bool = False,
     ) -> Subscription:
         """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded.
 
-        ``window`` bounds their bytes, where that is less than the broker's own bound.
+        ``window`` bounds their bytes, where that is less than the broker's own bound. ``durable``
+        is the name of a durable subscription, which is made if it is not there; ``no_local`` leaves
+        out what the connection itself sends, or for a durable one the client id.
+        """
+
+    def end_durable(self, principal: Principal, name: str, done: Done) -> None:
+        """Delete a durable subscription of the principal's client id, with its messages.
+
+        ``done`` follows, once it is gone. Raises BrokerError if it stays.
         """
 
     def may_replay(self, principal: Principal) -> bool:

@@ -7,6 +7,7 @@ delivered is delivered under a valid lease.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from orthia.broker.core.address import Address
@@ -30,6 +31,7 @@ from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
+from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
 from orthia.broker.core.publisher import Publisher
@@ -42,7 +44,7 @@ from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.permissions import Security
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import RoutingType, Settings, User
+from orthia.config.settings import Settings, User
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
@@ -101,6 +103,7 @@ class Broker:
             make_topic=self._make_topic,
         )
         self._deletions = Deletions(journal, self._addresses, self)
+        self._durable = DurableSubscriptions(self._addresses)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
             ensure_queues=self._addresses.ensure_queues,
@@ -203,7 +206,12 @@ class Broker:
         Returns what the sender is to wait for before it sends more, if its topic is behind.
         """
         self._refuse_if_stopped()
-        address, queues, topic = self._addresses.route(principal, destination)
+        address, queues, topic, router = self._addresses.route(principal, destination)
+        if router is not None:
+            record = self._publisher.record(address, message)
+            routed = router.route(record, principal, queues, () if topic is None else (topic,))
+            sender = principal.sender
+            return self._publisher.send_routed(routed, message, on_stored, on_refused, sender)
         return self._publisher.send(
             address, queues, topic, message, on_stored, on_refused, principal.sender
         )
@@ -211,7 +219,7 @@ class Broker:
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
         self._refuse_if_stopped()
-        _, queues, _ = self._addresses.route(principal, destination)
+        _, queues, _, _ = self._addresses.route(principal, destination)
         for queue in queues:
             queue.use.refuse_if_full(0)
 
@@ -251,14 +259,28 @@ class Broker:
         *,
         prefetch: int,
         window: int | None = None,
+        durable: str | None = None,
+        no_local: bool = False,
     ) -> Subscription:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
         max_bytes = self._limits.max_unacknowledged_bytes
         if window is not None:
             max_bytes = min(window, max_bytes)
-        source = self._addresses.to_consume(principal, parse(destination))
-        return source.attach(consumer, prefetch, max_bytes)
+        where = parse(destination)
+        if durable is not None:
+            queue = self._durable.to_consume(principal, where, durable, no_local=no_local)
+            return queue.attach(consumer, prefetch, max_bytes)
+        if no_local:
+            topic = self._addresses.topic_without_own(principal, where)
+            return topic.attach(consumer, prefetch, max_bytes, without=principal.sender)
+        return self._addresses.to_consume(principal, where).attach(consumer, prefetch, max_bytes)
+
+    def end_durable(self, principal: Principal, name: str, done: Done) -> None:
+        """Delete a durable subscription with its messages; raises BrokerError if it stays."""
+        self._refuse_if_stopped()
+        queue = self._durable.to_delete(principal, name)
+        self._deletions.end_subscription(principal, queue, lambda _: done())
 
     def commit(
         self,
@@ -291,25 +313,8 @@ class Broker:
 
     # --- queues
 
-    def _bind(
-        self,
-        name: str,
-        address: str,
-        routing_type: RoutingType,
-        *,
-        auto_created: bool,
-        max_consumers: int,
-        user: str | None,
-    ) -> QueueBinding:
-        binding = QueueBinding(
-            self._publisher.next_id(),
-            name,
-            address,
-            routing_type,
-            auto_created=auto_created,
-            max_consumers=max_consumers,
-            user=user,
-        )
+    def _bind(self, unnumbered: QueueBinding) -> QueueBinding:
+        binding = replace(unnumbered, queue_id=self._publisher.next_id())
         try:
             self._journal.add_binding(binding)
         except JournalClosed as error:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
+from orthia.broker.core.addresses import Route
 from orthia.broker.core.api import (
     BrokerError,
     DestinationRefused,
     Done,
     OnRefused,
+    OutgoingMessage,
     Principal,
     Settlement,
     TransactionWork,
@@ -14,8 +16,8 @@ from orthia.broker.core.api import (
 from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
-from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
+from orthia.broker.core.routing import Routed
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
@@ -27,13 +29,10 @@ from orthia.journal.unit import Unit
 _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
 
-Route = Callable[[Principal, str], tuple[str, list[Queue], Topic | None]]
-"""Returns the address that a destination means, and who gets a message; raises BrokerError."""
-
 
 def commit(
     publisher: Publisher,
-    route: Route,
+    route: Callable[[Principal, str], Route],
     refuse_if_stopped: Callable[[], None],
     principal: Principal,
     work: TransactionWork,
@@ -48,14 +47,13 @@ def commit(
     stored: list[Placed] = []
     heard: list[tuple[Topic, Message]] = []
     for index, (destination, message) in enumerate(work.sends, 1):
-        address, queues, topic = _routed(route, principal, destination)
-        record = publisher.record(address, message)
-        publisher.refuse_if_full(queues, record)
-        if queues:
-            unit.add_message([queue.id for queue in queues], publisher.encoded(record))
-            stored.append((list(queues), record))  # the address' own may change meanwhile
-        if topic is not None:
-            heard.append((topic, record))
+        for one in _routed(publisher, route, principal, destination, message):
+            publisher.refuse_if_full(one.queues, one.record)
+            if one.queues:
+                ids = [queue.id for queue in one.queues]
+                unit.add_message(ids, publisher.encoded(one.record))
+                stored.append((list(one.queues), one.record))  # the address' own may change
+            heard += [(topic, one.record) for topic in one.topics]
         if not index % _AT_ONCE:
             yield GO_ON
     for topic in {topic: None for topic, _ in heard}:
@@ -84,7 +82,8 @@ def commit(
 
     def committed() -> None:
         for topic, record, seq in published:
-            topic.publish(Publication(seq, record, size_in_memory(record)))
+            size = size_in_memory(record)
+            topic.publish(Publication(seq, record, size, principal.sender))
         publisher.unpin(bodies)
         for settlement in settled:
             settlement.committed()
@@ -103,13 +102,22 @@ def commit(
 
 
 def _routed(
-    route: Route, principal: Principal, destination: str
-) -> tuple[str, list[Queue], Topic | None]:
+    publisher: Publisher,
+    route: Callable[[Principal, str], Route],
+    principal: Principal,
+    destination: str,
+    message: OutgoingMessage,
+) -> list[Routed]:
     """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
     try:
-        return route(principal, destination)
+        address, queues, topic, router = route(principal, destination)
     except BrokerError as error:
         raise type(error)(f"SEND to {quoted(destination)} in the transaction: {error}") from None
+    record = publisher.record(address, message)
+    topics = () if topic is None else (topic,)
+    if router is None:
+        return [Routed(record, queues, topics)]
+    return router.route(record, principal, queues, topics)
 
 
 def _refuse_if_gone(messages: Iterable[Placed]) -> None:

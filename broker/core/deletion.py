@@ -68,9 +68,24 @@ class Deletions:
         self._refuse_if_in_doubt(queue)
         if not force:
             _refuse_if_used(queue)
+        self._begin(queue, principal, logging.WARNING, done)
+
+    def end_subscription(self, principal: Principal, queue: Queue, done: Deleted) -> None:
+        """Begin to delete a durable subscription that nobody consumes; raises BrokerError."""
+        self._addresses.check_delete(principal, queue)
+        self._refuse_if_in_doubt(queue)
+        if queue.consumers:
+            raise QueueInUse(
+                f"durable subscription {quoted(queue.name)} has {queue.consumers} consumers: it is"
+                " ended once the others have unsubscribed without its name, or disconnected"
+            )
+        self._begin(queue, principal, logging.INFO, done)
+
+    def _begin(self, queue: Queue, principal: Principal, level: int, done: Deleted) -> None:
         self._addresses.withdraw(queue)
-        queue.leave(f"queue {quoted(name)} is deleted")
-        _Deletion(queue, principal.name, self._journal, self._addresses, self._timers, done).begin()
+        queue.leave(f"queue {quoted(queue.name)} is deleted")
+        context = (self._journal, self._addresses, self._timers)
+        _Deletion(queue, principal.name, level, *context, done).begin()
 
     def _refuse_if_in_doubt(self, queue: Queue) -> None:
         """Keep a queue that a transaction in doubt needs: it may be committed yet."""
@@ -106,6 +121,7 @@ class _Deletion:
         self,
         queue: Queue,
         user: str,
+        level: int,
         journal: MessageJournal,
         addresses: AddressBook,
         timers: Timers,
@@ -113,6 +129,7 @@ class _Deletion:
     ) -> None:
         self._queue = queue
         self._user = user
+        self._level = level
         self._journal = journal
         self._addresses = addresses
         self._timers = timers
@@ -172,7 +189,8 @@ class _Deletion:
 
     def _unbound(self) -> None:
         self._addresses.forget(self._queue)
-        LOGGER.warning(
+        LOGGER.log(
+            self._level,
             "queue %s was deleted by user %s, with %d messages",
             quoted(self._queue.name),
             quoted(self._user),

@@ -66,8 +66,13 @@ def of_type(destination: str, name: str | None) -> str:
     return prefixes[name] + named.address
 
 
+def is_name(text: str) -> bool:
+    """Return whether an address or a queue may be called so."""
+    return 0 < len(text) <= MAX_NAME_LENGTH and text.isprintable() and text == text.strip()
+
+
 def _checked(name: str, text: str) -> str:
-    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
+    if not is_name(name):
         raise DestinationRefused(
             f"destination {quoted(text[:300])} is not valid; expected /queue/NAME, /topic/NAME or"
             f" NAME, of 1 to {MAX_NAME_LENGTH} printable characters"

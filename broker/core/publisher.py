@@ -20,6 +20,7 @@ from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
+from orthia.broker.core.routing import Routed
 from orthia.broker.core.topic import Topic
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
@@ -68,7 +69,7 @@ class Publisher:
             self.taken_over([record.large])
             done = self._unpinning(record.large, done)
         if topic is not None:
-            done = self._publishing(topic, record, done)
+            done = self._publishing(topic, record, done, sender)
         if not queues:
             if done is not None:
                 done()
@@ -77,21 +78,64 @@ class Publisher:
                 on_refused = _naming(on_stored, on_refused)
             self._send_to_one(queues[0], record, message, done, on_refused, sender)
         else:
-            charges = Charges()
-
-            def refused(error: OrthiaError) -> None:
-                charges.take_back()
-                if record.large is not None:
-                    self.unpin([record.large])
-                on_refused(error, on_stored)
-
-            with charges.unless_refused():
-                self.charge(charges, queues, record)
-                unit = Unit()
-                unit.sender = sender
-                unit.add_message([queue.id for queue in queues], self.encoded(record))
-                self.append(unit, [(queues, record)], done, refused)
+            self._send_to_all([(queues, record)], record.large, done, on_stored, on_refused, sender)
         return None if topic is None else topic.behind()
+
+    def send_routed(
+        self,
+        routed: Sequence[Routed],
+        message: OutgoingMessage,
+        on_stored: Done | None,
+        on_refused: OnRefused,
+        sender: Sender,
+    ) -> FanOut | None:
+        """Send what a router made of a message, all of it in one unit; as ``send`` does."""
+        done = on_stored
+        if message.large is not None:
+            self.taken_over([message.large])
+            done = self._unpinning(message.large, done)
+        topics = [(topic, one.record) for one in routed for topic in one.topics]
+        for topic, record in topics:
+            done = self._publishing(topic, record, done, sender)
+        placed = [(one.queues, one.record) for one in routed if one.queues]
+        if not self._persistent:
+            for queues, record in placed:
+                self.refuse_if_full(queues, record)
+        if not placed:
+            if done is not None:
+                done()
+        elif len(placed) == 1 and len(placed[0][0]) == 1 and message.large is None:
+            ((queue,), record) = placed[0]
+            refused = _naming(on_stored, on_refused) if topics else on_refused
+            self._send_to_one(queue, record, message, done, refused, sender)
+        else:
+            self._send_to_all(placed, message.large, done, on_stored, on_refused, sender)
+        return first_behind(topic for topic, _ in topics)
+
+    def _send_to_all(
+        self,
+        placed: Sequence[Placed],
+        large: LargeBody | None,
+        done: Done | None,
+        on_stored: Done | None,
+        on_refused: OnRefused,
+        sender: Sender,
+    ) -> None:
+        charges = Charges()
+
+        def refused(error: OrthiaError) -> None:
+            charges.take_back()
+            if large is not None:
+                self.unpin([large])
+            on_refused(error, on_stored)
+
+        with charges.unless_refused():
+            unit = Unit()
+            unit.sender = sender
+            for queues, record in placed:
+                self.charge(charges, queues, record)
+                unit.add_message([queue.id for queue in queues], self.encoded(record))
+            self.append(unit, placed, done, refused)
 
     def _send_to_one(
         self,
@@ -146,12 +190,12 @@ class Publisher:
 
         return unpin
 
-    def _publishing(self, topic: Topic, record: Message, done: Done | None) -> Done:
+    def _publishing(self, topic: Topic, record: Message, done: Done | None, sender: Sender) -> Done:
         """Return what publishes to a topic, once its queues have the message, and is ``done``."""
         seq = self.next_id()
 
         def publish() -> None:
-            topic.publish(Publication(seq, record, size_in_memory(record)))
+            topic.publish(Publication(seq, record, size_in_memory(record), sender))
             if done is not None:
                 done()
 
@@ -297,6 +341,11 @@ class Publisher:
         queue.undecided += 1
         for target in to:
             target.use.add(size)  # whatever its limits are: nothing stored is lost for them
+
+
+def first_behind(topics: Iterable[Topic]) -> FanOut | None:
+    """Return what a sender to several topics waits for first; None if none is behind."""
+    return next((behind for topic in topics if (behind := topic.behind()) is not None), None)
 
 
 def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:

@@ -10,6 +10,7 @@ sender waits for what was published before, its own included, and not for what c
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from orthia.broker.core.api import Consumer, FanOut
@@ -17,7 +18,8 @@ from orthia.broker.core.publication import Publication
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
-from orthia.broker.core.volatile import VolatileQueue
+from orthia.broker.core.volatile import VolatileQueue, WithoutOwn
+from orthia.journal.unit import Sender
 
 _AT_ONCE = 32
 """How many subscribers are given a message before others have a turn."""
@@ -68,9 +70,15 @@ class Topic:
         """Return what is being given to subscribers at this moment; None if nothing is."""
         return _Behind(self, self._published) if self.given < self._published else None
 
-    def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> Subscription[Any]:
-        """Give a consumer what is published from now on, in a queue of its own."""
-        queue = VolatileQueue(
+    def attach(
+        self, consumer: Consumer, prefetch: int, max_bytes: int, *, without: Sender | None = None
+    ) -> Subscription[Any]:
+        """Give a consumer what is published from now on, in a queue of its own.
+
+        All but what the connection ``without`` sends.
+        """
+        make = VolatileQueue if without is None else partial(WithoutOwn, without)
+        queue = make(
             memory=self._memory,
             connection=consumer.connection,
             max_behind_bytes=self._max_behind_bytes,

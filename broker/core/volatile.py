@@ -19,6 +19,7 @@ from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.turns import Alone
+from orthia.journal.unit import Sender
 
 DELIVERED_COST = 320
 """Bytes a message costs for each subscriber that has it and did not acknowledge it; the message
@@ -153,3 +154,19 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
     @override
     def refuse_returned(self) -> None:
         """Refuse nothing: what a closed subscription had is gone, as if it was acknowledged."""
+
+
+class WithoutOwn(VolatileQueue):
+    """What a subscriber has that does not hear itself: ``no-local``."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, own: Sender, **rest: Any) -> None:
+        """Begin empty, as a ``VolatileQueue`` does; ``own`` is the subscriber's connection."""
+        super().__init__(**rest)
+        self._own = own
+
+    @override
+    def add(self, publication: Publication) -> None:
+        if publication.sender is not self._own:
+            super().add(publication)

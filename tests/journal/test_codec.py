@@ -156,7 +156,7 @@ QUEUES = st.builds(
     max_consumers=st.integers(-1, 2**31),
     auto_created=st.booleans(),
     user=st.none() | NAMES,
-    subscription=st.none() | st.builds(DurableSubscription, NAMES, NAMES),
+    subscription=st.none() | st.builds(DurableSubscription, NAMES, NAMES, st.booleans()),
     auto_delete=st.booleans(),
     options=st.just(PLAIN) | OPTIONS,
 )
@@ -185,6 +185,8 @@ def test_a_queue_is_stored_in_the_oldest_version_that_can_say_it() -> None:
     assert encode_queue_binding(plain)[0] == 1
     of_somebody = replace(plain, subscription=DurableSubscription("me", "news"), auto_delete=True)
     assert encode_queue_binding(of_somebody)[0] == 1
+    without_own = replace(plain, subscription=DurableSubscription("me", "news", no_local=True))
+    assert encode_queue_binding(without_own)[0] == 2
     for option in (QueueOptions(filter="a = 1"), QueueOptions(enabled=False)):
         assert encode_queue_binding(replace(plain, options=option))[0] == 2
 

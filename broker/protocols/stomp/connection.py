@@ -10,6 +10,7 @@ wrong, and some end on it.
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -344,7 +345,7 @@ class StompConnection:
         self._go_on()
 
     def _connected(self, login: Login, principal: Principal) -> None:
-        self.client.principal = principal
+        self.client.principal = replace(principal, client_id=login.client_id or None)
         self._silence.agree(
             login,
             self._clock(),

@@ -6,7 +6,7 @@ from functools import partial
 
 from orthia.broker.core.api import BrokerCore, Done, MessageReference, NotLive, TransactionWork
 from orthia.broker.core.destinations import of_type
-from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.protocols.stomp.attempts import attempted
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.login import Client
@@ -114,17 +114,38 @@ class Receiver:
             subscription,
             prefetch=asked.prefetch,
             window=asked.window,
+            durable=asked.durable,
+            no_local=asked.no_local,
         )
+        subscription.durable = asked.durable
         self._subscriptions.add(asked.key, subscription)
         self._receipts.now(frame)
         subscription.core.resume()
 
-    def unsubscribe(self, frame: Frame) -> None:
-        """Do an UNSUBSCRIBE."""
-        subscription = self._subscriptions.remove(read_unsubscribe(frame, self._client.version))
+    def unsubscribe(self, frame: Frame) -> Steps | None:
+        """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""
+        asked = read_unsubscribe(frame, self._client.version)
+        if asked.durable is None:
+            self._detach(self._subscriptions.remove(asked.key))
+            self._receipts.now(frame)
+            return None
+        # Its queue may be this connection's to end without a subscription to it, as in Artemis.
+        subscription = self._subscriptions.using(asked.key, asked.durable)
+        if subscription is not None:
+            self._detach(subscription)
+        ended = self._receipts.later(frame)
+        ending = _Ending(ended)
+        try:
+            self._core.end_durable(self._client.principal, asked.durable, ending)
+        except NotLive:
+            self._receipts.take_back(ended)
+            raise
+        return ending.awaited(self._outbox)
+
+    @staticmethod
+    def _detach(subscription: ClientSubscription) -> None:
         if subscription.core is not None:
             subscription.core.close()
-        self._receipts.now(frame)
 
     def ack(self, frame: Frame) -> None:
         """Do an ACK."""
@@ -208,3 +229,20 @@ class Receiver:
         )
         subscription.refuse(reference)
         self._cut_off()
+
+
+class _Ending:
+    """The end of a durable subscription: what its client sends next waits for it."""
+
+    def __init__(self, then: Done) -> None:
+        self._then = then
+        self._is_over = False
+
+    def __call__(self) -> None:
+        self._is_over = True
+        self._then()
+
+    def awaited(self, outbox: Outbox) -> Steps:
+        """Wait until it is over, or its client gets nothing more."""
+        while not self._is_over and outbox.is_serving:
+            yield REST

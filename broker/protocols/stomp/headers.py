@@ -51,6 +51,10 @@ _ENDS: Final = ("BEGIN", "COMMIT", "ABORT")
 _OFF: Final = frozenset({"", "false"})
 _ZERO: Final = frozenset({"", "0"})
 _ANSWERS: Final = ("ACK", "NACK")
+_OF_OTHERS: Final = (
+    *("durable-subscriber-name", "activemq.subscriptionName"),
+    "activemq.subcriptionName",  # as Classic spells it, too
+)
 _TOOLS: Final = (
     "orthia-replayed-from",
     "orthia-replayed-through",
@@ -83,16 +87,11 @@ HEADERS: Final = (
             "passcode": "the user's password",
             "heart-beat": "how often the client sends, and wants to hear, at least",
             "request-id": "comes back as `response-id` of CONNECTED",
+            "client-id": "whose durable subscriptions the client uses; two connections may give the"
+            " same",
         },
     ),
     Header("host", ("CONNECT",), Rule.NOTHING, "there is one virtual host, as in Artemis"),
-    Header(
-        "client-id",
-        ("CONNECT",),
-        Rule.NOTHING,
-        "names the owner of durable subscriptions, which are refused where they are asked for; two"
-        " connections may give the same",
-    ),
     *_acts(EVERY_FRAME, {"receipt": "asks for a RECEIPT, which comes once all is stored"}),
     *_acts(
         ("SEND",),
@@ -197,17 +196,16 @@ HEADERS: Final = (
         *("selector", "activemq.selector"),
         harmless=frozenset({""}),
     ),
-    *_refused(
+    *_acts(
         ("SUBSCRIBE",),
-        "keeps the messages of a topic for a subscriber that is away",
-        *("durable-subscription-name", "durable-subscriber-name"),
-        *("activemq.subscriptionName", "activemq.subcriptionName"),
-    ),
-    *_refused(
-        ("SUBSCRIBE",),
-        "keeps the connection's own messages from it",
-        *("no-local", "activemq.noLocal"),
-        harmless=_OFF,
+        {
+            "durable-subscription-name": "keeps the messages of a topic for a subscriber that is"
+            " away, by this name and the client-id of CONNECT",
+            **dict.fromkeys(_OF_OTHERS, "the same"),
+            "no-local": "`true` keeps the connection's own messages from it; from a durable"
+            " subscription those of its client-id",
+            "activemq.noLocal": "the same",
+        },
     ),
     *_refused(
         ("SUBSCRIBE",),
@@ -258,10 +256,13 @@ HEADERS: Final = (
             "destination": "which subscription, in STOMP 1.0 where it has no id",
         },
     ),
-    *_refused(
+    *_acts(
         ("UNSUBSCRIBE",),
-        "ends a durable subscription, of which there are none",
-        *("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"),
+        {
+            "durable-subscription-name": "the durable subscription is deleted with its messages;"
+            " without it the subscription goes on keeping them",
+            **dict.fromkeys(_OF_OTHERS, "the same"),
+        },
     ),
     *_acts(
         _ANSWERS,

@@ -32,6 +32,8 @@ class Login(NamedTuple):
     login: str | None
     passcode: str | None
     request_id: str | None
+    client_id: str | None
+    """Whose durable subscriptions the connection uses."""
 
 
 def read_connect(frame: Frame, newest: Version) -> Login:
@@ -60,6 +62,7 @@ def read_connect(frame: Frame, newest: Version) -> Login:
         frame.get(b"login"),
         frame.get(b"passcode"),
         frame.get(b"request-id"),
+        frame.get(b"client-id"),
     )
 
 

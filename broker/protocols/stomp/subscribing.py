@@ -26,6 +26,17 @@ class Subscribe(NamedTuple):
     """How many messages may be unacknowledged; 0 is any number."""
     window: int | None
     """How many bytes of them; None leaves it to the broker's own bound."""
+    durable: str | None
+    """The name of a durable subscription."""
+    no_local: bool
+
+
+class Unsubscribe(NamedTuple):
+    """An UNSUBSCRIBE, read."""
+
+    key: str
+    durable: str | None
+    """The durable subscription that ends, and not only this use of it."""
 
 
 def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subscribe:
@@ -48,16 +59,48 @@ def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subsc
         mode,
         prefetch,
         window,
+        _durable_name(frame),
+        _flag(frame, b"no-local") or _flag(frame, b"activemq.noLocal"),
     )
 
 
-def read_unsubscribe(frame: Frame, version: Version) -> str:
-    """Return which subscription an UNSUBSCRIBE names; raises ProtocolError."""
+def read_unsubscribe(frame: Frame, version: Version) -> Unsubscribe:
+    """Return what an UNSUBSCRIBE says; raises ProtocolError."""
     refuse("UNSUBSCRIBE", frame.raw)
+    durable = _durable_name(frame)
     subscription_id, destination = frame.get(b"id"), frame.get(b"destination")
-    if subscription_id is None and (version is not Version.V1_0 or destination is None):
+    if (
+        subscription_id is None
+        and durable is None
+        and (version is not Version.V1_0 or destination is None)
+    ):
         raise ProtocolError("UNSUBSCRIBE has no id header")
-    return (destination or "") if subscription_id is None else subscription_id
+    return Unsubscribe((destination or "") if subscription_id is None else subscription_id, durable)
+
+
+def _durable_name(frame: Frame) -> str | None:
+    """Return the durable subscription that a frame names; raises ProtocolError for two."""
+    found = {
+        name: value
+        for name in (
+            b"durable-subscription-name",
+            b"durable-subscriber-name",
+            b"activemq.subscriptionName",
+            b"activemq.subcriptionName",
+        )
+        if (value := frame.get(name))
+    }
+    if len(set(found.values())) > 1:
+        names = " and ".join(name.decode() for name in found)
+        raise ProtocolError(f"{names} name two durable subscriptions; give one of them")
+    return next(iter(found.values()), None)
+
+
+def _flag(frame: Frame, name: bytes) -> bool:
+    text = (frame.get(name) or "false").strip().lower()
+    if text not in {"true", "false"}:
+        raise ProtocolError(f"header {name.decode()} is {quoted(text)}; expected true or false")
+    return text == "true"
 
 
 def _ack_mode(frame: Frame) -> AckMode:

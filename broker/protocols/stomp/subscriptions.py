@@ -54,6 +54,8 @@ class ClientSubscription:
         self.destination = destination
         self.mode = mode
         self.core: Subscription | None = None
+        self.durable: str | None = None
+        """The name of the durable subscription it uses."""
         self.unacknowledged: dict[int, MessageReference] = {}
         """By seq; where an ACK is cumulative, in the order they were delivered."""
         self.cost = 0
@@ -245,6 +247,23 @@ class ClientSubscriptions:
         if subscription.core is not None:
             del self._by_core[subscription.core]
         return subscription
+
+    def using(self, key: str, durable: str) -> ClientSubscription | None:
+        """Forget the subscription that a frame ends with a durable one; None if it names none.
+
+        Raises ProtocolError if what it names is no use of that.
+        """
+        found = self._by_key.get(key)
+        if found is None:
+            if key:
+                return None
+            uses = [at for at, one in self._by_key.items() if one.durable == durable]
+            return self.remove(uses[0]) if uses else None
+        if found.durable != durable:
+            raise ProtocolError(
+                f"subscription {quoted(key)} is not of the durable subscription {quoted(durable)}"
+            )
+        return self.remove(key)
 
     def clear(self) -> list[ClientSubscription]:
         """Forget all and return them."""

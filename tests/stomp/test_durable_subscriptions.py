@@ -1,0 +1,355 @@
+"""Durable subscriptions: a topic's messages wait for a client that is away."""
+
+from dataclasses import replace
+
+import pytest
+
+from orthia.broker.protocols.stomp.parser import Frame
+from orthia.config.secrets import Secret
+from orthia.config.settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+    SecuritySetting,
+    Settings,
+    User,
+)
+from tests.core.support import SETTINGS, CoreUnderTest
+from tests.stomp.support import Client, acknowledge, bodies
+
+TOPIC = "/topic/news"
+NAMES = ["durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"]
+
+
+def client(core: CoreUnderTest, client_id: str = "me", version: str = "1.2") -> Client:
+    """Return a client with a client id."""
+    return Client(core, version, client_id=client_id)
+
+
+def subscribe(
+    subscriber: Client, name: str = "paper", destination: str = TOPIC, **headers: str
+) -> list[str]:
+    """Subscribe durably, and return the bodies that come at once."""
+    given = {"durable-subscription-name": name, "ack": "auto", "id": "s", **headers}
+    subscriber.send("SUBSCRIBE", destination=destination, **given)
+    return bodies(subscriber.frames())
+
+
+def leave(subscriber: Client) -> None:
+    """Disconnect."""
+    subscriber.send("DISCONNECT")
+    assert subscriber.closed
+
+
+@pytest.mark.parametrize("header", NAMES)
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_what_is_sent_while_a_subscriber_is_away_waits_for_it(version: str, header: str) -> None:
+    """By whatever name the header goes, and across a takeover; what it had acknowledged is gone."""
+    core = CoreUnderTest()
+    subscriber = client(core, version=version)
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{header: "paper"})
+    core.send(TOPIC, "1")
+    assert bodies(subscriber.frames()) == ["1"]
+    leave(subscriber)
+    core.send(TOPIC, "2", "3")
+    again = client(core, version=version)
+    again.send("SUBSCRIBE", destination=TOPIC, id="s", **{header: "paper"})
+    assert bodies(again.frames()) == ["2", "3"]
+    leave(again)
+    core.send(TOPIC, "4")
+    successor = core.takeover()
+    successor.send(TOPIC, "5")
+    assert subscribe(client(successor)) == ["4", "5"]
+    assert list(successor.broker.queues()) == ["me.paper"]
+
+
+def test_unacknowledged_messages_come_back() -> None:
+    """As of any queue."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    subscribe(subscriber, ack="client-individual")
+    core.send(TOPIC, "1", "2")
+    first, _ = subscriber.frames()
+    acknowledge(subscriber, first)
+    subscriber.session.connection_lost()
+    (frame,) = _delivered(core)
+    assert (frame.body, frame.get(b"redelivered")) == (b"2", "true")
+    assert frame.get(b"destination") == TOPIC
+
+
+def _delivered(core: CoreUnderTest) -> list[Frame]:
+    again = client(core)
+    again.send(
+        "SUBSCRIBE",
+        destination=TOPIC,
+        id="s",
+        ack="client",
+        **{"durable-subscription-name": "paper"},
+    )
+    return again.frames()
+
+
+def test_subscriptions_are_apart() -> None:
+    """By client id and by name, and from subscribers that are not durable."""
+    core = CoreUnderTest()
+    for client_id, name in (("me", "a"), ("me", "b"), ("you", "a")):
+        leaving = client(core, client_id)
+        subscribe(leaving, name)
+        leave(leaving)
+    passer_by = Client(core)
+    passer_by.send("SUBSCRIBE", destination=TOPIC, id="s")
+    core.send(TOPIC, "1")
+    assert bodies(passer_by.frames()) == ["1"]
+    for client_id, name in (("me", "a"), ("me", "b"), ("you", "a")):
+        assert subscribe(client(core, client_id), name) == ["1"]
+
+
+def test_a_subscription_needs_a_client_id() -> None:
+    """The ERROR says so."""
+    subscriber = Client(CoreUnderTest())
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
+    assert "belongs to a client-id, and CONNECT had none" in subscriber.error()
+
+
+def test_unsubscribe_without_the_name_detaches() -> None:
+    """The subscription goes on keeping messages."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    subscribe(subscriber)
+    subscriber.send("UNSUBSCRIBE", id="s", receipt="r")
+    assert subscriber.commands() == ["RECEIPT"]
+    core.send(TOPIC, "1")
+    assert bodies(subscriber.frames()) == []
+    assert subscribe(subscriber) == ["1"]
+
+
+@pytest.mark.parametrize("header", NAMES)
+@pytest.mark.parametrize("is_subscribed", [True, False])
+def test_unsubscribe_with_the_name_deletes_it(header: str, *, is_subscribed: bool) -> None:
+    """With what it has; also by a client that is not subscribed now, as in Artemis."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    subscribe(subscriber)
+    core.send("/queue/other", "stays")
+    if not is_subscribed:
+        leave(subscriber)
+        core.send(TOPIC, "1")
+        subscriber = client(core)
+    subscriber.send("UNSUBSCRIBE", id="s", receipt="r", **{header: "paper"})
+    core.pass_time(1)
+    assert subscriber.commands() == ["RECEIPT"]
+    assert list(core.broker.queues()) == ["other"]
+    core.send(TOPIC, "2")
+    successor = core.takeover()
+    assert list(successor.broker.queues()) == ["other"]
+    assert subscribe(client(successor)) == []
+
+
+def test_it_can_be_made_anew_at_once() -> None:
+    """What follows the UNSUBSCRIBE waits until the old one is gone."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    subscribe(subscriber)
+    leave(subscriber)
+    core.send(TOPIC, "1")
+    subscriber = client(core)
+    subscriber.session.receive(
+        b"UNSUBSCRIBE\nid:s\ndurable-subscription-name:paper\n\n\0"
+        b"SUBSCRIBE\nid:s\ndestination:/topic/other\ndurable-subscription-name:paper\n\n\0"
+    )
+    core.pass_time(1)
+    core.send(TOPIC, "2")
+    core.send("/topic/other", "3")
+    assert bodies(subscriber.frames()) == ["3"]
+
+
+def test_a_name_that_is_no_subscription_of_the_client_is_refused() -> None:
+    """Neither one that is not there, nor another's, nor one of this connection for another name."""
+    core = CoreUnderTest()
+    core.send("/queue/me.queue", "1")
+    subscribe(client(core, "you"))
+    for name in ("paper", "queue"):
+        subscriber = client(core)
+        subscriber.send("UNSUBSCRIBE", id="s", **{NAMES[0]: name})
+        assert f"client-id 'me' has no durable subscription '{name}'" in subscriber.error()
+    subscriber = client(core)
+    subscribe(subscriber)
+    subscriber.send("UNSUBSCRIBE", id="s", **{NAMES[0]: "other"})
+    assert "subscription 's' is not of the durable subscription 'other'" in subscriber.error()
+
+
+def test_two_names_are_not_both_taken() -> None:
+    """Nobody guesses which was meant."""
+    subscriber = client(CoreUnderTest())
+    subscribe_to = {NAMES[0]: "a", NAMES[1]: "b"}
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **subscribe_to)
+    assert "name two durable subscriptions" in subscriber.error()
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"destination": "/topic/other"}, "destination 'news', and 'other' is asked for"),
+        ({"no_local": "true"}, "no-local 'false', and 'true' is asked for"),
+    ],
+)
+def test_a_changed_subscription_is_refused(changed: dict[str, str], problem: str) -> None:
+    """Artemis goes on with the old one, and says nothing; what it has stays."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    subscribe(subscriber)
+    leave(subscriber)
+    core.send(TOPIC, "1")
+    changing = client(core)
+    changing.send("SUBSCRIBE", **{"destination": TOPIC, "id": "s", NAMES[0]: "paper", **changed})
+    error = changing.error()
+    assert f"was made with the {problem}: end it first" in error
+    assert subscribe(client(core)) == ["1"]
+
+
+def test_two_pairs_that_make_one_name_are_told_apart() -> None:
+    """The client a.b with its c must not get what a has for its b.c."""
+    core = CoreUnderTest()
+    subscribe(client(core, "a"), "b.c")
+    other = client(core, "a.b")
+    other.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "c"})
+    assert "the queue of that name is another's" in other.error()
+    ending = client(core, "a.b")
+    ending.send("UNSUBSCRIBE", id="s", **{NAMES[0]: "c"})
+    assert "has no durable subscription 'c'" in ending.error()
+
+
+def test_a_queue_is_not_subscribed_to_durably() -> None:
+    """It keeps its messages anyway; and a plain name is what its address is."""
+    core = CoreUnderTest()
+    core.send("/queue/orders", "1")
+    for destination in ("/queue/news", "orders"):
+        subscriber = client(core)
+        subscriber.send("SUBSCRIBE", destination=destination, id="s", **{NAMES[0]: "paper"})
+        assert "which is ANYCAST: a queue keeps its messages without one" in subscriber.error()
+    subscriber = client(core)
+    assert subscribe(subscriber, destination="weather") == []
+    core.send("weather", "2")
+    assert bodies(subscriber.frames()) == ["2"]
+
+
+def test_a_subscription_is_shared_by_connections_of_one_client_id() -> None:
+    """Each message goes to one of them; with default-max-consumers 1 the second is refused."""
+    core = CoreUnderTest()
+    first, second = client(core), client(core)
+    subscribe(first)
+    subscribe(second)
+    core.send(TOPIC, "1", "2", "3", "4")
+    both = bodies(first.frames()), bodies(second.frames())
+    assert sorted(both[0] + both[1]) == ["1", "2", "3", "4"]
+    assert all(both)
+    first.send("UNSUBSCRIBE", id="s", **{NAMES[0]: "paper"})
+    assert "has 1 consumers: it is ended once the others" in first.error()
+    alone = replace(SETTINGS, address_settings=(AddressSettings("#", default_max_consumers=1),))
+    core = CoreUnderTest(alone)
+    first, second = client(core), client(core)
+    subscribe(first)
+    second.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
+    assert "queue 'me.paper' has max-consumers 1 already" in second.error()
+
+
+def test_one_that_is_configured_is_used() -> None:
+    """Where clients may create nothing, an operator declares the queue; and nobody deletes it."""
+    multicast = RoutingType.MULTICAST
+    queue = QueueSettings("me.paper", multicast)
+    settings = replace(
+        SETTINGS, addresses=(AddressConfiguration("news", frozenset({multicast}), (queue,)),)
+    )
+    core = CoreUnderTest(settings)
+    core.send(TOPIC, "1")
+    subscriber = client(core)
+    assert subscribe(subscriber) == ["1"]
+    subscriber.send("UNSUBSCRIBE", id="s", **{NAMES[0]: "paper"})
+    assert "has no durable subscription" in subscriber.error()
+
+
+def _secured(*permissions: str) -> Settings:
+    granted = {one: frozenset({"r"}) for one in permissions}
+    return replace(
+        SETTINGS,
+        security_enabled=True,
+        users=(User("u", Secret("p"), frozenset({"r"})),),
+        security_settings=(SecuritySetting("#", granted),),
+    )
+
+
+@pytest.mark.parametrize("missing", ["consume", "createAddress", "createDurableQueue"])
+def test_a_subscriber_needs_permissions(missing: str) -> None:
+    """Those of a queue that is created."""
+    needed = {"consume", "createAddress", "createDurableQueue"} - {missing}
+    subscriber = Client(CoreUnderTest(_secured(*needed)), login="u", passcode="p", client_id="me")
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
+    assert f"permission '{missing}' on address 'news'" in subscriber.error()
+
+
+def test_to_end_one_needs_the_permission_to_delete() -> None:
+    """deleteDurableQueue, on the address."""
+    needed = ("consume", "createAddress", "createDurableQueue")
+    for extra in ((), ("deleteDurableQueue",)):
+        core = CoreUnderTest(_secured(*needed, *extra))
+        subscriber = Client(core, login="u", passcode="p", client_id="me")
+        subscribe(subscriber)
+        subscriber.send("UNSUBSCRIBE", id="s", receipt="r", **{NAMES[0]: "paper"})
+        core.pass_time(1)
+        if extra:
+            assert subscriber.commands() == ["RECEIPT"]
+        else:
+            assert "permission 'deleteDurableQueue' on address 'news'" in subscriber.error()
+
+
+# --- no-local
+
+
+@pytest.mark.parametrize("header", ["no-local", "activemq.noLocal"])
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_a_subscriber_does_not_hear_itself(header: str, *, in_transaction: bool) -> None:
+    """Others do, and it hears others."""
+    core = CoreUnderTest()
+    one, other = Client(core), Client(core)
+    one.send("SUBSCRIBE", destination=TOPIC, id="s", **{header: "true"})
+    other.send("SUBSCRIBE", destination=TOPIC, id="s")
+    for sender, body in ((one, "1"), (other, "2")):
+        if in_transaction:
+            sender.send("BEGIN", transaction="t")
+            sender.send("SEND", body, destination=TOPIC, transaction="t")
+            sender.send("COMMIT", transaction="t")
+        else:
+            sender.send("SEND", body, destination=TOPIC)
+    assert bodies(one.frames()) == ["2"]
+    assert bodies(other.frames()) == ["1", "2"]
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_a_durable_subscription_leaves_out_its_client_ids_own(*, in_transaction: bool) -> None:
+    """Also while it is away, by another connection of it, and after a takeover."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    assert subscribe(subscriber, no_local="true") == []
+    leave(subscriber)
+    successor = core.takeover()
+    for sender, body in ((client(successor), "own"), (Client(successor), "other")):
+        sender.send("BEGIN", transaction="t")
+        transaction = {"transaction": "t"} if in_transaction else {}
+        sender.send("SEND", body, destination=TOPIC, **transaction)
+        sender.send("COMMIT", transaction="t")
+    assert subscribe(client(successor), no_local="true") == ["other"]
+
+
+def test_no_local_is_of_topics() -> None:
+    """A queue's message goes to one consumer, and had nobody else."""
+    subscriber = Client(CoreUnderTest())
+    subscriber.send("SUBSCRIBE", destination="/queue/q", id="s", no_local="true")
+    assert "no-local is of topics, and 'q' is ANYCAST" in subscriber.error()
+
+
+def test_no_local_is_true_or_false() -> None:
+    """Nobody guesses."""
+    subscriber = Client(CoreUnderTest())
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", no_local="yes")
+    assert "header no-local is 'yes'; expected true or false" in subscriber.error()
