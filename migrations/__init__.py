@@ -5,18 +5,20 @@ and the revision in force is noted in ``<node-manager-store-table-name>_VERSION`
 
 Every revision creates what is absent and leaves the rest alone. So a node that was killed in the
 middle of one is no harm, and a repair is all of them once more.
+
+alembic is loaded where a schema is changed or printed: a node that takes over finds it as it is to
+be, and serves the sooner.
 """
 
 import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from orthia.config.settings import DatabaseStoreSettings
@@ -32,6 +34,9 @@ from orthia.migrations.names import TableNames
 from orthia.migrations.rows import raise_tokens
 from orthia.migrations.strangers import refuse_tables_of_artemis
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 __all__ = [
     "SchemaTooNew",
     "StoreDamaged",
@@ -45,6 +50,7 @@ __all__ = [
     "upgrade",
 ]
 
+_VERSIONS: Final = Path(__file__).with_name("versions")
 _LOCK_NAME = "orthia-migrations"
 _LOCK_TIMEOUT_SECONDS = 120
 _STATEMENT_TIMEOUT_MS = 60_000
@@ -85,6 +91,8 @@ def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:
         revision = _revision(connection, names)
         lost = [] if revision is None else find_damage(connection, names, revision)
         if lost:
+            from alembic import command
+
             with _alembic:
                 command.stamp(_config(s, connection=connection), "base")
         _migrate(connection, s)
@@ -129,6 +137,8 @@ def _migrate(connection: Connection, s: DatabaseStoreSettings) -> None:
     names = TableNames.from_settings(s)
     _refuse_newer(_revision(connection, names), names)
     refuse_tables_of_artemis(connection, names)
+    from alembic import command
+
     with _alembic:
         command.upgrade(_config(s, connection=connection), "head")
 
@@ -149,14 +159,13 @@ def check(database: Database, s: DatabaseStoreSettings) -> str | None:
 
 def head() -> str:
     """Return the revision this version of Orthia works with."""
-    revision = _scripts().get_current_head()
-    if revision is None:
-        raise RuntimeError("the package migrations has no revisions: it is not installed whole")
-    return revision
+    return _revisions()[-1]
 
 
 def ddl(s: DatabaseStoreSettings) -> str:
     """Return the SQL that sets up an empty database, rows included; connects nowhere."""
+    from alembic import command
+
     output = io.StringIO()
     with _alembic:
         command.upgrade(_config(s, output=output), "head", sql=True)
@@ -168,7 +177,9 @@ def _config(
     *,
     connection: Connection | None = None,
     output: io.StringIO | None = None,
-) -> Config:
+) -> "Config":
+    from alembic.config import Config
+
     config = Config(output_buffer=output) if output is not None else Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["names"] = TableNames.from_settings(s)
@@ -177,20 +188,27 @@ def _config(
     return config
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(Path(__file__).parent))
+@cache
+def _revisions() -> tuple[str, ...]:
+    """Return all revisions, the oldest first, by the names of their files: r0001_initial.py."""
+    found = tuple(sorted(path.name[1:5] for path in _VERSIONS.glob("r[0-9][0-9][0-9][0-9]_*.py")))
+    if not found:
+        raise RuntimeError("the package migrations has no revisions: it is not installed whole")
+    return found
 
 
 def _revision(connection: Connection, names: TableNames) -> str | None:
-    context = MigrationContext.configure(connection, opts={"version_table": names.version})
-    return context.get_current_revision()
+    if not sa.inspect(connection).has_table(names.version):
+        return None
+    version = sa.table(names.version, sa.column("version_num", sa.String))
+    return connection.execute(sa.select(version.c.version_num)).scalar_one_or_none()
 
 
 def _refuse_newer(revision: str | None, names: TableNames) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
+    known = _revisions()
     if revision is not None and revision not in known:
         raise SchemaTooNew(
             f"the schema has revision {revision} (table {names.version}), which this version of"
-            f" Orthia does not know (it knows {', '.join(sorted(known))}): a newer Orthia has"
+            f" Orthia does not know (it knows {', '.join(known)}): a newer Orthia has"
             " migrated the database; upgrade this node"
         )

@@ -3,15 +3,19 @@
 import gc
 import multiprocessing
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import event, text
 
 from orthia import migrations
@@ -110,6 +114,36 @@ def test_an_empty_database_gets_the_newest_revision(
     migrations.upgrade(database, store_settings)
     assert migrations.current(database, store_settings) == migrations.head()
     assert rows(database, store_settings) == ROWS
+
+
+def test_the_revisions_are_alembics() -> None:
+    """The names of the files, which are looked at without it, say what it finds in them."""
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    known = [script.revision for script in scripts.walk_revisions()]
+    assert list(migrations._revisions()) == known[::-1]
+    assert migrations.head() == scripts.get_current_head()
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_schema_that_is_up_to_date_is_found_so_without_alembic(
+    migrated_store: DatabaseStoreSettings,
+) -> None:
+    """To load it takes long, and a node that takes over does not need it."""
+    program = """if True:
+        import sys
+        import orthia.broker.node.node
+        from orthia import migrations
+        from orthia.config.settings import DatabaseStoreSettings
+        from orthia.config.urls import DatabaseUrl
+        from orthia.database import Database
+        settings = DatabaseStoreSettings(DatabaseUrl.parse(sys.argv[1]))
+        migrations.upgrade(Database.from_settings(settings), settings)
+        print("alembic" in sys.modules)
+    """
+    url = migrated_store.jdbc_connection_url.display
+    command = [sys.executable, "-c", program, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_the_migrated_schema_is_the_declared_one(
