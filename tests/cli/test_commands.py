@@ -29,7 +29,8 @@ def all_commands(
     """Return the words of every command, the groups' too."""
     yield path
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
+        for name in command.list_commands(click.Context(command)):
+            child = command.commands[name]
             yield from all_commands(child, (*path, name))
 
 

@@ -79,7 +79,8 @@ def everywhere(path: Path) -> Path:
 def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield every command that can be typed."""
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
+        for name in command.list_commands(click.Context(command)):
+            child = command.commands[name]
             yield from leaves(child, (*words, name))
     else:
         yield words
