@@ -25,7 +25,9 @@ ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
 """Where the systemd unit looks for the environment of an instance, as ``NAME.env``."""
 
 _PLACEHOLDER: Final = re.compile(r"\$\{[^}:]*\}")
-_PASSWORD_IN_URL: Final = re.compile(r"//[^/@\s]*:[^/@\s]+@|[?&;](ssl)?password=[^&;]")
+_PASSWORD_IN_URL: Final = re.compile(
+    r"//[^/@\s]*:[^/@\s]+@|[?&;](ssl|keyStore|trustStore)?password=[^&;]", re.IGNORECASE
+)
 _MAXIMUM_BYTES: Final = 65_536
 
 
@@ -103,7 +105,7 @@ def readable_secrets(document: Document) -> list[str]:
     environment = ENVIRONMENT_DIRECTORY / f"{_instance_name(document.path)}.env"
     if _has_secrets(environment):
         files[environment] = None
-    return [warning for file in files for warning in _readable(file)]
+    return [warning for file in files for warning in readable_by_others(file)]
 
 
 def _secrets(root: Node) -> Iterator[Node]:
@@ -135,7 +137,8 @@ def _has_secrets(environment: Path) -> bool:
     return any(is_secret(name.strip()) and value.strip() for name, _, value in given)
 
 
-def _readable(file: Path) -> Iterator[str]:
+def readable_by_others(file: Path, secrets: str = "passwords") -> Iterator[str]:
+    """Yield a warning if others than its owner can read a file with ``secrets``."""
     try:
         found = file.stat()
     except OSError:
@@ -148,4 +151,4 @@ def _readable(file: Path) -> Iterator[str]:
     else:
         return
     mode = "600" if found.st_uid == os.geteuid() else "640"
-    yield f"{file} has passwords and {who} can read it: chmod {mode} {file}"
+    yield f"{file} has {secrets} and {who} can read it: chmod {mode} {file}"

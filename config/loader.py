@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from orthia.config.ignored import NotApplied, told
 from orthia.config.lockers import lock_database, locker_warnings, with_locker
 from orthia.config.problems import Location, Problems
 from orthia.config.reading import Reader
-from orthia.config.rules import violations
+from orthia.config.rules import Violation, violations
 from orthia.config.secrets import codec_key
 from orthia.config.settings import (
     SERVER_STORE_BYTES,
@@ -48,11 +48,13 @@ def load(
     *,
     system_properties: Mapping[str, str] | None = None,
     installed_lockers: Collection[str] | None = None,
+    further: Callable[[Settings], Iterable[Violation]] = lambda _: (),
 ) -> Settings:
     """Return the settings in the ``broker.xml`` at ``path``.
 
     ``system_properties`` are those of ``-D``; with the environment they fill in ``${...}``. With
     ``installed_lockers`` a ``custom-locker`` must be one of them; tools need not have it.
+    ``further`` are rules that only a node has to keep.
     Raises ConfigurationError with every problem, each on a line ``FILE:LINE: <element>: ...``.
     """
     source = Path(path)
@@ -64,7 +66,7 @@ def load(
     reader = Reader(document, _values(document, properties, problems), problems)
     settings = _read(reader, source, _instance_directory(source, properties))
     if settings is not None:
-        for violation in violations(settings):
+        for violation in (*violations(settings), *further(settings)):
             problems.add(reader.locate(violation.element), violation.name, violation.message)
         if installed_lockers is not None:
             _refuse_unknown_locker(settings.store.locker, installed_lockers, reader, problems)

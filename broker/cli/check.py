@@ -10,6 +10,7 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import properties_option
 from orthia.broker.node.exit_codes import ExitCode
+from orthia.broker.tls.check import exposed_keys, unusable_tls
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
 from orthia.config.user_files import read_users
@@ -23,11 +24,15 @@ from orthia.nodemanager.locks.custom import installed_lockers
 def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool) -> None:
     """Validate a broker.xml and show every setting in effect, passwords hidden.
 
-    Exit code 78, and one line a problem, when a node could not use it. Nothing is connected to.
+    Exit code 78, and one line a problem, when a node could not use it. The keys and certificates
+    that acceptors name are read; nothing is connected to.
     """
     try:
         settings = config.load(
-            file, system_properties=dict(properties), installed_lockers=installed_lockers()
+            file,
+            system_properties=dict(properties),
+            installed_lockers=installed_lockers(),
+            further=unusable_tls,
         )
         if settings.properties_login_module is not None:
             read_users(settings.properties_login_module)
@@ -37,7 +42,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
         print_json({"valid": False, "problems": str(error).splitlines()})
         click.get_current_context().exit(ExitCode.CONFIGURATION)
     effective = config.render(settings)
-    warnings = [*settings.warnings, *exposure_warnings(settings)]
+    warnings = [*settings.warnings, *exposure_warnings(settings), *exposed_keys(settings)]
     if as_json:
         print_json(
             {

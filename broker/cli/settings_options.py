@@ -5,7 +5,7 @@ Every element of ``database-store`` and of the HA policy is an option of its ele
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -17,6 +17,7 @@ from orthia import config
 from orthia.broker.cli.privacy import seen_on_command_line, warn_of_command_line
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database
+from orthia.config.rules import Violation
 from orthia.config.secrets import Secret, codec_key, read_secret
 from orthia.config.settings import (
     DatabaseStoreSettings,
@@ -124,12 +125,16 @@ def _secret(text: str, properties: Mapping[str, str]) -> Secret:
     return read_secret(text, codec_key(properties, os.environ))
 
 
-def load_settings(config_file: Path, properties: Mapping[str, str]) -> Settings:
+def load_settings(
+    config_file: Path,
+    properties: Mapping[str, str],
+    further: Callable[[Settings], Iterable[Violation]] = lambda _: (),
+) -> Settings:
     """Return the settings of ``config_file``, with the environment's password for its database.
 
-    Raises ConfigurationError.
+    ``further`` are rules that only a node has to keep. Raises ConfigurationError.
     """
-    settings = config.load(config_file, system_properties=properties)
+    settings = config.load(config_file, system_properties=properties, further=further)
     given = os.environ.get(PASSWORD_VARIABLE)
     return with_password(settings, _secret(given, properties) if given else None)
 

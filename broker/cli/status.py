@@ -4,15 +4,19 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
 
+from orthia.broker.cli.certificates import as_json as certificates_as_json
+from orthia.broker.cli.certificates import certificates_of, in_a_line
 from orthia.broker.cli.group import example
 from orthia.broker.cli.liveness import Look, Watch, describe
 from orthia.broker.cli.opening import check_stored, opened_locks
 from orthia.broker.cli.rendering import in_words, print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode, Unavailable
+from orthia.broker.tls.expiry import Validity
 from orthia.config.lockers import lock_database, lock_directory, with_locker
 from orthia.config.settings import FileStoreSettings
 from orthia.database import StoreUnavailable
@@ -38,10 +42,10 @@ def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) 
     Exit code 3 when nobody serves: no node has the live lock, or the one that has it does not renew
     it. Such a lease is watched for as long as a renewal may take, before that is said.
     """
-    with _store(store) as (where, read):
+    with _store(store) as (where, read, certificates):
         if not watch:
             found = read()
-            _show(where, found, as_json=as_json, one_line=False)
+            _show(where, found, certificates, as_json=as_json, one_line=False)
             if not found.is_serving:
                 click.get_current_context().exit(ExitCode.NOBODY_LIVE)
             return
@@ -51,13 +55,14 @@ def status(store: StoreOptions, interval: float, *, watch: bool, as_json: bool) 
                 continue
             if not as_json:
                 click.clear()  # does nothing where the output is not a terminal
-            _show(where, look, as_json=as_json, one_line=True)
+            _show(where, look, certificates, as_json=as_json, one_line=True)
 
 
 @contextmanager
-def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look]]]:
-    """Give what the store is called, and what reads the status."""
+def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look], list[Validity]]]:
+    """Give what the store is called, what reads the status, and certificates seen from here."""
     loaded = store.load()
+    certificates = [] if loaded is None else certificates_of(loaded.acceptors)
     if loaded is not None and store.url is None:
         check_stored(loaded)
     chosen = store.resolve() if loaded is None else store.apply_to(loaded)
@@ -71,7 +76,7 @@ def _store(store: StoreOptions) -> Iterator[tuple[str, Callable[[], Look]]]:
             raise Unavailable(f"there is no {directory / STATE_FILE}; start a node first")
         where, watch = f"directory {directory}", None
     with opened_locks(chosen, "orthia-status") as locks:
-        yield where, lambda: _look(locks, watch)
+        yield where, lambda: _look(locks, watch), certificates
 
 
 def _look(locks: PairLocks, watch: Watch | None) -> Look:
@@ -100,9 +105,13 @@ def _looks(read: Callable[[], Look], interval: float) -> Iterator[Look | StoreUn
         return
 
 
-def _show(where: str, look: Look, *, as_json: bool, one_line: bool) -> None:
+def _show(
+    where: str, look: Look, certificates: list[Validity], *, as_json: bool, one_line: bool
+) -> None:
     if as_json:
-        print_json(as_dict(look), one_line=one_line)
+        print_json(
+            as_dict(look) | {"certificates": certificates_as_json(certificates)}, one_line=one_line
+        )
         return
     found = look.status
     click.echo(where)
@@ -113,6 +122,8 @@ def _show(where: str, look: Look, *, as_json: bool, one_line: bool) -> None:
     click.echo(f"state     {found.state.value}: {describe(look)}")
     click.echo(f"backup    {waits}")
     click.echo(f"fence     token {found.fence_token}")
+    for one in certificates:
+        click.echo(f"TLS       {in_a_line(one, datetime.now(UTC))}")
     click.echo()
     print_table(
         ("lock", "holder", "token", "expires"),

@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from orthia.broker.core.quota import ShownUse
+from orthia.broker.tls.expiry import Validity
 from orthia.journal.history import HistoryTotals
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -120,6 +121,7 @@ class NodeMetrics:
         history: Callable[[], HistoryTotals | None],
         store_use: Callable[[], ShownUse | None],
         messages: Callable[[], Mapping[str, int]] = dict,
+        certificates: Callable[[], Mapping[str, Validity]] = dict,
     ) -> None:
         """Have these read whenever the metrics are rendered, on the thread that renders them.
 
@@ -127,7 +129,13 @@ class NodeMetrics:
         ``messages`` are how many were ``added`` to all queues together, ``acknowledged`` and so on.
         """
         watched = _Watched(
-            lease_seconds_remaining, queue_depths, connections, history, store_use, messages
+            lease_seconds_remaining,
+            queue_depths,
+            connections,
+            history,
+            store_use,
+            messages,
+            certificates,
         )
         self.registry.register(watched)
 
@@ -143,7 +151,9 @@ class _Watched(Collector):
         history: Callable[[], HistoryTotals | None],
         store_use: Callable[[], ShownUse | None],
         messages: Callable[[], Mapping[str, int]],
+        certificates: Callable[[], Mapping[str, Validity]],
     ) -> None:
+        self._certificates = certificates
         self._store_use = store_use
         self._history = history
         self._messages = messages
@@ -181,6 +191,9 @@ class _Watched(Collector):
         found = self._history()
         if found is not None:
             yield from _history(found)
+        validities = self._certificates()
+        if validities:
+            yield _expiries(validities)
 
 
 def _queues(depths: Mapping[str, int]) -> Iterator[Metric]:
@@ -243,6 +256,17 @@ def _store(use: ShownUse) -> Iterator[Metric]:
     for what in ("database", "disk"):
         full.add_metric([what], what in use.closed_by)
     yield full
+
+
+def _expiries(validities: Mapping[str, Validity]) -> Metric:
+    family = GaugeMetricFamily(
+        "orthia_certificate_expiry_timestamp_seconds",
+        "When the first of the certificates ends that an acceptor shows its clients",
+        labels=["acceptor"],
+    )
+    for name, validity in sorted(validities.items()):
+        family.add_metric([name], validity.not_valid_after.timestamp())
+    return family
 
 
 def _history(found: HistoryTotals) -> Iterator[Metric]:

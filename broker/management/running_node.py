@@ -15,6 +15,7 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.quota import ShownUse
 from orthia.broker.management.health import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.tls.expiry import Validity
 from orthia.journal.abc import MessageJournal
 from orthia.journal.history import HistoryTotals
 
@@ -48,6 +49,7 @@ class RunningNode(HealthSource):
         broker: Callable[[], Broker | None],
         journal: Callable[[], MessageJournal | None],
         connections: Callable[[], int],
+        certificates: Callable[[], Mapping[str, Validity]] = dict,
     ) -> None:
         """See a node through ``status`` and what it serves with; have ``metrics`` show that.
 
@@ -64,6 +66,7 @@ class RunningNode(HealthSource):
             history=self.history,
             messages=self.messages,
             store_use=self.store_use,
+            certificates=certificates,
         )
 
     @property

@@ -17,6 +17,7 @@ from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.tls.certificates import Certificates
+from orthia.broker.tls.watch import CertificateWatch
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Settings, User
 from orthia.journal.abc import MessageJournal
@@ -45,6 +46,7 @@ class Service:
         self._metrics = metrics
         self._hangs = hangs
         self._certificates = Certificates(settings.acceptors)
+        self._certificate_watch = CertificateWatch(self._certificates)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broker: Broker | None = None
         self._server: Acceptors | None = None
@@ -64,9 +66,18 @@ class Service:
             broker=lambda: self._broker,
             journal=lambda: self._journal,
             connections=lambda: self._server.connections if self._server else 0,
+            certificates=self._certificates.validities,
         )
 
     # --- on the activation thread
+
+    def load_certificates(self) -> None:
+        """Read what acceptors with TLS show, and look after it from now on; raises TlsUnusable.
+
+        A node that waits does so, too: it is to be told of what it could not serve with.
+        """
+        self._certificates.load()
+        self._certificate_watch.start()
 
     def has_journal(self, journal: MessageJournal) -> None:
         """Take note of the journal, which is loaded."""
@@ -74,9 +85,12 @@ class Service:
         journal.register_batch_listener(self._committed)
 
     def open(self, manager: NodeManager) -> None:
-        """Open the acceptors and watch the disks; raises AcceptorError, Interrupted."""
+        """Open the acceptors and watch the disks.
+
+        Raises AcceptorError, TlsUnusable, Interrupted.
+        """
         journal = self._loaded()
-        self._certificates.load()
+        self.load_certificates()
         loop, s = self._running_loop(), self._settings
         self._user_files = UserFiles(
             s.properties_login_module if s.security_enabled else None,

@@ -180,8 +180,9 @@ class NodeShell:
 
         A live node waits for its port, so that it asks nobody to fail back to a node that cannot
         serve; unless the live lock is held on this host, by whom it may be that has the port.
-        Raises AcceptorError.
+        Raises AcceptorError, TlsUnusable.
         """
+        self._service.load_certificates()
         is_live_here = False
         with contextlib.suppress(StoreUnavailable, TransientStoreError):
             is_live_here = manager.is_live_here()

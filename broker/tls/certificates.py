@@ -1,29 +1,134 @@
-"""The certificates of a node's acceptors: loaded off the loop, looked at by it."""
+"""The certificates of a node's acceptors: read off the loop, looked at by it.
 
+With ``sslAutoReload`` a file that has changed, and stands still since the last look, is read again;
+the next client is met with what it says, and the others stay. What cannot be used is told once, and
+the node goes on with what it has.
+"""
+
+import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeAlias
 
-from orthia.broker.tls.contexts import Loaded, load_acceptor
+from orthia.broker.tls.contexts import load_acceptor
 from orthia.broker.tls.errors import TlsUnusable
+from orthia.broker.tls.expiry import Validity, in_utc
+from orthia.broker.tls.stores import files_of
+from orthia.config.acceptor_tls import AcceptorTls
 from orthia.config.settings import AcceptorSettings
+
+LOGGER = logging.getLogger("orthia.broker")
+REMIND_SECONDS: Final = 86_400.0
+"""How often a certificate is warned of that ends soon."""
+_State: TypeAlias = tuple[tuple[Path, int, int, int] | None, ...]
+"""Of each file its inode, size and time of change; None for one that is not there."""
+
+
+@dataclass
+class _Shown:
+    """What one acceptor shows its clients."""
+
+    name: str
+    tls: AcceptorTls
+    context: ssl.SSLContext | None = None
+    validity: Validity | None = None
+    state: _State = ()
+    """That of the files as they were read last, or cannot be used."""
+    seen: _State = ()
+    """That of the files at the last look."""
+    warned_at: float | None = None
 
 
 class Certificates:
-    """What each acceptor with TLS shows its clients; what changes counts for the next of them."""
+    """Those of all acceptors with TLS; but for ``context`` and ``validities`` it blocks."""
 
     def __init__(self, acceptors: Iterable[AcceptorSettings]) -> None:
-        self._acceptors = [one for one in acceptors if one.tls is not None]
-        self._loaded: dict[str, Loaded] = {}
+        self._shown = {
+            one.name: _Shown(one.name, one.tls) for one in acceptors if one.tls is not None
+        }
+
+    def __bool__(self) -> bool:
+        """Whether there is an acceptor with TLS."""
+        return bool(self._shown)
 
     def load(self) -> None:
-        """Read the files of all acceptors; raises TlsUnusable. Blocks: not for the loop."""
-        for one in self._acceptors:
-            if one.tls is not None:
-                try:
-                    self._loaded[one.name] = load_acceptor(one.tls)
-                except TlsUnusable as error:
-                    raise TlsUnusable(f"acceptor {one.name!r}: {error}") from None
+        """Read what is not read yet, or has changed; raises TlsUnusable for what never was."""
+        for one in self._shown.values():
+            state = _state(one.tls)
+            if one.context is None:
+                self._read(one, state)
+            elif state != one.state:
+                self._read_again(one, state)
 
     def context(self, acceptor: str) -> ssl.SSLContext:
         """Return what the next client of an acceptor is met with; it has been loaded."""
-        return self._loaded[acceptor].context
+        context = self._shown[acceptor].context
+        if context is None:
+            raise RuntimeError(f"the certificate of acceptor {acceptor!r} is not loaded")
+        return context
+
+    def validities(self) -> Mapping[str, Validity]:
+        """Return until when the certificates are valid, by acceptor; of those that are loaded."""
+        return {one.name: one.validity for one in self._shown.values() if one.validity is not None}
+
+    def look(self, now: datetime, seconds: float) -> None:
+        """Read what has changed, and warn of what ends soon.
+
+        ``now`` is by the clock of this machine, ``seconds`` of a stopwatch.
+        """
+        for one in self._shown.values():
+            if one.tls.auto_reload:
+                state = _state(one.tls)
+                if state != one.state and state == one.seen:
+                    self._read_again(one, state)
+                one.seen = state
+            self._remind(one, now, seconds)
+
+    def _read(self, one: _Shown, state: _State) -> None:
+        try:
+            loaded = load_acceptor(one.name, one.tls)
+        except TlsUnusable as error:
+            raise TlsUnusable(f"acceptor {one.name!r}: {error}") from None
+        one.state = state
+        one.validity = loaded.validity
+        one.context = loaded.context
+        one.warned_at = None
+        LOGGER.info(
+            "acceptor %r shows its clients the certificate of %s, valid until %s",
+            one.name,
+            loaded.validity.subject,
+            in_utc(loaded.validity.not_valid_after),
+        )
+
+    def _read_again(self, one: _Shown, state: _State) -> None:
+        try:
+            self._read(one, state)
+        except TlsUnusable as error:
+            one.state = state
+            LOGGER.error("%s; the certificate it has is shown on", error)  # noqa: TRY400 - all said
+
+    def _remind(self, one: _Shown, now: datetime, seconds: float) -> None:
+        if one.validity is None:
+            return
+        if one.warned_at is not None and seconds - one.warned_at < REMIND_SECONDS:
+            return
+        warning = one.validity.warning(now)
+        if warning is not None:
+            one.warned_at = seconds
+            LOGGER.log(warning[0], "%s", warning[1])
+
+
+def _state(tls: AcceptorTls) -> _State:
+    stores = [tls.key_store, *([] if tls.trust_store is None else [tls.trust_store])]
+    return tuple(_file(path) for store in stores for path in files_of(store))
+
+
+def _file(path: Path) -> tuple[Path, int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path, found.st_ino, found.st_size, found.st_mtime_ns

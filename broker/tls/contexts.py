@@ -4,13 +4,13 @@ import os
 import re
 import ssl
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from orthia.broker.tls.ciphers import choose
 from orthia.broker.tls.errors import TlsUnusable, in_words
+from orthia.broker.tls.expiry import Validity
 from orthia.broker.tls.stores import Certificates, KeyStore, read_key_store, read_trust_store
 from orthia.config.acceptor_tls import AcceptorTls, ClientCertificate
 
@@ -30,14 +30,11 @@ class Loaded:
     """What an acceptor speaks TLS with, until its files change."""
 
     context: ssl.SSLContext
-    subject: str
-    """Whom the certificate speaks for."""
-    not_valid_after: datetime
-    """When the first of the certificates ends that clients are shown."""
+    validity: Validity
 
 
-def load_acceptor(tls: AcceptorTls) -> Loaded:
-    """Read the files of an acceptor; raises TlsUnusable."""
+def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
+    """Read the files of the acceptor of this name; raises TlsUnusable."""
     keys = read_key_store(tls.key_store, tls.key_store_alias)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -54,9 +51,15 @@ def load_acceptor(tls: AcceptorTls) -> Loaded:
     context.verify_mode = _VERIFY[tls.client_certificate]
     if tls.sni_host is not None:
         _take_names(context, re.compile(tls.sni_host))
-    return Loaded(
-        context,
+    return Loaded(context, validity_of(name, keys))
+
+
+def validity_of(acceptor: str, keys: KeyStore) -> Validity:
+    """Return until when clients take what an acceptor shows them."""
+    return Validity(
+        acceptor,
         keys.chain[0].subject.rfc4514_string(),
+        max(one.not_valid_before_utc for one in keys.chain),
         min(one.not_valid_after_utc for one in keys.chain),
     )
 

@@ -3,6 +3,8 @@
 What is wrong is told by the parameter that names the file: ``keyStorePath`` and its relatives.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -46,35 +48,65 @@ def read_key_store(store: StoreFile, alias: str | None, kind: str = "keyStore") 
     """
     parameter = f"{kind}Path"
     data, type_ = _read(store, parameter, kind)
-    if type_ is StoreType.PKCS12:
-        return _key_of_pkcs12(store, data, alias, kind)
-    if type_ is StoreType.PEMCFG:
-        data = _sources(store, data, alias, kind)
-    elif alias is not None:
-        raise TlsUnusable(
-            f"{kind}Alias={alias} names nothing in {store.path}: a PEM file has one key and no"
-            f" aliases; expected it without {kind}Alias"
-        )
-    key = _pem_key(store, data, kind)
-    certificates = _pem_certificates(store, data, parameter)
-    return KeyStore(key, _in_order(certificates, key, store, parameter))
+    with _parsing(parameter, store.path):
+        if type_ is StoreType.PKCS12:
+            return _key_of_pkcs12(store, data, alias, kind)
+        if type_ is StoreType.PEMCFG:
+            data = _sources(store, data, alias, kind)
+        elif alias is not None:
+            raise TlsUnusable(
+                f"{kind}Alias={alias} names nothing in {store.path}: a PEM file has one key and no"
+                f" aliases; expected it without {kind}Alias"
+            )
+        key = _pem_key(store, data, kind)
+        certificates = _pem_certificates(store, data, parameter)
+        return KeyStore(key, _in_order(certificates, key, store, parameter))
 
 
 def read_trust_store(store: StoreFile, kind: str = "trustStore") -> Certificates:
     """Read the certificates of a file; raises TlsUnusable."""
     parameter = f"{kind}Path"
     data, type_ = _read(store, parameter, kind)
-    if type_ is not StoreType.PKCS12:
-        if type_ is StoreType.PEMCFG:
-            data = _sources(store, data, None, kind)
-        return _pem_certificates(store, data, parameter)
-    loaded = _load_pkcs12(store, data, kind)
-    found = [one.certificate for one in loaded.additional_certs]
-    if loaded.cert is not None:
-        found.append(loaded.cert.certificate)
+    with _parsing(parameter, store.path):
+        if type_ is not StoreType.PKCS12:
+            if type_ is StoreType.PEMCFG:
+                data = _sources(store, data, None, kind)
+            return _pem_certificates(store, data, parameter)
+        loaded = _load_pkcs12(store, data, kind)
+        found = [one.certificate for one in loaded.additional_certs]
+        if loaded.cert is not None:
+            found.append(loaded.cert.certificate)
     if not found:
         raise unusable(parameter, store.path, "there is no certificate in it")
     return tuple(found)
+
+
+@contextmanager
+def _parsing(parameter: str, path: Path) -> Iterator[None]:
+    """Tell of what is not as its format says by the file that it is in."""
+    try:
+        yield
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise unusable(parameter, path, f"what is in it cannot be read: {error}") from None
+
+
+def files_of(store: StoreFile) -> tuple[Path, ...]:
+    """Return the files that a store is read from: of a PEMCFG those that it names, too."""
+    try:
+        data, found = _read(store, "", "")
+    except TlsUnusable:
+        return (store.path,)
+    named = _named(store, data)[0] if found is StoreType.PEMCFG else {}
+    return (store.path, *named.values())
+
+
+def has_open_key(path: Path) -> bool:
+    """Return whether a file has a private key that no password protects."""
+    try:
+        data = read_bytes(path, "")
+    except TlsUnusable:
+        return False
+    return any(_is_key(block) and b"ENCRYPTED" not in block for block in _blocks(data))
 
 
 def _read(store: StoreFile, parameter: str, kind: str) -> tuple[bytes, StoreType]:
@@ -110,27 +142,34 @@ def read_bytes(path: Path, parameter: str) -> bytes:
 
 def _sources(store: StoreFile, data: bytes, alias: str | None, kind: str) -> bytes:
     """Return what the files hold together that a PEMCFG names."""
-    found: list[bytes] = []
-    own_alias: str | None = None
+    named, own_alias = _named(store, data)
+    if not named:
+        raise unusable(f"{kind}Path", store.path, "it has no source.NAME=FILE of a PEM file")
+    if alias is not None and alias != own_alias:
+        raise _other_alias(store, alias, own_alias, kind)
+    return b"\n".join(
+        read_bytes(path, f"{name} of {kind}Path={store.path}") for name, path in named.items()
+    )
+
+
+def _named(store: StoreFile, data: bytes) -> tuple[dict[str, Path], str | None]:
+    """Return the files that a PEMCFG names, and its alias."""
+    found: dict[str, Path] = {}
+    alias: str | None = None
     for line in data.decode(errors="replace").splitlines():
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals or name.startswith(("#", "!")):
             continue
         if name == "alias":
-            own_alias = value
+            alias = value
         elif name.startswith("source."):
-            path = store.path.parent / value.removeprefix("classpath:").removeprefix("file:")
-            found.append(read_bytes(path, f"{name} of {kind}Path={store.path}"))
-    if not found:
-        raise unusable(f"{kind}Path", store.path, "it has no source.NAME=FILE of a PEM file")
-    if alias is not None and alias != own_alias:
-        raise _other_alias(store, alias, own_alias, kind)
-    return b"\n".join(found)
+            found[name] = store.path.parent / value.removeprefix("classpath:").removeprefix("file:")
+    return found, alias
 
 
 def _pem_key(store: StoreFile, data: bytes, kind: str) -> PrivateKeyTypes:
     parameter = f"{kind}Path"
-    keys = [block for block in _blocks(data) if _PRIVATE_KEY in block.partition(b"\n")[0]]
+    keys = [block for block in _blocks(data) if _is_key(block)]
     if len(keys) != 1:
         raise unusable(
             parameter,
@@ -142,10 +181,10 @@ def _pem_key(store: StoreFile, data: bytes, kind: str) -> PrivateKeyTypes:
     try:
         # A password for a key that is not encrypted is no mistake: Artemis takes it, too.
         return load_pem_private_key(keys[0], password if is_encrypted else None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError):
         if is_encrypted:
             raise _wrong_password(store, kind) from None
-        raise unusable(parameter, store.path, f"its private key cannot be read: {error}") from None
+        raise
 
 
 def _blocks(data: bytes) -> list[bytes]:
@@ -154,13 +193,14 @@ def _blocks(data: bytes) -> list[bytes]:
     return [_PEM + one for one in begun]
 
 
+def _is_key(block: bytes) -> bool:
+    return _PRIVATE_KEY in block.partition(b"\n")[0]
+
+
 def _pem_certificates(store: StoreFile, data: bytes, parameter: str) -> Certificates:
     if _CERTIFICATE not in data:
         raise unusable(parameter, store.path, "there is no certificate in it")
-    try:
-        return tuple(x509.load_pem_x509_certificates(data))
-    except ValueError as error:
-        raise unusable(parameter, store.path, f"a certificate cannot be read: {error}") from None
+    return tuple(x509.load_pem_x509_certificates(data))
 
 
 def _load_pkcs12(store: StoreFile, data: bytes, kind: str) -> pkcs12.PKCS12KeyAndCertificates:
@@ -169,8 +209,6 @@ def _load_pkcs12(store: StoreFile, data: bytes, kind: str) -> pkcs12.PKCS12KeyAn
         return pkcs12.load_pkcs12(data, password)
     except ValueError:
         raise _wrong_password(store, kind) from None
-    except UnsupportedAlgorithm as error:
-        raise unusable(f"{kind}Path", store.path, str(error)) from None
 
 
 def _key_of_pkcs12(store: StoreFile, data: bytes, alias: str | None, kind: str) -> KeyStore:

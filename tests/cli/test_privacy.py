@@ -15,7 +15,7 @@ from orthia.broker.cli.app import orthia
 from orthia.broker.cli.privacy import private_files
 from orthia.config import load
 from orthia.config.document import Document
-from orthia.config.exposure import _readable, readable_secrets
+from orthia.config.exposure import readable_by_others, readable_secrets
 from orthia.config.rendering import EffectiveSetting, render
 from orthia.config.secrets import KEY_VARIABLE, mask, unmask
 from orthia.config.settings import Role
@@ -453,7 +453,7 @@ def test_a_group_is_told_of_where_the_node_owns_its_file(
             return os.stat_result((0o100640, 0, 0, 1, owner, owner, 0, 0, 0, 0))
 
     monkeypatch.setattr(os, "geteuid", lambda: node)
-    found = list(_readable(Owned(tmp_path / "broker.xml")))
+    found = list(readable_by_others(Owned(tmp_path / "broker.xml")))
     assert [f"its group can read it: chmod 600 {tmp_path}" in one for one in found] == [True] * told
 
 

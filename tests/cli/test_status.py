@@ -161,6 +161,7 @@ def test_status_as_json(run: Run, sqlite_url: str, store: SqlNodeManagerStore) -
         "backup",
         "backup_waiting",
         "fence_token",
+        "certificates",
     }
     lock = {
         "holder_id": None,

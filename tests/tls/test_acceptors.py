@@ -1,10 +1,12 @@
 """Acceptors with ``sslEnabled``: real certificates, Python's ssl and stomp.py as clients."""
 
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ import stomp
 from cryptography.hazmat.primitives.serialization import Encoding
 from stomp.utils import Frame
 
+from orthia.broker.management.metrics import NodeMetrics
+from orthia.broker.management.running_node import NodeStatus, RunningNode
+from orthia.broker.tls.certificates import REMIND_SECONDS, Certificates
 from orthia.config.acceptors import parse_acceptor
 from orthia.config.settings import Settings
 from tests.core.support import SETTINGS
@@ -24,11 +29,6 @@ from tests.core.test_server import (
 )
 from tests.support.certificates import Authority
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(name="authority")
-def _authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "ca.pem")
 
 
 def with_tls(parameters: str) -> Settings:
@@ -123,3 +123,106 @@ def test_who_speaks_no_tls_is_told_in_the_clear(
         "a client at 127.0.0.1 was refused: the first bytes are not of TLS, and this acceptor has"
         " sslEnabled=true: connect by TLS"
     ]
+
+
+def shown(server: ServerUnderTest, context: ssl.SSLContext) -> int:
+    """Return the number of the certificate that a new client is shown."""
+    with secured(server, context) as client:
+        found = client.getpeercert()
+    assert found is not None
+    return int(str(found["serialNumber"]), 16)
+
+
+def test_a_new_certificate_is_shown_and_clients_stay(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that cannot be used is told of once, and what was shown is shown on."""
+    now = datetime.now(UTC)
+    old, new = authority.sign(), authority.sign()
+    store = old.write_pem(tmp_path / "broker.pem")
+    with (
+        serving(with_tls(f"keyStorePath={store};sslAutoReload=true")) as server,
+        secured(server, trusting(authority)) as client,
+    ):
+        client.sendall(CONNECT)
+        read_until(client, b"\0")
+        store.write_text("nothing of the kind")
+        for _ in range(4):
+            server.certificates.look(now, 0.0)
+        assert [one for one in caplog.messages if "cannot be used: it is not" in one] == [
+            f"acceptor 'tls': keyStorePath={store} cannot be used: it is not PEM or PKCS12; the"
+            " certificate it has is shown on"
+        ]
+        assert shown(server, trusting(authority)) == old.certificate.serial_number
+        new.write_pem(store)
+        server.certificates.look(now, 0.0)
+        assert shown(server, trusting(authority)) == old.certificate.serial_number
+        server.certificates.look(now, 0.0)
+        assert shown(server, trusting(authority)) == new.certificate.serial_number
+        client.sendall(b"SEND\ndestination:/queue/q\nreceipt:r\n\n\0")
+        assert b"receipt-id:r\n" in read_until(client, b"\0")
+
+
+def test_without_sslautoreload_files_are_left_alone(authority: Authority, tmp_path: Path) -> None:
+    """Until the node starts, or takes over, again."""
+    old, new = authority.sign(), authority.sign()
+    store = old.write_pem(tmp_path / "broker.pem")
+    with serving(with_tls(f"keyStorePath={store}")) as server:
+        new.write_pem(store)
+        for _ in range(3):
+            server.certificates.look(datetime.now(UTC), 0.0)
+        assert shown(server, trusting(authority)) == old.certificate.serial_number
+        server.certificates.load()
+        assert shown(server, trusting(authority)) == new.certificate.serial_number
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "text"),
+    [
+        (31.0, None, ""),
+        (29.5, logging.WARNING, "expires in 29 days, on "),
+        (0.5, logging.WARNING, "expires within two days, on "),
+        (-0.5, logging.ERROR, "has expired on "),
+        (201.0, logging.ERROR, "is not valid before "),
+    ],
+)
+def test_the_end_of_a_certificate_is_told_once_a_day(
+    authority: Authority,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    days: float,
+    level: int | None,
+    text: str,
+) -> None:
+    """From thirty days before, by which acceptor shows it."""
+    store = authority.sign(days=days).write_pem(tmp_path / "broker.pem")
+    certificates = Certificates(with_tls(f"keyStorePath={store}").acceptors)
+    certificates.load()
+    for seconds in (0.0, 3_600.0, REMIND_SECONDS + 1):
+        certificates.look(datetime.now(UTC), seconds)
+    told = [one for one in caplog.records if one.levelno > logging.INFO]
+    assert [one.levelno for one in told] == ([] if level is None else [level, level])
+    for one in told:
+        assert f"acceptor 'tls', CN=server, {text}" in one.getMessage()
+
+
+def test_metrics_show_when_a_certificate_ends(authority: Authority, tmp_path: Path) -> None:
+    """As a time, of which an alert may ask how far it is."""
+    identity = authority.sign()
+    certificates = Certificates(
+        with_tls(f"keyStorePath={identity.write_pem(tmp_path / 'broker.pem')}").acceptors
+    )
+    certificates.load()
+    metrics = NodeMetrics(())
+    RunningNode(
+        metrics,
+        status=lambda: NodeStatus("a", "live", True, False, None, None, None, True, None),
+        broker=lambda: None,
+        journal=lambda: None,
+        connections=lambda: 0,
+        certificates=certificates.validities,
+    )
+    found = metrics.registry.get_sample_value(
+        "orthia_certificate_expiry_timestamp_seconds", {"acceptor": "tls"}
+    )
+    assert found == identity.certificate.not_valid_after_utc.timestamp()

@@ -1,0 +1,29 @@
+"""Whether a node could speak TLS by its settings, found out by reading every file they name."""
+
+from collections.abc import Iterator
+
+from orthia.broker.tls.contexts import load_acceptor
+from orthia.broker.tls.errors import TlsUnusable
+from orthia.broker.tls.stores import files_of, has_open_key
+from orthia.config.exposure import readable_by_others
+from orthia.config.rules import Violation
+from orthia.config.settings import Settings
+
+
+def unusable_tls(settings: Settings) -> Iterator[Violation]:
+    """Yield what keeps acceptors from TLS; blocks while files are read."""
+    for acceptor in settings.acceptors:
+        if acceptor.tls is not None:
+            try:
+                load_acceptor(acceptor.name, acceptor.tls)
+            except TlsUnusable as error:
+                yield Violation(f"core/acceptors/acceptor[{acceptor.name}]", str(error))
+
+
+def exposed_keys(settings: Settings) -> Iterator[str]:
+    """Yield a warning for each file whose private key others can read, and use; blocks."""
+    for acceptor in settings.acceptors:
+        if acceptor.tls is not None:
+            for file in files_of(acceptor.tls.key_store):
+                if has_open_key(file):
+                    yield from readable_by_others(file, f"the key of acceptor {acceptor.name!r}")
