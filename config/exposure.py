@@ -58,7 +58,7 @@ def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.en
         ]
     module = settings.properties_login_module
     if module is not None:
-        found += _readable(module.user)
+        found += readable_by_others(module.user)
     health = settings.health
     if health is not None and not is_loopback(health.host):
         found.append(
