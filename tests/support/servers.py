@@ -464,6 +464,8 @@ class MariadbServer(ServerProcess):
             password=PASSWORD.encode(),
             charset="utf8mb4",
             autocommit=True,
+            # To read the certificates of all authorities takes longer than the statement.
+            ssl_disabled=True,
             connect_timeout=60,
         )
         try:
