@@ -20,7 +20,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from orthia.config.dialects import Dialect
 from orthia.config.secrets import Secret
 from orthia.database.network_timeout import TimedConnection
-from orthia.database.tls import tls_arguments
+from orthia.database.tls import MysqlConnection, tls_arguments
 
 SQLITE_BEGIN = "sqlite_begin"
 """Execution option: what SQLite transactions begin with, ``DEFERRED`` or ``IMMEDIATE``."""
@@ -173,10 +173,10 @@ def _mysql_arguments(url: URL, password: Secret | None, limits: SessionLimits) -
 
 
 def _connect_mysql(
-    dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
+    _dialect: SqlalchemyDialect, _record: object, arguments: list[Any], options: dict[str, Any]
 ) -> DBAPIConnection:
     try:
-        return dialect.connect(*arguments, **options)
+        connection: Any = MysqlConnection(*arguments, **options)
     except pymysql.OperationalError as error:
         if len(error.args) < 2 or error.args[0] not in _MYSQL_UNREACHABLE:
             raise
@@ -185,6 +185,8 @@ def _connect_mysql(
         raise pymysql.OperationalError(
             code, f"{reason}, port {options.get('port', 3306)}"
         ) from error
+    opened: DBAPIConnection = connection
+    return opened
 
 
 def _prepare_mysql(connection: Any, limits: SessionLimits) -> None:
