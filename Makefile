@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JAVASCRIPT := tests/websocket/javascript
 # Tests wait more than they compute, for leases above all.
 TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
@@ -40,9 +41,20 @@ $(VENV)/.installed-test: setup.cfg pyproject.toml requirements.lock requirements
 	@$(HERE)
 	@touch $@ $(VENV)/.installed
 
+# Where there is no npm the tests with @stomp/stompjs are skipped, and say so.
+$(VENV)/.installed-javascript: $(JAVASCRIPT)/package-lock.json | $(VENV)/.installed-test
+	@if ! command -v npm >/dev/null; then \
+		echo "There is no npm: STOMP over WebSocket is not tested with @stomp/stompjs"; \
+	elif cd $(JAVASCRIPT) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; then \
+		touch '$(abspath $@)'; \
+	else \
+		echo "npm failed: STOMP over WebSocket is not tested with @stomp/stompjs"; \
+	fi
+
 # One after the other, also with -j: what is missing is asked for once and not package by package.
 setup-test: packages ## The same with all that the tests need
 	@$(MAKE) --no-print-directory $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript
 
 packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, spin and a compiler
 	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
