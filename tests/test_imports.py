@@ -59,7 +59,9 @@ _KNOWS = {
         *("broker.quoting", "broker.core", "broker.security", "broker.protocols", "broker.tls"),
     },
     "broker.management": {*_BELOW, "broker.quoting", "broker.core", "broker.tls.expiry"},
-    "broker.client": {"config", "broker.quoting", "broker.core.destinations", "broker.protocols"},
+    "broker.client": {
+        *("config", "broker.quoting", "broker.core.destinations", "broker.protocols", "broker.tls")
+    },
     "broker.node": {
         *(*_BELOW, "migrations", "broker.quoting", "broker.core", "broker.security"),
         *("broker.protocols", "broker.connections", "broker.management", "broker.client"),

@@ -35,11 +35,12 @@ def broker_options(command: _Command) -> _Command:
         click.option(
             "--broker",
             "brokers",
-            type=HostPort(),
+            type=HostPort(with_tls=True),
             multiple=True,
             default=_DEFAULT_BROKERS,
             show_default=" ".join(str(one) for one in _DEFAULT_BROKERS),
-            help="Where a node accepts clients; give both nodes of a pair.",
+            help="Where a node accepts clients; give both nodes of a pair. By TLS:"
+            " ssl://HOST:PORT?trustStorePath=FILE.",
         ),
         click.option("--user", help="Login, when security is enabled."),
         click.option(

@@ -39,9 +39,12 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class HostPort(click.ParamType[BrokerAddress]):
-    """An option that takes ``HOST:PORT``."""
+    """An option that takes ``HOST:PORT``; that of a broker, ``with_tls``, a URL too."""
 
     name = "host:port"
+
+    def __init__(self, *, with_tls: bool = False) -> None:
+        self._with_tls = with_tls
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -50,9 +53,12 @@ class HostPort(click.ParamType[BrokerAddress]):
         if isinstance(value, BrokerAddress):
             return value
         try:
-            return BrokerAddress.parse(str(value))
+            found = BrokerAddress.parse(str(value))
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
+        if found.tls is not None and not self._with_tls:
+            self.fail(f"{value!r} is not HOST:PORT.", param, ctx)
+        return found
 
 
 def log_options(command: _Command) -> _Command:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from orthia.broker.client.frames import encode, parse_head
+from orthia.broker.client.tls import SCHEMES, ClientTls, NotTrusted, SecureSocket
 from orthia.config.errors import OrthiaError
 
+_PLAIN: Final = ("tcp", "stomp")
 _READ_BYTES: Final = 262_144
 _WAITING_BYTES: Final = 1024 * 1024
 """What of a body may wait for the socket before its next piece is taken."""
 _WAIT_SECONDS: Final = 0.2
-# NUL has no escape, and a broker refuses it: a message of an older journal may have one.
-_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"), ("\0", " "))
-_UNESCAPED: Final = {"\\\\": "\\", "\\n": "\n", "\\r": "\r", "\\c": ":"}
 _RETRY_SECONDS: Final = 0.1
 _LOGIN_REFUSED: Final = "login or passcode is wrong"
 """What the broker says of a login that it does not know; to guessers it says no more."""
@@ -49,24 +49,44 @@ class EndedByBroker(ConnectionLost):
     """The broker sent an ERROR frame that answers nothing we sent: it bears no more of us."""
 
 
+class BrokerNotTrusted(ClientError):  # noqa: N818 - named for what is the case
+    """No TLS came about: the text says why, and what to do."""
+
+
 @dataclass(frozen=True)
 class BrokerAddress:
     """Where a node accepts clients."""
 
     host: str
     port: int
+    tls: ClientTls | None = None
+    """How TLS is spoken to it; None for bytes in the clear."""
 
     @classmethod
     def parse(cls, text: str) -> "BrokerAddress":
-        """Read ``HOST:PORT`` or ``[IPV6]:PORT``; raises ValueError."""
-        host, colon, port = text.rpartition(":")
+        """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``ssl://HOST:PORT?NAME=VALUE``.
+
+        Raises ValueError.
+        """
+        scheme, is_url, rest = text.partition("://")
+        if not is_url:
+            scheme, rest = _PLAIN[0], text
+        place, _, query = rest.partition("?")
+        host, colon, port = place.removesuffix("/").rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
             raise ValueError(f"{text!r} is not HOST:PORT")
+        if scheme in SCHEMES:
+            return cls(host, int(port), ClientTls.parse(query))
+        if scheme not in _PLAIN or query:
+            raise ValueError(
+                f"{text!r} is neither HOST:PORT nor ssl://HOST:PORT, which may have parameters"
+            )
         return cls(host, int(port))
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        place = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return place if self.tls is None else f"{SCHEMES[0]}://{place}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +109,7 @@ class ServerFrame:
 class Connection:
     """One STOMP connection to one node."""
 
-    def __init__(self, channel: socket.socket, address: BrokerAddress) -> None:
+    def __init__(self, channel: socket.socket | SecureSocket, address: BrokerAddress) -> None:
         channel.setblocking(False)  # noqa: FBT003 - the name of the socket's method says it
         self._channel = channel
         self.address = address
@@ -110,15 +130,16 @@ class Connection:
     ) -> "Connection":
         """Connect and wait for CONNECTED.
 
-        Raises ConnectionLost when there is no broker, BrokerRefused when it does not want us.
+        Raises ConnectionLost when there is no broker, BrokerRefused when it does not want us,
+        BrokerNotTrusted when certificates are not as they should be, TlsUnusable for files.
         """
         deadline = time.monotonic() + timeout_seconds
         try:
-            channel = socket.create_connection((address.host, address.port), timeout_seconds)
+            plain = socket.create_connection((address.host, address.port), timeout_seconds)
         except OSError as error:
             raise ConnectionLost(f"{address}: {error.strerror or error}") from error
-        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = cls(channel, address)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(_secured(plain, address), address)
         try:
             connection._greet(login, deadline, heart_beat_ms)
         except BaseException:
@@ -132,7 +153,7 @@ class Connection:
         if login is not None:
             headers |= {"login": login.user, "passcode": login.passcode}
         # CONNECT is the one frame that 1.2 does not escape; nor does it need to here.
-        self.write(_frame("CONNECT", headers, escape=False))
+        self.write(encode("CONNECT", headers, escape=False))
         while time.monotonic() < deadline:
             for frame in self.exchange(deadline - time.monotonic()):
                 if frame.command == "CONNECTED":
@@ -156,7 +177,7 @@ class Connection:
 
     def send(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         """Have a frame sent."""
-        self.write(_frame(command, headers, body))
+        self.write(encode(command, headers, body))
 
     def send_pieces(
         self, command: str, headers: Mapping[str, str], pieces: Iterable[bytes]
@@ -166,7 +187,7 @@ class Connection:
         ``headers`` say its length. What the broker says meanwhile is not looked at, but for an
         ERROR; raises as ``exchange`` does.
         """
-        self.write(_frame(command, headers).removesuffix(b"\0"))
+        self.write(encode(command, headers).removesuffix(b"\0"))
         for piece in pieces:
             self.write(piece)
             while self.unsent_bytes > _WAITING_BYTES:
@@ -181,11 +202,15 @@ class Connection:
         try:
             self._flush()
             writable = [self._channel] if self._outgoing else []
-            ready, _, _ = select.select([self._channel], writable, [], max(0.0, timeout_seconds))
+            has_pending = isinstance(self._channel, SecureSocket) and self._channel.has_pending
+            wait_seconds = 0.0 if has_pending else max(0.0, timeout_seconds)
+            ready, _, _ = select.select([self._channel], writable, [], wait_seconds)
             self._flush()
-            if ready:
+            if ready or has_pending:
                 self._read()
                 self._last_heard = time.monotonic()
+        except NotTrusted as error:
+            raise BrokerNotTrusted(f"{self.address}: {error}") from error
         except OSError as error:
             raise ConnectionLost(f"{self.address}: {error.strerror or error}") from error
         self._check_silence()
@@ -233,7 +258,7 @@ class Connection:
             head_end = data.find(b"\n\n", start)
             if head_end < 0:
                 break
-            command, headers = _parse_head(bytes(data[start:head_end]))
+            command, headers = parse_head(bytes(data[start:head_end]))
             body_start = head_end + 2
             length = headers.get("content-length")
             if length is None:
@@ -250,6 +275,23 @@ class Connection:
     def close(self) -> None:
         """Close the socket without a word."""
         self._channel.close()
+
+
+def _secured(plain: socket.socket, address: BrokerAddress) -> socket.socket | SecureSocket:
+    """Return what is spoken through; raises ConnectionLost, BrokerNotTrusted, TlsUnusable."""
+    if address.tls is None:
+        return plain
+    try:
+        return SecureSocket.over(plain, address.tls, address.host)
+    except NotTrusted as error:
+        plain.close()
+        raise BrokerNotTrusted(f"{address}: {error}") from error
+    except OSError as error:
+        plain.close()
+        raise ConnectionLost(f"{address}: TLS: {error.strerror or error}") from error
+    except BaseException:
+        plain.close()
+        raise
 
 
 class FailoverLink:
@@ -344,40 +386,6 @@ class FailoverLink:
         self.reconnects += 1
         self.longest_outage_seconds = max(self.longest_outage_seconds, outage_seconds)
         self._say(f"connected to {connection.address} after {outage_seconds:.1f} s")
-
-
-def _frame(
-    command: str, headers: Mapping[str, str], body: bytes = b"", *, escape: bool = True
-) -> bytes:
-    change = _escaped if escape else str
-    lines = [command, *(f"{change(name)}:{change(value)}" for name, value in headers.items())]
-    return "\n".join([*lines, "\n"]).encode() + body + b"\0"
-
-
-def _escaped(text: str) -> str:
-    for plain, escape in _ESCAPES:
-        text = text.replace(plain, escape)
-    return text
-
-
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    parts, at = [], 0
-    while at < len(text):
-        pair = text[at : at + 2]
-        parts.append(_UNESCAPED.get(pair, text[at]))
-        at += 2 if pair in _UNESCAPED else 1
-    return "".join(parts)
-
-
-def _parse_head(head: bytes) -> tuple[str, dict[str, str]]:
-    command, *lines = head.decode(errors="replace").split("\n")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.removesuffix("\r").partition(":")
-        headers.setdefault(_unescaped(name), _unescaped(value))
-    return command.removesuffix("\r"), headers
 
 
 def _error_text(frame: ServerFrame) -> str:

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from orthia.broker.client.connection import BrokerRefused, BrokerUnreachable
+from orthia.broker.client.connection import BrokerNotTrusted, BrokerRefused, BrokerUnreachable
 from orthia.broker.connections.listening import AcceptorError, AcceptorNotFree
 from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable
@@ -45,7 +45,8 @@ MEANINGS = {
     " write its output",
     ExitCode.LOCK_NOT_ACQUIRED: "a node did not get the live lock or its port in time: start it"
     " again; a command found a node on the store: stop that first",
-    ExitCode.REFUSED: "the broker refused the login, or what was asked of it",
+    ExitCode.REFUSED: "the broker refused the login, or what was asked of it; or its certificate"
+    " is not trusted",
     ExitCode.CONFIGURATION: "the configuration is wrong, or the database, a directory or the port"
     " refuses it",
     ExitCode.INTERRUPTED: "ended by Ctrl-C before it was done",
@@ -69,7 +70,7 @@ def code_of_kind(kind: type[OrthiaError]) -> ExitCode:
         return ExitCode.CONFIGURATION
     if issubclass(kind, JournalIOError | JournalDamaged | CorruptRecord):
         return ExitCode.IO_ERROR
-    if issubclass(kind, BrokerRefused):
+    if issubclass(kind, BrokerRefused | BrokerNotTrusted):
         return ExitCode.REFUSED
     if issubclass(kind, LockDirectoryMissing | StoreUnavailable | BrokerUnreachable | Unavailable):
         return ExitCode.UNAVAILABLE

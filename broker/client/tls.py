@@ -1,0 +1,195 @@
+"""TLS of Orthia's own client: who the broker is, and who we are, if it asks.
+
+Passwords of the files are in the environment, and in no URL: that is in process lists and logs.
+"""
+
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl
+
+from orthia.broker.tls.contexts import trust, use_keys
+from orthia.broker.tls.errors import in_words
+from orthia.broker.tls.stores import read_key_store, read_trust_store
+from orthia.config.acceptor_tls import StoreFile
+from orthia.config.errors import OrthiaError
+from orthia.config.secrets import Secret
+
+SCHEMES: Final = ("ssl", "stomp+ssl")
+KEY_STORE_PASSWORD: Final = "ORTHIA_KEY_STORE_PASSWORD"  # noqa: S105 - the name of a variable
+TRUST_STORE_PASSWORD: Final = "ORTHIA_TRUST_STORE_PASSWORD"  # noqa: S105 - the name of a variable
+_VARIABLES: Final = {
+    "keyStorePassword": KEY_STORE_PASSWORD,
+    "trustStorePassword": TRUST_STORE_PASSWORD,
+}
+_PARAMETERS: Final = ("trustStorePath", "keyStorePath", "sniHost")
+_NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
+"""What OpenSSL makes of bytes that are not TLS."""
+_EXPIRED: Final = 10
+_NOT_YET_VALID: Final = 9
+_ALONE: Final = frozenset({18, 19})
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 20, 21})
+_OTHER_HOST: Final = frozenset({62, 64})
+
+
+class NotTrusted(OrthiaError):  # noqa: N818 - named for what is the case
+    """No TLS came about: what answers is not trusted, does not trust us, or speaks none."""
+
+
+@dataclass(frozen=True)
+class ClientTls:
+    """What the URL of a broker says of TLS."""
+
+    trust_store: Path | None = None
+    """The certificates of whoever signed the broker's; None trusts whom this system trusts."""
+    key_store: Path | None = None
+    """The certificate and key that are shown to a broker which asks for one."""
+    host: str | None = None
+    """``sniHost``: by which name the broker is asked for and verified; None is the URL's."""
+
+    @classmethod
+    def parse(cls, query: str) -> "ClientTls":
+        """Read the parameters of a URL, without its ``?``; raises ValueError."""
+        given = dict(parse_qsl(query.replace(";", "&"), keep_blank_values=True))
+        for name in given:
+            if name in _VARIABLES:
+                raise ValueError(
+                    f"{name} is not for a URL, which others see: set {_VARIABLES[name]}"
+                )
+            if name not in _PARAMETERS:
+                raise ValueError(f"{name} is not known; expected {', '.join(_PARAMETERS)}")
+        trust_store, key_store = (given.get(name) for name in ("trustStorePath", "keyStorePath"))
+        return cls(
+            Path(trust_store) if trust_store else None,
+            Path(key_store) if key_store else None,
+            given.get("sniHost") or None,
+        )
+
+    def context(self, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
+        """Return OpenSSL's context; reads the files. Raises TlsUnusable."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.trust_store is None:
+            context.load_default_certs()
+        else:
+            store = _store(self.trust_store, environment.get(TRUST_STORE_PASSWORD))
+            trust(context, read_trust_store(store))
+        if self.key_store is not None:
+            store = _store(self.key_store, environment.get(KEY_STORE_PASSWORD))
+            use_keys(context, read_key_store(store, None), "keyStorePath")
+        return context
+
+
+def _store(path: Path, password: str | None) -> StoreFile:
+    return StoreFile(path, None, Secret(password) if password else None)
+
+
+class SecureSocket:
+    """A socket with TLS that never blocks, as ``Connection`` uses sockets."""
+
+    def __init__(self, channel: ssl.SSLSocket) -> None:
+        self._channel = channel
+
+    @classmethod
+    def over(cls, plain: socket.socket, tls: ClientTls, host: str) -> "SecureSocket":
+        """Shake hands with the broker, as long as the time-out of ``plain`` lets us.
+
+        Raises NotTrusted, TlsUnusable and OSError; ``plain`` is the caller's to close then.
+        """
+        name = tls.host or host
+        try:
+            return cls(tls.context().wrap_socket(plain, server_hostname=name))
+        except ssl.SSLError as error:
+            raise NotTrusted(explained(error, name)) from error
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there is something to read that no longer shows at the socket."""
+        return self._channel.pending() > 0
+
+    def fileno(self) -> int:
+        """Return what ``select`` looks at."""
+        return self._channel.fileno()
+
+    def setblocking(self, flag: bool) -> None:  # noqa: FBT001 - as of a socket
+        """As of a socket."""
+        self._channel.setblocking(flag)
+
+    def send(self, data: bytearray) -> int:
+        """As of a socket; raises BlockingIOError, OSError, NotTrusted."""
+        try:
+            return self._channel.send(data)
+        except ssl.SSLError as error:
+            raise self._translated(error) from error
+
+    def recv(self, size: int) -> bytes:
+        """As of a socket; raises BlockingIOError, OSError, NotTrusted."""
+        try:
+            return self._channel.recv(size)
+        except ssl.SSLError as error:
+            raise self._translated(error) from error
+
+    def close(self) -> None:
+        """Close it without a word."""
+        self._channel.close()
+
+    @staticmethod
+    def _translated(error: ssl.SSLError) -> Exception:
+        if isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
+            return BlockingIOError()
+        # With TLS 1.3 a broker looks at our certificate when we take the handshake for done.
+        if "ALERT" in (error.reason or ""):
+            return NotTrusted(explained(error, ""))
+        return ConnectionResetError(in_words(error))
+
+
+def explained(error: ssl.SSLError, host: str) -> str:
+    """Return why no TLS came about with the broker at ``host``, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _not_trusted(error.verify_code, error.verify_message, host)
+    reason = (error.reason or "").upper()
+    if reason in _NOT_TLS:
+        return (
+            "what answers there speaks no TLS; name the port of an acceptor with sslEnabled=true,"
+            " or leave ssl:// out of the URL"
+        )
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return (
+            f"the broker ended the handshake ({in_words(error)}); if it has needClientAuth, name"
+            " the file with your certificate and key: keyStorePath=FILE"
+        )
+    if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
+        return (
+            f"the broker does not trust the certificate of keyStorePath: {in_words(error)}; it must"
+            " be valid, and signed by whom the broker's trustStorePath names"
+        )
+    if "UNRECOGNIZED_NAME" in reason:
+        return f"the broker does not answer to the name {host}, says its sniHost"
+    return f"no TLS came about: {in_words(error)}"
+
+
+def _not_trusted(code: int, message: str, host: str) -> str:
+    if code == _EXPIRED:
+        return "the broker's certificate, or one that it is signed by, has expired; replace it"
+    if code == _NOT_YET_VALID:
+        return "the broker's certificate is not valid yet; is the clock of this machine right?"
+    if code in _OTHER_HOST:
+        return (
+            f"the broker's certificate is not for {host}; connect by a name that it has, or say"
+            " sniHost=NAME if you know that it is this broker's"
+        )
+    if code in _ALONE:
+        return (
+            "the broker's certificate is signed by itself or by an authority that nobody here"
+            " knows; if it is yours, name it: trustStorePath=FILE"
+        )
+    if code in _UNKNOWN_AUTHORITY:
+        return (
+            "the broker's certificate is signed by an authority that is not known here; name the"
+            " file with its certificate: trustStorePath=FILE"
+        )
+    return f"the broker's certificate is not trusted: {message}"
