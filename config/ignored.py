@@ -127,7 +127,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     ),
     "core/literal-match-markers": Instead("* and # in a match always stand for other words"),
     # Clients and nodes.
-    "security-settings/role-mapping": Instead("a user has the roles that its user element names"),
     "security-settings/security-setting-plugin": Instead(
         "the permissions are those of this file alone"
     ),
@@ -236,8 +235,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/jmx-use-broker-name",
         "core/log-delegate-factory-class-name",
         "core/log-journal-write-rate",
-        "core/management-message-rbac",
-        "core/management-rbac-prefix",
         "core/message-counter-enabled",
         "core/message-counter-max-day-history",
         "core/message-counter-sample-period",
@@ -245,7 +242,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/metrics-plugin",
         "core/server-dump-interval",
         "core/suppress-session-notifications",
-        "core/view-permission-method-match-pattern",
         "address-setting/enable-metrics",
         "address-setting/management-browse-page-size",
         "address-setting/management-message-attribute-size-limit",

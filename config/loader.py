@@ -118,6 +118,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "addresses": reader.addresses(),
         "address_settings": reader.address_settings(),
         "security_settings": reader.security_settings(),
+        "role_mappings": reader.role_mappings(),
         "users": reader.users(),
         "properties_login_module": _beside(source, reader.properties_login_module()),
         "resource_limit_settings": reader.resource_limit_settings(),
@@ -132,6 +133,9 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         warnings += locks.jdbc_connection_url.warnings
     for name in (
         "security_enabled",
+        "management_message_rbac",
+        "management_rbac_prefix",
+        "view_permission_method_match_pattern",
         "authentication_cache_size",
         "security_invalidation_interval",
         "persistence_enabled",

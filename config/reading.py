@@ -29,6 +29,7 @@ from orthia.config.settings import (
     ResourceLimitSetting,
     RetentionSettings,
     Role,
+    RoleMapping,
     RoutingType,
     SecuritySetting,
     SharedFileLockerSettings,
@@ -55,6 +56,8 @@ PERMISSIONS_ASKED_FOR: Final = frozenset(
         "deleteDurableQueue",
         "deleteNonDurableQueue",
         "manage",
+        "view",
+        "edit",
     }
 )
 """What the others allow, no client can do here: nothing is lost if they are not looked at."""
@@ -234,6 +237,13 @@ class Reader:
             self._locations[f"core/security-settings/security-setting[{match}]"] = self._at(node)
             found.append(SecuritySetting(match, permissions))
         return tuple(found)
+
+    def role_mappings(self) -> tuple[RoleMapping, ...]:
+        """Return which roles go with others."""
+        return tuple(
+            RoleMapping(str(node.get("from")).strip(), read_names(str(node.get("to"))))
+            for node in self._all("core/security-settings", "role-mapping")
+        )
 
     def users(self) -> tuple[User, ...]:
         """Return the users."""

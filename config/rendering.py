@@ -76,6 +76,9 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     for name in (
         "name",
         "security_enabled",
+        "management_message_rbac",
+        "management_rbac_prefix",
+        "view_permission_method_match_pattern",
         "authentication_cache_size",
         "security_invalidation_interval",
         "global_max_size",
@@ -118,6 +121,9 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         for permission, roles in security.permissions.items():
             path = f"core/security-settings/security-setting[{security.match}]/{permission}"
             yield EffectiveSetting(path, ",".join(sorted(roles)))
+    for mapping in settings.role_mappings:
+        path = f"core/security-settings/role-mapping[{mapping.from_role}]"
+        yield EffectiveSetting(path, ",".join(sorted(mapping.to)))
     for user in settings.users:
         roles_text = ",".join(sorted(user.roles)) or "(none)"
         yield EffectiveSetting(

@@ -11,6 +11,7 @@ The lease's queries are given Q = min(N, E - 2 R). A renewal is triggered R afte
 worked, so one that hangs is given up at R + Q <= E - R: one whole period before the lease ends.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -296,6 +297,13 @@ def _port(element: str, port: int) -> Iterator[Violation]:
 
 def _users(settings: Settings) -> Iterator[Violation]:
     yield from _repeated("core/users/user", (user.name for user in settings.users))
+    try:
+        re.compile(settings.view_permission_method_match_pattern)
+    except re.error as error:
+        yield Violation(
+            "core/view-permission-method-match-pattern",
+            f"is no regular expression: {error}; expected one, as ^(get|list).*$",
+        )
     for name in ("authentication_cache_size", "security_invalidation_interval"):
         if getattr(settings, name) < 0:
             yield Violation(

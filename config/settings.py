@@ -324,6 +324,14 @@ class SecuritySetting:
 
 
 @dataclass(frozen=True)
+class RoleMapping:
+    """A ``role-mapping``: whoever has one role has the others, too."""
+
+    from_role: str
+    to: frozenset[str]
+
+
+@dataclass(frozen=True)
 class User:
     """A user who may connect when security is enabled: of ``users``, or of a login module's."""
 
@@ -432,6 +440,14 @@ class Settings:
     address_settings: tuple[AddressSettings, ...] = ()
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()
+    role_mappings: tuple[RoleMapping, ...] = ()
+    management_message_rbac: bool = False
+    """Whether a management request needs ``view`` or ``edit`` on its operation beside
+    ``manage``."""
+    management_rbac_prefix: str = "mops"
+    """What the addresses of operations begin with, in the matches of security settings."""
+    view_permission_method_match_pattern: str = "^(get|is|count|list|browse|query).*$"
+    """The operations for which ``view`` is enough; a regular expression."""
     users: tuple[User, ...] = ()
     properties_login_module: PropertiesLoginModule | None = None
     authentication_cache_size: int = 1_000

@@ -198,11 +198,14 @@ class AddressBook:
     def queue_to_consume(self, principal: Principal, where: Destination) -> Queue:
         """Return the queue of that name, whatever its address, or one of the address' queues."""
         named = self.queues.get(where.address)
-        self._security.check(principal, "consume", named.address if named else where.address)
         if named is not None:
+            self._security.check(principal, "consume", named.address, named.name)
             _refuse_if_leaving(named)
             return named
         queue = self._address(where.address).anycast_to_consume()
+        # The queue is the broker's choice, or one of the name of its address.
+        name = where.address if queue is None else queue.name
+        self._security.check(principal, "consume", where.address, name)
         if queue is None:
             _refuse_wildcard(where.address)
             queue = self._anycast_queue(principal, where.address, to_consume=True)
@@ -232,7 +235,7 @@ class AddressBook:
             raise DestinationRefused(
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
-        self._security.check(principal, "createDurableQueue", name)
+        self._security.check(principal, "createDurableQueue", name, name)
         self._creations.refuse_if_too_many(principal, name, len(self.queues))
         if to_consume:
             # Not the limits of what messages take: a consumer of several queues, refused for one
@@ -250,7 +253,7 @@ class AddressBook:
 
     def check_consume(self, principal: Principal, queue: Queue) -> None:
         """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""
-        self._security.check(principal, "consume", queue.address)
+        self._security.check(principal, "consume", queue.address, queue.name)
         _refuse_if_leaving(queue)
 
     def create_subscription(
@@ -262,12 +265,12 @@ class AddressBook:
         options: QueueOptions,
     ) -> Queue:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
-        self._security.check(principal, "consume", address_name)
+        self._security.check(principal, "consume", address_name, name)
         address = self._address(address_name)
         if RoutingType.MULTICAST not in address.types:
             _refuse_wildcard(address_name)
         self._create_type(principal, address_name, address, RoutingType.MULTICAST)
-        self._security.check(principal, "createDurableQueue", address_name)
+        self._security.check(principal, "createDurableQueue", address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self.queues))
         self._store_use.refuse_if_closed()
         queue = self._create_queue(
@@ -319,9 +322,9 @@ class AddressBook:
     def check_delete(self, principal: Principal, queue: Queue) -> None:
         """Raise NotAuthorized or DestinationRefused if somebody must not delete a queue."""
         if queue.durable:
-            self._security.check(principal, "deleteDurableQueue", queue.address)
+            self._security.check(principal, "deleteDurableQueue", queue.address, queue.name)
         else:
-            self._security.check(principal, "deleteNonDurableQueue", queue.address)
+            self._security.check(principal, "deleteNonDurableQueue", queue.address, queue.name)
         _refuse_if_leaving(queue)
         if queue.name in self._configured_queues:
             raise DestinationRefused(

@@ -30,7 +30,7 @@ from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS, parse
+from orthia.broker.core.destinations import REPLAYS, parse
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
@@ -83,7 +83,8 @@ class Broker:
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
         self._publisher = Publisher(journal, time_ms, persistent=settings.persistence_enabled)
-        self._security = Security(settings, clock)
+        self.security = Security(settings, clock)
+        """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.store_use = StoreUse(settings.store_limit)
@@ -96,7 +97,7 @@ class Broker:
         self._journal_full: Refused[Deliverer] = Refused()
         self._addresses = AddressBook(
             settings,
-            self._security,
+            self.security,
             bind=self._bind,
             make_queue=self._make_queue,
             store_use=self.store_use,
@@ -187,11 +188,11 @@ class Broker:
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
-        return self._security.authenticate(login, passcode)
+        return self.security.authenticate(login, passcode)
 
     def replace_users(self, users: Iterable[User]) -> frozenset[str]:
         """Have these beside the users of ``broker.xml``; return the names of those who changed."""
-        return self._security.users.replace(users)
+        return self.security.users.replace(users)
 
     def send(
         self,
@@ -249,7 +250,7 @@ class Broker:
 
     def may_replay(self, principal: Principal) -> bool:
         """Return whether a user may say of messages that a replay sent them."""
-        return self._security.allows(principal, "manage", REPLAYS)
+        return self.security.allows(principal, "manage", REPLAYS)
 
     def subscribe(
         self,
@@ -308,7 +309,7 @@ class Broker:
         Raises BrokerError if it stays: without ``force`` one that has messages or consumers does.
         """
         self._refuse_if_stopped()
-        self._security.check(principal, "manage", MANAGEMENT_ADDRESS)
+        self.security.check_management(principal, "broker", "destroyQueue")
         self._deletions.delete(principal, name, force=force, done=done)
 
     # --- queues

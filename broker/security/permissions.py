@@ -1,14 +1,15 @@
 """Who may connect, and who may do what: ``users`` and ``security-settings``."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 
 from orthia.broker.core.api import NotAuthorized, Principal, Verification
-from orthia.broker.core.destinations import REPLAYS
+from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS
 from orthia.broker.quoting import quoted
 from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import Settings
+from orthia.config.settings import RoleMapping, Settings
 
 
 class Security:
@@ -25,6 +26,13 @@ class Security:
             cache_seconds=settings.security_invalidation_interval / 1000,
         )
         self._settings = MatchIndex(settings.security_settings)
+        self._fully_qualified = {
+            one.match for one in settings.security_settings if "::" in one.match
+        }
+        self._mapped_to = _mapped_to(settings.role_mappings)
+        self._is_rbac_of_messages = settings.management_message_rbac
+        self._rbac_prefix = settings.management_rbac_prefix
+        self._views = re.compile(settings.view_permission_method_match_pattern)
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
@@ -33,38 +41,97 @@ class Security:
             return Principal(login or "anonymous", frozenset(), unrestricted=True)
         return self.users.authenticate(login or "", passcode or "")
 
-    def allows(self, principal: Principal, permission: str, address: str) -> bool:
-        """Return whether ``principal`` has a permission."""
+    def allows(
+        self, principal: Principal, permission: str, address: str, queue: str | None = None
+    ) -> bool:
+        """Return whether ``principal`` has a permission; see ``check``."""
         try:
-            self.check(principal, permission, address)
+            self.check(principal, permission, address, queue)
         except NotAuthorized:
             return False
         return True
 
-    def check(self, principal: Principal, permission: str, address: str) -> None:
-        """Raise NotAuthorized unless ``principal`` has Artemis' ``permission`` on ``address``."""
+    def check(
+        self, principal: Principal, permission: str, address: str, queue: str | None = None
+    ) -> None:
+        """Raise NotAuthorized unless ``principal`` has Artemis' ``permission`` on ``address``.
+
+        What is asked is about ``queue`` of it, if that is given: a setting for exactly
+        ``address::queue`` decides alone then.
+        """
         if principal.unrestricted:
             return
-        key = (permission, address)
+        match = address if queue is None else self._match_of(address, queue)
+        key = (permission, match)
         roles = self._remembered.get(key)
         if roles is None:
-            roles = self._roles(permission, address)
+            roles = self._roles(permission, match)
             if len(self._remembered) >= self.MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = roles
         if not roles & principal.roles:
-            permission = _needed(permission, address)
+            permission = _needed(permission, match)
             raise NotAuthorized(
                 f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
-                f" address {quoted(address)}"
+                f" address {quoted(match)}"
             )
 
-    def _roles(self, permission: str, address: str) -> frozenset[str]:
-        for setting in self._settings.most_specific_first(address):
-            return setting.permissions.get(_needed(permission, address), frozenset())
+    # --- what is asked together
+
+    def check_browse(self, principal: Principal, address: str, queue: str) -> None:
+        """Raise NotAuthorized unless ``principal`` may look through a queue and take nothing."""
+        self.check(principal, "browse", address, queue)
+
+    def check_temporary_queue(self, principal: Principal, address: str) -> None:
+        """Raise NotAuthorized unless ``principal`` may have an address with a queue of its own.
+
+        Both end with its connection, for which nothing more is asked, as in Artemis.
+        """
+        self.check(principal, "createAddress", address)
+        self.check(principal, "createNonDurableQueue", address, address)
+
+    def check_management(self, principal: Principal, resource: str, operation: str) -> None:
+        """Raise NotAuthorized unless ``principal`` may ask for a management operation.
+
+        ``resource`` is as a request says it: ``broker``, or ``queue.NAME`` and ``address.NAME``.
+        With ``management-message-rbac`` also the operation itself must be allowed.
+        """
+        self.check(principal, "manage", MANAGEMENT_ADDRESS)
+        if self._is_rbac_of_messages:
+            self.check_operation(principal, resource, operation)
+
+    def check_operation(self, principal: Principal, resource: str, operation: str) -> None:
+        """Raise NotAuthorized unless ``principal`` may do an operation, however it is asked for.
+
+        ``view`` is needed for those that change nothing, ``edit`` for the others, each on the
+        address ``mops.RESOURCE.OPERATION``.
+        """
+        address = f"{self._rbac_prefix}.{resource}.{operation}"
+        if self._views.match(operation):
+            self.check(principal, "view", address)
+        else:
+            self.check(principal, "edit", address)
+
+    def _match_of(self, address: str, queue: str) -> str:
+        match = f"{address}::{queue}"
+        return match if match in self._fully_qualified else address
+
+    def _roles(self, permission: str, match: str) -> frozenset[str]:
+        for setting in self._settings.most_specific_first(match):
+            roles = setting.permissions.get(_needed(permission, match), frozenset())
+            return roles.union(*(self._mapped_to.get(role, frozenset()) for role in roles))
         return frozenset()
 
 
 def _needed(permission: str, address: str) -> str:
     """Return the permission that is asked for: at what tools rely on, to manage the broker."""
     return "manage" if f"{address}.".startswith(f"{REPLAYS}.") else permission
+
+
+def _mapped_to(mappings: Iterable[RoleMapping]) -> dict[str, frozenset[str]]:
+    """Return by each role those of which whoever holds one holds it, too."""
+    found: dict[str, frozenset[str]] = {}
+    for mapping in mappings:
+        for role in mapping.to:
+            found[role] = found.get(role, frozenset()) | {mapping.from_role}
+    return found

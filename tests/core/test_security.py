@@ -1,6 +1,8 @@
 """Who may connect, and what they may do with which address."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,10 @@ from orthia.config.secrets import Secret
 from orthia.config.settings import (
     AddressConfiguration,
     QueueSettings,
+    RoleMapping,
     RoutingType,
     SecuritySetting,
+    Settings,
     User,
 )
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message
@@ -196,3 +200,147 @@ def test_a_topics_subscriber_needs_the_permission_of_its_queue() -> None:
     core.broker.subscribe(GUEST, "/topic/news", FakeConsumer(), prefetch=1)
     with pytest.raises(NotAuthorized, match="'createNonDurableQueue' on address 'news'"):
         core.broker.subscribe(ADA, "/topic/news", FakeConsumer(), prefetch=1)
+
+
+def granting(*permissions: str, match: str = "#", **options: Any) -> Settings:
+    """Return settings that let the staff do these things, on what matches."""
+    granted = {one: frozenset({"staff"}) for one in permissions}
+    return replace(SECURED, security_settings=(SecuritySetting(match, granted),), **options)
+
+
+def without(permission: str) -> CoreUnderTest:
+    """Return a core with a queue of each kind, where the staff may do all but one thing."""
+    types = frozenset({RoutingType.ANYCAST})
+    queues = (QueueSettings("box", RoutingType.ANYCAST),)
+    return CoreUnderTest(
+        granting(
+            *(one for one in TWELVE if one != permission),
+            addresses=(AddressConfiguration("boxes", types, queues),),
+            management_message_rbac=True,
+        )
+    )
+
+
+def send(core: CoreUnderTest, destination: str) -> None:
+    """Send as ada."""
+    core.broker.send(ADA, destination, message("a"), None)
+    core.settle()
+
+
+def consume(core: CoreUnderTest, destination: str) -> None:
+    """Subscribe as ada."""
+    core.broker.subscribe(ADA, destination, FakeConsumer(), prefetch=1)
+    core.settle()
+
+
+def delete(core: CoreUnderTest, name: str) -> None:
+    """Delete a queue as ada; there is one."""
+    core.send(f"/queue/{name}", "x")
+    core.broker.delete_queue(ADA, name, lambda _: None, force=True)
+    core.settle()
+
+
+TWELVE: Mapping[str, Callable[[CoreUnderTest], None]] = {
+    "send": lambda core: send(core, "/queue/boxes"),
+    "consume": lambda core: consume(core, "/queue/box"),
+    "browse": lambda core: core.broker.security.check_browse(ADA, "boxes", "box"),
+    "createAddress": lambda core: send(core, "/queue/new"),
+    "deleteAddress": lambda core: delete(core, "new"),
+    "createDurableQueue": lambda core: send(core, "/queue/new"),
+    "deleteDurableQueue": lambda core: delete(core, "new"),
+    "createNonDurableQueue": lambda core: consume(core, "/topic/new"),
+    "deleteNonDurableQueue": lambda core: delete_non_durable(core),
+    "manage": lambda core: delete(core, "new"),
+    "view": lambda core: core.broker.security.check_management(ADA, "queue.box", "countMessages"),
+    "edit": lambda core: delete(core, "new"),
+}
+"""Something for which each permission is needed."""
+
+
+def delete_non_durable(core: CoreUnderTest) -> None:
+    """Delete a queue that is not durable."""
+    core.send("/queue/new", "x")
+    core.broker.queues()["new"].durable = False
+    core.broker.delete_queue(ADA, "new", lambda _: None, force=True)
+
+
+@pytest.mark.parametrize("permission", TWELVE)
+def test_each_of_the_twelve_is_needed_for_something(permission: str) -> None:
+    """Whoever has all others is refused, by its name; whoever has it, too, is not."""
+    with pytest.raises(NotAuthorized, match=f"has no role with permission '{permission}' on"):
+        TWELVE[permission](without(permission))
+    TWELVE[permission](without("none of them"))
+
+
+def test_what_a_temporary_queue_needs() -> None:
+    """It has an address of its own."""
+    Security(granting("createAddress", "createNonDurableQueue")).check_temporary_queue(ADA, "tmp")
+    with pytest.raises(NotAuthorized, match="'createAddress' on address 'tmp'"):
+        Security(granting("createNonDurableQueue")).check_temporary_queue(ADA, "tmp")
+    with pytest.raises(NotAuthorized, match="'createNonDurableQueue' on address 'tmp'"):
+        Security(granting("createAddress")).check_temporary_queue(ADA, "tmp")
+
+
+def test_a_fully_qualified_name_decides_alone() -> None:
+    """For what is asked about that queue; for the address it says nothing."""
+    settings = replace(
+        SECURED,
+        security_settings=(
+            SecuritySetting("boxes", {"consume": frozenset({"staff", "visitors"})}),
+            SecuritySetting("boxes::one", {"consume": frozenset({"staff"})}),
+        ),
+        addresses=(
+            AddressConfiguration(
+                "boxes",
+                frozenset({RoutingType.ANYCAST}),
+                tuple(QueueSettings(name, RoutingType.ANYCAST) for name in ("one", "two")),
+            ),
+        ),
+    )
+    core = CoreUnderTest(settings)
+    core.broker.subscribe(GUEST, "/queue/two", FakeConsumer(), prefetch=1)
+    core.broker.subscribe(ADA, "/queue/one", FakeConsumer(), prefetch=1)
+    with pytest.raises(NotAuthorized, match="'consume' on address 'boxes::one'"):
+        core.broker.subscribe(GUEST, "/queue/one", FakeConsumer(), prefetch=1)
+
+
+def test_roles_are_mapped_beside_what_they_are() -> None:
+    """Whoever has one role has those it is mapped to as well, and keeps it."""
+    settings = replace(
+        granting("send"),
+        role_mappings=(
+            RoleMapping("visitors", frozenset({"staff", "others"})),
+            RoleMapping("cn=admins,dc=example", frozenset({"staff"})),
+        ),
+    )
+    security = Security(settings)
+    for roles in ({"staff"}, {"visitors"}, {"cn=admins,dc=example"}):
+        security.check(Principal("eve", frozenset(roles)), "send", "orders")
+    with pytest.raises(NotAuthorized):
+        security.check(Principal("eve", frozenset({"others"})), "send", "orders")
+
+
+def test_an_operation_needs_view_or_edit_where_that_is_asked_for() -> None:
+    """By the operation's own address, so that one may be allowed and another not."""
+    settings = replace(
+        granting("manage"),
+        management_message_rbac=True,
+        security_settings=(
+            SecuritySetting("activemq.management", {"manage": frozenset({"staff"})}),
+            SecuritySetting("mops.queue.*.countMessages", {"view": frozenset({"staff"})}),
+            SecuritySetting("mops.broker.destroyQueue", {"edit": frozenset({"staff"})}),
+        ),
+    )
+    security = Security(settings)
+    security.check_management(ADA, "queue.box", "countMessages")
+    security.check_management(ADA, "broker", "destroyQueue")
+    with pytest.raises(NotAuthorized, match=r"'edit' on address 'mops\.queue\.box\.pause'"):
+        security.check_management(ADA, "queue.box", "pause")
+    with pytest.raises(NotAuthorized, match="'view' on"):
+        security.check_management(ADA, "queue.box", "listMessages")
+    Security(granting("manage")).check_management(ADA, "queue.box", "pause")
+    own = replace(
+        settings, view_permission_method_match_pattern="^pause$", management_rbac_prefix="m"
+    )
+    with pytest.raises(NotAuthorized, match=r"'view' on address 'm\.queue\.box\.pause'"):
+        Security(own).check_management(ADA, "queue.box", "pause")
