@@ -27,8 +27,8 @@ from orthia.broker.protocols.strangers import http_answer
 from orthia.broker.quoting import quoted
 from orthia.config.settings import AcceptorSettings
 
-SLICE_BYTES: Final = 8_192
-"""How much is decoded at once: a thousand frames, at worst, which take some milliseconds."""
+SLICE_FRAMES: Final = 200
+"""How many frames, or parts of them, are decoded at once, which takes some milliseconds."""
 _HEAD_END: Final = b"\r\n\r\n"
 _TOO_LONG: Final = Refused(
     f"the request is longer than {MAX_HEAD_BYTES} bytes",
@@ -89,6 +89,8 @@ class WebSocket:
         """How much of that cannot be where the end of a request begins."""
         self._frames: Connection | None = None
         """None until the request is granted."""
+        self._decoding = 0
+        """How many bytes it was given of which not all were decoded."""
         self._takes = True
         self._writes = True
         self._is_within = False
@@ -97,7 +99,7 @@ class WebSocket:
     @property
     def held(self) -> int:
         """Bytes that came and are not handled."""
-        return len(self._came)
+        return len(self._came) + self._decoding
 
     def put(self, data: bytes) -> None:
         """Take what came."""
@@ -108,11 +110,11 @@ class WebSocket:
         """Handle a slice of what came; None if nothing can be done until more comes."""
         if self._frames is None:
             return self._upgrade() if self._takes else None
-        if not self._came:
-            return None
-        data = bytes(self._came[:SLICE_BYTES])
-        del self._came[:SLICE_BYTES]
-        return self._decode(self._frames, data)
+        if self._came:
+            self._decoding += len(self._came)
+            self._frames.receive_data(bytes(self._came))
+            self._came.clear()
+        return self._decode(self._frames) if self._decoding else None
 
     def frame(self, data: bytes, *, is_last: bool = True) -> bytes:
         """Return a frame of STOMP, or a part of one, as it is sent: nothing before it is open."""
@@ -146,6 +148,7 @@ class WebSocket:
         """Take nothing more."""
         self._takes = False
         self._came.clear()
+        self._decoding = 0
 
     def _upgrade(self) -> Taken | None:
         end = self._came.find(_HEAD_END, self._searched)
@@ -165,10 +168,11 @@ class WebSocket:
         self._frames = Connection(ConnectionType.SERVER, [_LongestFrame(self._limit)])
         return Taken(answer=accepted.answer, newest=accepted.newest)
 
-    def _decode(self, frames: Connection, data: bytes) -> Taken:
+    def _decode(self, frames: Connection) -> Taken:
         stomp, answer = bytearray(), bytearray()
-        frames.receive_data(data)
+        left = SLICE_FRAMES
         for event in frames.events():
+            left -= 1
             if isinstance(event, TextMessage):
                 stomp += event.data.encode()
                 self._sends(in_text=True)
@@ -186,6 +190,10 @@ class WebSocket:
                     answer += frames.send(event.response())
                     end = End(None, "", None)
                 return Taken(bytes(stomp), bytes(answer), end=end)
+            if not left:
+                break
+        else:
+            self._decoding = 0
         return Taken(bytes(stomp), bytes(answer))
 
     def _sends(self, *, in_text: bool) -> None:

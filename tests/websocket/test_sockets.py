@@ -1,18 +1,23 @@
 """STOMP over WebSocket on the sockets of a server, with wsproto as the client."""
 
 import socket
+import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from wsproto.events import CloseConnection, Pong
 
 from orthia.broker.core.refusals import Refusal
 from orthia.config.acceptor_websocket import AcceptorWebSocket
+from orthia.config.acceptors import parse_acceptor
 from orthia.config.settings import AcceptorSettings
 from tests.core.support import SETTINGS
 from tests.core.test_server import ServerUnderTest, serving
+from tests.support.certificates import Authority
 from tests.support.waiting import wait_until
 from tests.websocket.client import ALL, Rejected, WebSocketClient
 
@@ -167,3 +172,129 @@ def test_a_page_of_another_site_is_refused() -> None:
         assert server.call(lambda: list(server.refused)) == [Refusal.ORIGIN.value]
         with connected(server, origin="http://localhost:8080") as client:
             client.connect()
+
+
+def test_to_a_client_of_text_a_body_that_is_none_goes_as_bytes() -> None:
+    """What is no UTF-8 is no text of a WebSocket: a page would end the connection over it."""
+    with websockets() as server, connected(server) as client, connected(server) as other:
+        client.connect()
+        client.send(SUBSCRIBE)
+        other.connect()
+        other.send(b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0")
+        message = client.message()
+        assert isinstance(message, bytes)
+        assert message.endswith(b"\n\n\xff\xfe\0")
+        other.send("SEND\ndestination:/queue/a\n\nhello\0")
+        assert client.text().endswith("\n\nhello\0")
+
+
+def test_a_large_message_is_one_message_of_the_websocket() -> None:
+    """Though it is sent as it is read from the store; frames of others do not stand within it."""
+    body = bytes(range(256)) * 2_000
+    with websockets() as server, connected(server) as client, connected(server) as other:
+        client.connect()
+        other.connect()
+        head = f"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:{len(body)}\n\n"
+        other.send(head.encode(), is_last=False)
+        for start in range(0, len(body), 60_000):
+            other.send(body[start : start + 60_000], is_last=False)
+        other.send(b"\0")
+        assert other.text() == "RECEIPT\nreceipt-id:r\n\n\0"
+        client.send(SUBSCRIBE)
+        message = client.message()
+        assert isinstance(message, bytes)
+        assert message.startswith(b"MESSAGE\n")
+        assert message.endswith(b"\n\n" + body + b"\0")
+        client.send("DISCONNECT\nreceipt:bye\n\n\0")
+        assert client.text() == "RECEIPT\nreceipt-id:bye\n\n\0"
+
+
+def test_heart_beats_are_messages_of_their_own() -> None:
+    """In both directions; pings of WebSocket are none: a client that sends only those is gone."""
+    connect = "CONNECT\naccept-version:1.2\nhost:h\nheart-beat:2000,500\n\n\0"
+    with websockets() as server, connected(server) as client:
+        assert "\nheart-beat:500,2000\n" in client.connect(connect)
+        for _ in range(3):
+            assert client.text() == "\n"
+            client.send("\n")
+        began = time.monotonic()
+        while (text := client.text()) == "\n":
+            client.ping(b"alive")
+            assert client.event() == Pong(b"alive")
+        assert "no heart-beat from the client within its time" in text
+        assert time.monotonic() - began > 2.0
+        assert client.closed()[0] == 1008
+
+
+def test_an_error_of_stomp_is_told_in_both_ways() -> None:
+    """The ERROR frame has all of it, the close frame what fits."""
+    with websockets() as server, connected(server) as client:
+        client.connect()
+        client.send("FROBNICATE\n\n\0")
+        error = client.text()
+        assert error.startswith("ERROR\n")
+        code, reason = client.closed()
+        assert code == 1002
+        assert reason
+        assert reason in error
+
+
+def test_who_does_not_ask_for_the_upgrade_in_time_is_told_in_http() -> None:
+    """The time for CONNECT is for the upgrade too."""
+    with (
+        websockets(connect_timeout=500) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        answer = client.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert b"no CONNECT frame within 500 ms" in answer
+        assert server.call(lambda: list(server.refused)) == [Refusal.NO_CONNECT.value]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_browser_that_looks_at_the_port_is_told_what_it_is(at_once: bool) -> None:
+    """A request of HTTP without an upgrade, in one piece or byte by byte."""
+    request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    with (
+        websockets() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in [request] if at_once else [bytes([one]) for one in request]:
+            client.sendall(piece)
+        answer = client.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"this port speaks STOMP, over TCP or over WebSocket" in answer
+
+
+def test_what_only_begins_like_a_request_is_read_as_stomp() -> None:
+    """Nothing of it is lost for the error."""
+    with (
+        websockets() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (b"GE", b"T", b"TING\n\n\0"):
+            client.sendall(piece)
+        assert b"GETTING" in client.makefile("rb").read()
+
+
+def test_by_tls_it_is_wss(authority: Authority, tmp_path: Path) -> None:
+    """On the same port as STOMP by TLS; the close frame arrives, too."""
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    url = f"tcp://127.0.0.1:0?sslEnabled=true;keyStorePath={store}"
+    settings = replace(SETTINGS, acceptors=(parse_acceptor("wss", url).settings,))
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    with (
+        serving(settings) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        client = WebSocketClient(secure)
+        client.connect()
+        client.send(SUBSCRIBE + send_frame("x" * 60_000))
+        assert {client.text().partition("\n")[0] for _ in range(2)} == {"RECEIPT", "MESSAGE"}
+        client.send("DISCONNECT\nreceipt:bye\n\n\0")
+        assert client.text() == "RECEIPT\nreceipt-id:bye\n\n\0"
+        assert client.closed() == (1000, "")

@@ -12,7 +12,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from wsproto.frame_protocol import CloseReason
 
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES
-from orthia.broker.connections.websocket import SLICE_BYTES, Code, End, WebSocket
+from orthia.broker.connections.websocket import SLICE_FRAMES, Code, End, WebSocket
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.config.acceptor_websocket import AcceptorWebSocket
@@ -266,11 +266,11 @@ def test_a_message_of_any_length_is_passed_on_as_it_comes() -> None:
 def test_many_frames_are_decoded_a_slice_at_a_time() -> None:
     """Others have a turn between two of them."""
     node = Ends().open().node
-    node.put(frame(0x82, b"") * (SLICE_BYTES // 6 * 5))
-    slices = 0
-    while node.take() is not None:
-        slices += 1
-    assert slices == 5
+    node.put(frame(0x82, b"x") * (SLICE_FRAMES * 5))
+    slices = []
+    while (taken := node.take()) is not None:
+        slices.append(len(taken.stomp))
+    assert slices == [SLICE_FRAMES] * 5 + [0]
 
 
 def test_a_frame_in_parts_is_one_message_and_binary() -> None:
