@@ -7,7 +7,7 @@ it leaves unset is taken from the next, and at last from the defaults below.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from orthia.config.settings import (
@@ -56,6 +56,8 @@ class ResolvedAddressSettings:
     page_limit_messages: int = -1
     page_full_policy: PageFullPolicy = PageFullPolicy.FAIL
     page_size_bytes: int = 10_485_760
+    id_cache_size: int = 20_000
+    """Duplicate ids that are kept; by default as many as ``Settings.id_cache_size`` says."""
     auto_create_queues: bool = True
     auto_create_addresses: bool = True
     default_max_consumers: int = -1
@@ -107,6 +109,7 @@ class AddressResolver:
     def __init__(self, settings: Settings) -> None:
         # What is configured for the same match comes first, and wins.
         self._matching = MatchIndex((*settings.address_settings, _OF_REPLAYS))
+        self._defaults = replace(_DEFAULTS, id_cache_size=settings.id_cache_size)
         self._resolved: dict[tuple[int, ...], ResolvedAddressSettings] = {}
         """By the ids of what matches: most addresses share theirs with many others."""
 
@@ -117,7 +120,9 @@ class AddressResolver:
         resolved = self._resolved.get(key)
         if resolved is None:
             values = {
-                setting.name: _first_set(matching, setting.name, getattr(_DEFAULTS, setting.name))
+                setting.name: _first_set(
+                    matching, setting.name, getattr(self._defaults, setting.name)
+                )
                 for setting in fields(ResolvedAddressSettings)
             }
             resolved = self._resolved[key] = ResolvedAddressSettings(**values)

@@ -98,8 +98,10 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/reject-empty-validated-user": Instead(
         "messages are taken without the name of a validated user", _FALSE
     ),
-    "core/id-cache-size": Instead("messages with the same _AMQ_DUPL_ID are all stored", ("0",)),
-    "core/persist-id-cache": Instead("messages with the same _AMQ_DUPL_ID are all stored", _FALSE),
+    "core/persist-id-cache": Instead(
+        "duplicate ids are stored with their messages all the same, and known after a restart",
+        ("true", "1"),
+    ),
     "core/journal-retention-directory": Instead(
         "nothing is kept of what left its queue; with a database, journal-retention of urn:orthia"
         " keeps it"
@@ -225,7 +227,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/scheduled-thread-pool-max-size",
         "core/thread-pool-max-size",
         "address-setting/default-consumer-window-size",
-        "address-setting/id-cache-size",
         "address-setting/initial-queue-buffer-size",
     ),
     "what is written for a person to read: metrics, counters, JMX, management": (

@@ -149,6 +149,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "max_disk_usage",
         "min_disk_free",
         "disk_scan_period",
+        "id_cache_size",
     ):
         if name in core:
             given[name] = core[name]

@@ -91,6 +91,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "max_disk_usage",
         "min_disk_free",
         "disk_scan_period",
+        "id_cache_size",
         "failover_log_directory",
         "persistence_enabled",
         "io_error_policy",

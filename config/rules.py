@@ -350,6 +350,7 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
             ("page-size-bytes", one.page_size_bytes, 1, "1 or more"),
             ("page-limit-bytes", one.page_limit_bytes, -1, "-1 (no limit) or more"),
             ("page-limit-messages", one.page_limit_messages, -1, "-1 (no limit) or more"),
+            ("id-cache-size", one.id_cache_size, 0, "0 or more"),
         )
         for name, value, least, expected in numbers:
             if value is not None and (value < least or (name, value) == _NO_ATTEMPT):
@@ -406,6 +407,7 @@ def _limits(settings: Settings) -> Iterator[Violation]:
         ("max-disk-usage", -1, 100, "0 to 100 per cent, or -1 (no limit)"),
         ("min-disk-free", -1, None, "-1 (no limit) or more"),
         ("disk-scan-period", 1, None, "1 or more"),
+        ("id-cache-size", 0, None, "0 or more"),
     ):
         value = getattr(settings, name.replace("-", "_"))
         if value is not None and (value < least or (most is not None and value > most)):

@@ -312,6 +312,7 @@ class AddressSettings:
     auto_create_addresses: bool | None = None
     default_address_routing_type: RoutingType | None = None
     default_max_consumers: int | None = None
+    id_cache_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -459,6 +460,8 @@ class Settings:
     stomp_limits: StompLimits = field(default_factory=StompLimits)
     global_max_size: int = 67_108_864
     """Bytes of messages all queues together keep in memory before they read on from the table."""
+    id_cache_size: int = 20_000
+    """Duplicate ids each address keeps, unless its settings say otherwise; 0 keeps none."""
     max_store_bytes: int | None = None
     """Orthia's own: bytes of messages all addresses together may hold; -1 for no limit, None for
     the default, which ``store_limit`` returns."""

@@ -90,6 +90,14 @@ class RecordVersion:
     version: int
 
 
+@dataclass(frozen=True)
+class IdCacheBinding:
+    """The duplicate ids of an address that are kept: rows of MESSAGES with its id as queue id."""
+
+    cache_id: int
+    address: str
+
+
 class Xid(NamedTuple):
     """The name a transaction manager gives a branch of a transaction (X/Open XA)."""
 
@@ -252,6 +260,30 @@ def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
     return RecordVersion(binding_id, version)
 
 
+def encode_id_cache(binding: IdCacheBinding) -> bytes:
+    """Return the stored form of ``binding``; its id is the row's ``id`` column."""
+    return _encode_document({"address": binding.address})
+
+
+def decode_id_cache(data: bytes, cache_id: int) -> IdCacheBinding:
+    """Return the id cache stored as ``data`` in row ``cache_id``; raise CorruptRecord."""
+    return IdCacheBinding(cache_id, _Document(data, cache_id).text("address"))
+
+
+def encode_duplicate_id(digest: bytes) -> bytes:
+    """Return the record of a duplicate id, of which its digest is kept."""
+    return _encode_document({"duplicate-id": digest.hex()})
+
+
+def decode_duplicate_id(data: bytes, seq: int) -> bytes:
+    """Return the digest stored as ``data`` in row ``seq``; raise CorruptRecord."""
+    text = _Document(data, seq).text("duplicate-id")
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise CorruptRecord(seq, f"{text!r:.80} is no digest of a duplicate id") from None
+
+
 def encode_pruned_through(instant: datetime) -> bytes:
     """Return the record of the counter's row: up to when the history was pruned."""
     return _encode_document({"history-pruned-through": instant.isoformat()})
@@ -323,7 +355,7 @@ def _prepared_delete(
 
 def decode_binding(
     user_record_type: int, data: bytes, binding_id: int
-) -> QueueBinding | AddressBinding | PreparedTransaction | RecordVersion:
+) -> QueueBinding | AddressBinding | PreparedTransaction | RecordVersion | IdCacheBinding:
     """Return what is in row ``binding_id`` of BINDINGS; raise CorruptRecord."""
     if user_record_type == UserRecordType.QUEUE_BINDING:
         return decode_queue_binding(data, binding_id)
@@ -333,6 +365,8 @@ def decode_binding(
         return decode_prepared_transaction(data, binding_id)
     if user_record_type == UserRecordType.RECORD_VERSION:
         return decode_record_version(data, binding_id)
+    if user_record_type == UserRecordType.ID_CACHE:
+        return decode_id_cache(data, binding_id)
     raise CorruptRecord(binding_id, f"its type {user_record_type} is not one this node knows")
 
 

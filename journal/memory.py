@@ -16,6 +16,7 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import decode_binding
 from orthia.journal.engine.batch import BatchReport, batch_of
+from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
 from orthia.journal.engine.intake import Intake
 from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
@@ -55,10 +56,11 @@ class MemoryStore:
             row = Row(seq, seq, UserRecordType.ADD_MESSAGE, item.queue_id, item.payload)
             self.messages[seq] = (row, epoch)
             return
-        self.messages.update({row.seq: (row, epoch) for row in item.rows})
-        for seq in item.deletes:
+        changes = item.stored
+        self.messages.update({row.seq: (row, epoch) for row in changes.rows})
+        for seq in changes.deletes:
             self.messages.pop(seq, None)
-        for body in item.bodies:
+        for body in changes.bodies:
             self._drop_if_unreferenced(body)
         self.bindings.update({row.seq: row for row in item.binding_rows})
         for binding_id in item.unbound:
@@ -69,6 +71,11 @@ class MemoryStore:
         references = range(body.seq + 1, body.seq + 1 + body.references)
         if not any(seq in self.messages for seq in references):
             self.messages.pop(body.seq, None)
+
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        """Return the rows of an id cache."""
+        rows = sorted((seq, row) for seq, (row, _) in self.messages.items())
+        return [(seq, row.record) for seq, row in rows if row.queue_id == cache_id]
 
     def stretch(self, queue_id: int, after_seq: int, up_to_seq: int) -> list[tuple[Row, int]]:
         """Return a queue's rows with ``after_seq < seq <= up_to_seq``, oldest first."""
@@ -123,6 +130,7 @@ class MemoryJournal(MessageJournal):
             max(self.store.bindings, default=0),
         )
         self.store.id_limit = self.recovery_horizon + limits.id_block
+        self._duplicates = DuplicateIds(self.store.duplicate_ids)
         self._intake = Intake(
             first_id=self.recovery_horizon + 1,
             max_record_bytes=max_record_bytes,
@@ -158,10 +166,15 @@ class MemoryJournal(MessageJournal):
                 for item in stretch:
                     self._post_callback(partial(self._intake.refuse, item, reason))
                 continue
-            for item in stretch:
-                self.store.apply(item, self._token)
-            report = batch_of(stretch).report(commit_seconds=0.0, attempts=1)
-            self._post_callback(partial(self._intake.complete, stretch, report))
+            for part in without_conflicts(batch_of(stretch)):
+                batch = self._duplicates.screen(part)
+                for item in batch.items:
+                    self.store.apply(item, self._token)
+                for seq in batch.forgotten:
+                    self.store.messages.pop(seq, None)
+                self._duplicates.stored(batch)
+                report = batch.report(commit_seconds=0.0, attempts=1)
+                self._post_callback(partial(self._intake.complete, batch.items, report))
 
     def refuse(self, error: OrthiaError) -> None:
         """Refuse the first unit that waits as the SQL journal does that stores all others."""

@@ -35,6 +35,8 @@ class UserRecordType(IntEnum):
     ADD_MESSAGE = 31
     """A whole message: of one queue, or (``queue_id`` NULL) the body several references share."""
     ADD_REF = 32
+    DUPLICATE_ID = 37
+    """That a message with this id was stored; its ``queue_id`` is that of its address' id cache."""
     ADDRESS_BINDING = 44
     PREPARED_TRANSACTION = 100
     """A transaction in doubt, whole, in BINDINGS. Orthia's own: in Artemis' journal a transaction's
@@ -42,6 +44,9 @@ class UserRecordType(IntEnum):
     RECORD_VERSION = 101
     """That messages of a version of records may be in the journal. Orthia's own: by it a node that
     does not read them refuses the journal as a whole, and not each of the messages."""
+    ID_CACHE = 102
+    """That duplicate ids of an address are kept. Orthia's own, and in the place of a queue to the
+    rows of these ids: a node that knows none refuses the journal, and stores no duplicates."""
 
 
 class RemovalReason(StrEnum):

@@ -10,10 +10,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from orthia.journal.codec import (
+    IdCacheBinding,
     PreparedTransaction,
     QueueBinding,
     RecordVersion,
     decode_binding,
+    decode_duplicate_id,
     decode_reference,
 )
 from orthia.journal.encodings import NO_HEAD, encoding_of
@@ -47,6 +49,7 @@ _BINDING_TYPES: Final = (
     UserRecordType.ADDRESS_BINDING,
     UserRecordType.PREPARED_TRANSACTION,
     UserRecordType.RECORD_VERSION,
+    UserRecordType.ID_CACHE,
 )
 
 
@@ -79,7 +82,8 @@ class Judged(NamedTuple):
     """A row as an audit goes on with it."""
 
     kind: str
-    """``message``, ``body``, ``reference`` or ``other``, as a reader of the journal is told."""
+    """``message``, ``body``, ``reference``, ``duplicate-id`` or ``other``, as a reader of the
+    journal is told."""
     findings: list[Finding]
     address: str | None = None
     large: LargeBody | None = None
@@ -93,7 +97,8 @@ class JudgedBinding(NamedTuple):
     """A row of BINDINGS as an audit goes on with it."""
 
     type: str
-    """``queue``, ``address``, ``transaction``, ``record-version``, ``counter`` or ``other``."""
+    """``queue``, ``address``, ``transaction``, ``record-version``, ``id-cache``, ``counter`` or
+    ``other``."""
     findings: list[Finding]
     name: str | None = None
     address: str | None = None
@@ -117,6 +122,8 @@ def judge_message(row: RowKeys, record: bytes | None, *, has_record: bool = True
         if not has_record:
             return Judged(kind, findings)
         return _judge_payload(kind, findings, row, record)
+    if row.user_record_type == UserRecordType.DUPLICATE_ID:
+        return _judge_duplicate_id(findings, row, record, has_record=has_record)
     if row.user_record_type != UserRecordType.ADD_REF:
         said = f"user_record_type {row.user_record_type} is not one of a message"
         return Judged("other", [*findings, Finding("wrong-record-type", said)])
@@ -240,6 +247,23 @@ def _judge_payload(
     return Judged(kind, findings, message.address, large)
 
 
+def _judge_duplicate_id(
+    findings: list[Finding], row: RowKeys, record: bytes | None, *, has_record: bool
+) -> Judged:
+    if row.id != row.seq and row.id is not None and row.seq is not None:
+        findings.append(Finding("wrong-id", "a duplicate id's id is its seq"))
+    if row.queue_id is None:
+        findings.append(
+            Finding("impossible-key", "queue_id is NULL, and a duplicate id has a cache")
+        )
+    if has_record:
+        try:
+            decode_duplicate_id(_there(record), row.seq or 0)
+        except CorruptRecord as error:
+            findings.append(Finding("corrupt-record", error.reason))
+    return Judged("duplicate-id", findings)
+
+
 def _judge_reference(judged: Judged, row: RowKeys, record: bytes | None) -> Judged:
     try:
         reference = decode_reference(_there(record), row.seq or 0)
@@ -278,6 +302,8 @@ def _judge_binding_record(
         )
     if isinstance(binding, RecordVersion):
         return judged._replace(type="record-version", name=str(binding.version))
+    if isinstance(binding, IdCacheBinding):
+        return judged._replace(type="id-cache", name=binding.address, address=binding.address)
     return judged._replace(type="address", name=binding.name, address=binding.name)
 
 

@@ -11,11 +11,14 @@ from typing import NamedTuple
 from orthia.config.errors import OrthiaError
 from orthia.journal.codec import (
     AddressBinding,
+    IdCacheBinding,
     PreparedTransaction,
     QueueBinding,
     RecordVersion,
     ReferenceRecord,
     encode_address_binding,
+    encode_duplicate_id,
+    encode_id_cache,
     encode_prepared_transaction,
     encode_queue_binding,
     encode_record_version,
@@ -27,7 +30,7 @@ from orthia.journal.records import RemovalReason, UserRecordType
 Done = Callable[[], None]
 Refused = Callable[[OrthiaError], None]
 """Gets the reason why a unit is not stored, and never will be, though others are."""
-Binding = QueueBinding | AddressBinding | PreparedTransaction | RecordVersion
+Binding = QueueBinding | AddressBinding | PreparedTransaction | RecordVersion | IdCacheBinding
 
 
 class Body(NamedTuple):
@@ -52,6 +55,30 @@ class LargeReference(NamedTuple):
     large_id: int
     seq: int
     """Of the message in its queue; the id of the transaction."""
+
+
+class DuplicateId(NamedTuple):
+    """By what a message is known that is sent a second time."""
+
+    cache_id: int
+    """Of the binding of its address' id cache."""
+    digest: bytes
+    keep: int
+    """How many ids of the address are kept, the newest: ``id-cache-size``."""
+
+
+class Guarded(NamedTuple):
+    """Messages of a unit that are stored unless their duplicate id is, and their rows.
+
+    One that is sent becomes several where diverts copy it.
+    """
+
+    duplicate_id: DuplicateId
+    messages: range
+    """Which of the unit's messages they are, counted from 0."""
+    first_seq: int
+    last_seq: int
+    """Of the row of the duplicate id."""
 
 
 class Row(NamedTuple):
@@ -89,6 +116,7 @@ class Changes:
         "binding_rows",
         "bodies",
         "deletes",
+        "forgotten",
         "id_limit",
         "linked",
         "payload_bytes",
@@ -105,6 +133,8 @@ class Changes:
         """By seq, of deletes that are no acknowledgements."""
         self.bodies: list[Body] = []
         """To be deleted if nothing refers to them any more; one may be in here several times."""
+        self.forgotten: Sequence[int] = ()
+        """Rows of duplicate ids that are kept no more; no history has them."""
         self.linked: list[LargeReference] = []
         self.unlinked: list[LargeReference] = []
         """After ``linked``: what one unit links, a later one may unlink."""
@@ -123,6 +153,8 @@ class Changes:
             self.reasons.update(other.reasons)
         if other.bodies:
             self.bodies += other.bodies
+        if other.forgotten:
+            self.forgotten = (*self.forgotten, *other.forgotten)
         if other.linked:
             self.linked += other.linked
         if other.unlinked:
@@ -165,7 +197,8 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *("deleted", "done", "last_seq", "messages", "record_version"),
+        *("deleted", "done", "dropped", "duplicate_ids", "guarded", "last_seq"),
+        *("messages", "record_version"),
         *("refused", "sender"),
     )
 
@@ -175,6 +208,12 @@ class Unit(Changes):
         """Those to be stored, each with its queues, and ..."""
         self.deleted: list[MessageLocation] = []
         """... those to be deleted, which ``place`` makes changes of."""
+        self.duplicate_ids: tuple[tuple[range, DuplicateId], ...] = ()
+        """Of ``messages``, each with which they are, in order, which ``place`` makes ..."""
+        self.guarded: tuple[Guarded, ...] = ()
+        """... these of."""
+        self.dropped: frozenset[int] = frozenset()
+        """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
         self.record_version = 0
         """The highest of its messages' records, those of a prepared transaction included."""
         self.last_seq = last_seq
@@ -190,7 +229,17 @@ class Unit(Changes):
     def cost_rows(self) -> int:
         """How many rows the unit counts for where rows are bounded; at least one."""
         changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
-        return changes or 1
+        return (changes + len(self.forgotten)) or 1
+
+    @property
+    def size_in_seqs(self) -> int:
+        """How many seqs ``place`` takes."""
+        messages = sum([len(ids) + (len(ids) > 1) for ids, _ in self.messages])
+        return messages + len(self.duplicate_ids)
+
+    def guard(self, duplicate_id: DuplicateId, messages: range) -> None:
+        """Store the latest of ``messages``, one or more, only if the journal knows no such id."""
+        self.duplicate_ids = (*self.duplicate_ids, (messages, duplicate_id))
 
     def add_message(self, queue_ids: Sequence[int], payload: bytes) -> None:
         """Store an encoded message for one or more queues; raise ValueError for none."""
@@ -232,8 +281,11 @@ class Unit(Changes):
         Returns the location of each message in each of its queues, in the order added.
         """
         locations: list[MessageLocation] = []
+        ends = {messages[-1]: (messages, one) for messages, one in self.duplicate_ids}
+        firsts: list[int] = []
+        guarded: list[Guarded] = []
         self.last_seq = first_seq - 1
-        for queue_ids, payload in self.messages:
+        for index, (queue_ids, payload) in enumerate(self.messages):
             rows, of_message = _message_rows(queue_ids, payload, self.last_seq + 1)
             self.rows += rows
             self.last_seq = rows[-1].seq
@@ -242,8 +294,33 @@ class Unit(Changes):
             self.linked += [
                 LargeReference(large_id, seq) for seq, _, large_id in of_message if large_id
             ]
+            firsts.append(rows[0].seq)
+            if index in ends:
+                messages, duplicate_id = ends[index]
+                self.last_seq += 1
+                self.rows.append(_duplicate_id_row(duplicate_id, self.last_seq))
+                first = firsts[messages[0]]
+                guarded.append(Guarded(duplicate_id, messages, first, self.last_seq))
+        self.guarded = tuple(guarded)
         self.add_deletes(self.deleted)
         return locations
+
+    @property
+    def stored(self) -> Changes:
+        """What is stored of it: itself, without the messages that are ``dropped``.
+
+        The unit stays as it was, by which its caller counts what waits.
+        """
+        if not self.dropped:
+            return self
+        left = Changes()
+        left.merge(self)
+        for one in self.guarded:
+            if one.messages[0] in self.dropped:
+                gone = range(one.first_seq, one.last_seq + 1)
+                left.rows = [row for row in left.rows if row.seq not in gone]
+                left.linked = [link for link in left.linked if link.seq not in gone]
+        return left
 
 
 class AppendedMessage(NamedTuple):
@@ -259,6 +336,11 @@ class AppendedMessage(NamedTuple):
 
 Appended = AppendedMessage | Unit
 """What is on its way to the store."""
+
+
+def _duplicate_id_row(duplicate_id: DuplicateId, seq: int) -> Row:
+    record = encode_duplicate_id(duplicate_id.digest)
+    return Row(seq, seq, UserRecordType.DUPLICATE_ID, duplicate_id.cache_id, record)
 
 
 def _message_rows(
@@ -299,6 +381,10 @@ def binding_row(binding: Binding) -> Row:
         binding_id = binding.binding_id
         record = encode_record_version(binding)
         return Row(binding_id, binding_id, UserRecordType.RECORD_VERSION, None, record)
+    if isinstance(binding, IdCacheBinding):
+        cache_id = binding.cache_id
+        record = encode_id_cache(binding)
+        return Row(cache_id, cache_id, UserRecordType.ID_CACHE, None, record)
     address_id = binding.address_id
     record = encode_address_binding(binding)
     return Row(address_id, address_id, UserRecordType.ADDRESS_BINDING, None, record)

@@ -11,10 +11,12 @@ from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - whic
 from orthia.broker.protocols.stomp.encoding import TAG, head_for, headers_map, property_texts
 from orthia.journal.codec import (
     AddressBinding,
+    IdCacheBinding,
     PreparedTransaction,
     QueueBinding,
     RecordVersion,
     decode_binding,
+    decode_duplicate_id,
 )
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import LargeBody, Message, large_body_size
@@ -149,6 +151,9 @@ class Decoder:
         if seq is None or row_id is None or kind is None or record is None:
             return {"corrupt": "a column of its row that must have a value has none"}
         try:
+            if kind == UserRecordType.DUPLICATE_ID:
+                decode_duplicate_id(record, seq)
+                return {}
             message = stored_message(seq, row_id, kind, 0, record, body).record
             said = self._said(message)
         except CorruptRecord as error:
@@ -242,6 +247,8 @@ def _large_size(record: pa.Scalar) -> int:
 def _kind(user_record_type: int | None, queue_id: int | None) -> str:
     if user_record_type in (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE):
         return "body" if queue_id is None else "message"
+    if user_record_type == UserRecordType.DUPLICATE_ID:
+        return "duplicate-id"
     return "reference" if user_record_type == UserRecordType.ADD_REF else "other"
 
 
@@ -269,6 +276,8 @@ def _binding(row: dict[str, Any]) -> dict[str, Any]:
         return shared | {"type": "transaction", "name": str(binding.xid)}
     if isinstance(binding, RecordVersion):
         return shared | {"type": "record-version", "name": str(binding.version)}
+    if isinstance(binding, IdCacheBinding):
+        return shared | {"type": "id-cache", "name": binding.address, "address": binding.address}
     return shared | _of_queue(binding)
 
 

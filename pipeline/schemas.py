@@ -71,7 +71,8 @@ JOURNAL: Final = StructType(
     ]
 )
 """MESSAGES. ``kind`` is ``message`` (of one queue), ``body`` (shared), ``reference`` (one queue's
-share of a body) or ``other``; ``size`` is that of the stored record; ``large`` says that the body
+share of a body), ``duplicate-id`` (that a message of an id was stored) or ``other``; ``size`` is
+that of the stored record; ``large`` says that the body
 lies outside the journal, where ``large_id`` names it and ``large_crc32`` is its checksum, and
 ``body`` is NULL then unless ``maxLargeBodyBytes`` asks for it; ``corrupt`` says why a record cannot
 be read; ``queue`` is NULL for a body, and for a queue that BINDINGS does not know."""
@@ -108,7 +109,8 @@ BINDINGS: Final = StructType(
     ]
 )
 """BINDINGS. ``type`` is ``queue``, ``address``, ``transaction`` (prepared and in doubt; ``name`` is
-its xid), ``record-version`` (the highest that messages may be stored in; ``name`` is its number),
+its xid), ``id-cache`` (the duplicate ids of an address), ``record-version`` (the highest that
+messages may be stored in; ``name`` is its number),
 ``other``, or ``counter``: the row whose ``id`` is the highest id that may have been given out. But
 for those ``seq`` is the id of the queue, address or transaction."""
 

@@ -38,6 +38,12 @@ from orthia.broker.client.traffic import Producer
 @click.option(
     "--persistent/--no-persistent", default=True, show_default=True, help="Survive a takeover."
 )
+@click.option(
+    "--duplicate-ids/--no-duplicate-ids",
+    default=None,
+    help="Give each message a duplicate id, so that one that is sent again is stored once."
+    "  [default: duplicate-ids, unless --no-persistent]",
+)
 @client_options
 def produce(
     count: int,
@@ -47,6 +53,7 @@ def produce(
     outstanding: int,
     *,
     persistent: bool,
+    duplicate_ids: bool | None,
     destination: str,
     as_json: bool,
     **connection: Any,
@@ -54,7 +61,7 @@ def produce(
     """Send numbered messages, each with a receipt, through failovers.
 
     A message that had no receipt when the connection broke is sent again to the node that serves
-    then. Exit code 0 only if every message has its receipt.
+    then, which stores it only if no node has. Exit code 0 only if every message has its receipt.
     """
     link = link_to(**connection)
     with progress_of("sent", count) as advance:
@@ -66,6 +73,7 @@ def produce(
             outstanding=outstanding,
             rate=rate,
             persistent=persistent,
+            duplicate_ids=persistent if duplicate_ids is None else duplicate_ids,
             on_confirmed=lambda _: advance(1),
         )
         trouble = run_traffic(producer)

@@ -1,8 +1,9 @@
 """Sending and receiving in bulk across failovers: the engines of ``produce``, ``consume``, demo.
 
 A producer believes a message is stored when it has its receipt, and sends again what had none when
-the connection broke: at least once. A consumer believes a message is consumed when its ACK has a
-receipt; what comes again before that is counted as a duplicate.
+the connection broke; each has a duplicate id, so that it is stored once. A consumer believes a
+message is consumed when its ACK has a receipt; what comes again before that is counted as a
+duplicate.
 """
 
 import time
@@ -10,6 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import uuid4
 
 from orthia.broker.client.connection import Connection, ConnectionLost, FailoverLink, ServerFrame
 
@@ -70,16 +72,19 @@ class Producer:
         outstanding: int = 100,
         rate: float | None = None,
         persistent: bool = True,
+        duplicate_ids: bool = True,
         on_confirmed: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Send ``count`` messages, or until ``stop`` is called; ``rate`` is messages a second.
 
+        With ``duplicate_ids`` a message that is sent again is not stored again.
         ``on_confirmed`` gets the number of each message, from 0, once, when it has its receipt.
         """
         self._link = link
         self._headers = {"destination": destination}
         if not persistent:
             self._headers["persistent"] = "false"
+        self._run_id = uuid4() if duplicate_ids else None
         self._body = body
         self._count = count
         self._outstanding = outstanding
@@ -153,6 +158,8 @@ class Producer:
     def _send(self, connection: Connection, number: int) -> None:
         body = self._body(number)
         headers = {**self._headers, "receipt": str(number), "content-length": str(len(body))}
+        if self._run_id is not None:
+            headers["_AMQ_DUPL_ID"] = f"{self._run_id}:{number}"
         connection.send("SEND", headers, body)
 
     def _confirm(self, frame: ServerFrame) -> None:

@@ -96,6 +96,8 @@ class OutgoingMessage(NamedTuple):
     """A tag of ``orthia.journal.encodings``."""
     stated: bytes = b""
     """Fields that the head does not say; see ``Message.stated``."""
+    duplicate_id: str | None = None
+    """By which the message is known if it is sent a second time."""
 
 
 class MessageReference:

@@ -31,17 +31,20 @@ from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import REPLAYS, parse
+from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
 from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
+from orthia.broker.core.routing import Routed
 from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.permissions import Security
+from orthia.config.addresses import AddressResolver
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import Settings, User
@@ -82,7 +85,16 @@ class Broker:
         self.slices = Slices(partial(call_later, 0), clock)
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
-        self._publisher = Publisher(journal, time_ms, persistent=settings.persistence_enabled)
+        resolver = AddressResolver(settings)
+        duplicates = DuplicateIds(
+            journal,
+            journal.bindings,
+            lambda address: resolver.resolve(address).id_cache_size,
+            persistent=settings.persistence_enabled,
+        )
+        self._publisher = Publisher(
+            journal, time_ms, duplicates, persistent=settings.persistence_enabled
+        )
         self.security = Security(settings, clock)
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
@@ -208,11 +220,16 @@ class Broker:
         """
         self._refuse_if_stopped()
         address, queues, topic, router = self._addresses.route(principal, destination)
-        if router is not None:
+        if router is not None or message.duplicate_id is not None:
             record = self._publisher.record(address, message)
-            routed = router.route(record, principal, queues, () if topic is None else (topic,))
-            sender = principal.sender
-            return self._publisher.send_routed(routed, message, on_stored, on_refused, sender)
+            topics = () if topic is None else (topic,)
+            routed = [Routed(record, queues, topics)]
+            if router is not None:
+                routed = router.route(record, principal, queues, topics)
+            send = self._publisher.send_routed
+            if message.duplicate_id is not None:
+                send = partial(self._publisher.send_once, address, message.duplicate_id)
+            return send(routed, message, on_stored, on_refused, principal.sender)
         return self._publisher.send(
             address, queues, topic, message, on_stored, on_refused, principal.sender
         )

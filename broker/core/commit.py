@@ -1,6 +1,7 @@
 """A client's COMMIT: all of its transaction in one unit of the journal, or nothing."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from orthia.broker.core.addresses import Route
 from orthia.broker.core.api import (
@@ -13,6 +14,7 @@ from orthia.broker.core.api import (
     Settlement,
     TransactionWork,
 )
+from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
@@ -30,6 +32,17 @@ _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
 
 
+class _Heard(NamedTuple):
+    """A message of a transaction that is published."""
+
+    topic: Topic
+    record: Message
+    stored_as: int | None
+    """One of the unit's messages, with which it goes if that is a duplicate."""
+    in_memory: tuple[str, str] | None
+    """Its address and its duplicate id, if nothing is stored of it."""
+
+
 def commit(
     publisher: Publisher,
     route: Callable[[Principal, str], Route],
@@ -45,18 +58,28 @@ def commit(
     unit.sender = principal.sender
     bodies = [message.large for _, message in work.sends if message.large is not None]
     stored: list[Placed] = []
-    heard: list[tuple[Topic, Message]] = []
+    heard: list[_Heard] = []
     for index, (destination, message) in enumerate(work.sends, 1):
-        for one in _routed(publisher, route, principal, destination, message):
+        address, routed = _routed(publisher, route, principal, destination, message)
+        first, known_as, in_memory = len(stored), None, None
+        if message.duplicate_id is not None:
+            if publisher.stores(routed):
+                known_as = publisher.duplicates.to_store(address, message.duplicate_id)
+            else:
+                in_memory = (address, message.duplicate_id)
+        for one in routed:
             publisher.refuse_if_full(one.queues, one.record)
             if one.queues:
                 ids = [queue.id for queue in one.queues]
                 unit.add_message(ids, publisher.encoded(one.record))
                 stored.append((list(one.queues), one.record))  # the address' own may change
-            heard += [(topic, one.record) for topic in one.topics]
+            stored_as = None if known_as is None else first
+            heard += [_Heard(topic, one.record, stored_as, in_memory) for topic in one.topics]
+        if known_as is not None:
+            unit.guard(known_as, range(first, len(stored)))
         if not index % _AT_ONCE:
             yield GO_ON
-    for topic in {topic: None for topic, _ in heard}:
+    for topic in {one.topic: None for one in heard}:
         behind = topic.behind()
         while behind is not None and behind.is_behind:
             yield REST
@@ -67,7 +90,7 @@ def commit(
     refuse_if_stopped()
     _refuse_if_gone(stored)
     charges = Charges()
-    published = [(topic, record, publisher.next_id()) for topic, record in heard]
+    published = [(one, publisher.next_id()) for one in _without_known(publisher.duplicates, heard)]
     settled: list[Settlement] = []
 
     def refused(error: OrthiaError) -> None:
@@ -81,9 +104,13 @@ def commit(
             settlement.refused(in_vain=in_vain)
 
     def committed() -> None:
-        for topic, record, seq in published:
-            size = size_in_memory(record)
-            topic.publish(Publication(seq, record, size, principal.sender))
+        for one, seq in published:
+            if one.stored_as in unit.dropped:
+                continue
+            size = size_in_memory(one.record)
+            one.topic.publish(Publication(seq, one.record, size, principal.sender))
+            if one.in_memory is not None:
+                publisher.duplicates.note(*one.in_memory)
         publisher.unpin(bodies)
         for settlement in settled:
             settlement.committed()
@@ -101,13 +128,27 @@ def commit(
         settled.append(subscription.settle(references, rejected=True))
 
 
+def _without_known(duplicates: DuplicateIds, heard: Iterable[_Heard]) -> list[_Heard]:
+    """Return what is to be published: of what nothing is stored of, each message once."""
+    kept: list[_Heard] = []
+    seen: dict[tuple[str, str], set[Topic]] = {}
+    for one in heard:
+        if one.in_memory is not None:
+            topics = seen.setdefault(one.in_memory, set())
+            if one.topic in topics or duplicates.is_known(*one.in_memory):
+                continue
+            topics.add(one.topic)
+        kept.append(one)
+    return kept
+
+
 def _routed(
     publisher: Publisher,
     route: Callable[[Principal, str], Route],
     principal: Principal,
     destination: str,
     message: OutgoingMessage,
-) -> list[Routed]:
+) -> tuple[str, list[Routed]]:
     """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
     try:
         address, queues, topic, router = route(principal, destination)
@@ -116,8 +157,8 @@ def _routed(
     record = publisher.record(address, message)
     topics = () if topic is None else (topic,)
     if router is None:
-        return [Routed(record, queues, topics)]
-    return router.route(record, principal, queues, topics)
+        return address, [Routed(record, queues, topics)]
+    return address, router.route(record, principal, queues, topics)
 
 
 def _refuse_if_gone(messages: Iterable[Placed]) -> None:

@@ -16,6 +16,7 @@ from orthia.broker.core.api import (
     OnRefused,
     OutgoingMessage,
 )
+from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
@@ -27,7 +28,7 @@ from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed, RecordTooLarge, StoreFull
 from orthia.journal.message import LargeBody, Message, encode_message
 from orthia.journal.records import RemovalReason
-from orthia.journal.unit import MessageLocation, Sender, Unit
+from orthia.journal.unit import DuplicateId, MessageLocation, Sender, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
 
@@ -39,12 +40,18 @@ class Publisher:
     """Stores and places messages; on the loop's thread."""
 
     def __init__(
-        self, journal: MessageJournal, time_ms: Callable[[], int], *, persistent: bool
+        self,
+        journal: MessageJournal,
+        time_ms: Callable[[], int],
+        duplicates: DuplicateIds,
+        *,
+        persistent: bool,
     ) -> None:
         """``time_ms``, milliseconds since 1970 UTC, is when messages are sent.
 
         Unless ``persistent`` nothing is stored, whatever senders ask for.
         """
+        self.duplicates = duplicates
         self._journal = journal
         self._large = journal.large
         self._time_ms = time_ms
@@ -112,6 +119,51 @@ class Publisher:
             self._send_to_all(placed, message.large, done, on_stored, on_refused, sender)
         return first_behind(topic for topic, _ in topics)
 
+    def send_once(
+        self,
+        address: str,
+        duplicate_id: str,
+        routed: Sequence[Routed],
+        message: OutgoingMessage,
+        on_stored: Done | None,
+        on_refused: OnRefused,
+        sender: Sender,
+    ) -> FanOut | None:
+        """Send as ``send_routed`` does, unless it was sent to ``address`` before."""
+        if not self.stores(routed):
+            if self.duplicates.is_known(address, duplicate_id):
+                if message.large is not None:
+                    self.taken_over([message.large])
+                self._say_known(message.large, on_stored)
+                return None
+            behind = self.send_routed(routed, message, on_stored, on_refused, sender)
+            self.duplicates.note(address, duplicate_id)
+            return behind
+        known_as = self.duplicates.to_store(address, duplicate_id)
+        if known_as is None:
+            return self.send_routed(routed, message, on_stored, on_refused, sender)
+        done = on_stored
+        if message.large is not None:
+            self.taken_over([message.large])
+            done = self._unpinning(message.large, done)
+        topics = [(topic, one.record) for one in routed for topic in one.topics]
+        for topic, record in topics:
+            done = self._publishing(topic, record, done, sender)
+        placed = [(one.queues, one.record) for one in routed if one.queues]
+        self._send_to_all(placed, message.large, done, on_stored, on_refused, sender, known_as)
+        return first_behind(topic for topic, _ in topics)
+
+    def stores(self, routed: Iterable[Routed]) -> bool:
+        """Return whether anything is stored of a message that has a duplicate id."""
+        return self._persistent and any(one.queues for one in routed)
+
+    def _say_known(self, large: LargeBody | None, on_stored: Done | None) -> None:
+        """Let go of a duplicate, of which the sender is told that it is done: it was."""
+        if large is not None:
+            self.unpin([large])
+        if on_stored is not None:
+            on_stored()
+
     def _send_to_all(
         self,
         placed: Sequence[Placed],
@@ -120,6 +172,7 @@ class Publisher:
         on_stored: Done | None,
         on_refused: OnRefused,
         sender: Sender,
+        duplicate_id: DuplicateId | None = None,
     ) -> None:
         charges = Charges()
 
@@ -135,6 +188,16 @@ class Publisher:
             for queues, record in placed:
                 self.charge(charges, queues, record)
                 unit.add_message([queue.id for queue in queues], self.encoded(record))
+            if duplicate_id is not None:
+                unit.guard(duplicate_id, range(len(placed)))
+                stored = done
+
+                def done() -> None:
+                    if unit.dropped:
+                        self._say_known(large, on_stored)
+                    elif stored is not None:
+                        stored()
+
             self.append(unit, placed, done, refused)
 
     def _send_to_one(
@@ -256,25 +319,32 @@ class Publisher:
         done: Done | None,
         on_refused: Callable[[OrthiaError], None],
     ) -> None:
-        """Append ``unit``; once it is stored, its messages go into their queues in order."""
-        placed: list[tuple[Queue, Message, MessageLocation]] = []
+        """Append ``unit``; once it is stored, its messages go into their queues in order.
+
+        But for those that were dropped, since they are duplicates.
+        """
+        placed: list[tuple[int, Queue, Message, MessageLocation]] = []
 
         def stored() -> None:
-            for queue, record, location in placed:
+            dropped = unit.dropped
+            for number, queue, record, location in placed:
                 queue.in_flight -= 1
+                if number in dropped:
+                    queue.use.release(size_in_store(record))
+                    continue
                 size = size_in_memory(record)
                 reference = MessageReference(
                     location.seq, record, location, size, redelivered=False
                 )
                 queue.place(reference)
             # All of a unit is in its queues before any of it is delivered.
-            for queue in {queue: None for queue, _, _ in placed}:
+            for queue in {queue: None for _, queue, _, _ in placed}:
                 queue.dispatch()
             if done is not None:
                 done()
 
         def refused(error: OrthiaError) -> None:
-            for queue, _, _ in placed:
+            for _, queue, _, _ in placed:
                 queue.in_flight -= 1
             on_refused(error)
 
@@ -283,10 +353,10 @@ class Publisher:
             locations = iter(self._journal.append_unit(unit))
         except (RecordTooLarge, JournalClosed) as error:
             raise _refusal(error) from None
-        for queues, record in messages:
+        for number, (queues, record) in enumerate(messages):
             for queue in queues:
                 queue.in_flight += 1
-                placed.append((queue, record, next(locations)))
+                placed.append((number, queue, record, next(locations)))
 
     def taken_over(self, bodies: Iterable[LargeBody]) -> None:
         """Have bodies counted with their messages from here on, and not as uploads any more."""

@@ -1,7 +1,7 @@
 """What the engine asks of a store: where batches go, windows come from, and bodies are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -70,6 +70,10 @@ class BatchStore(ABC):
         standby without it. What is committed after it waits for the standby to have both. A server
         that takes no writes confirms nothing. Raises Fenced.
         """
+
+    @abstractmethod
+    def duplicate_ids(self, cache_id: int) -> Iterable[tuple[int, bytes]]:
+        """Return the seqs and records of an id cache's rows, in the order of seq."""
 
     def has_room(self) -> bool:
         """Say whether there is room again for messages, after ``NoRoom``; raises Fenced."""

@@ -1,7 +1,7 @@
 """What one transaction of the writer holds."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class BatchReport(NamedTuple):
 class Batch(Changes):
     """Units that are stored by one transaction."""
 
-    __slots__ = ("items", "messages", "size")
+    __slots__ = ("guarded", "items", "messages", "size")
 
     def __init__(self) -> None:
         Changes.__init__(self)  # as ``super()`` would, in fewer steps: one for each batch
@@ -52,6 +52,8 @@ class Batch(Changes):
         """Messages of one queue, the bulk of it; the rows of all others are in ``rows``."""
         self.size = 0
         """Rows inserted and deleted."""
+        self.guarded: Sequence[Unit] = ()
+        """The units with messages that have duplicate ids."""
 
     def add(self, item: Appended) -> None:
         """Add a unit, whole."""
@@ -61,7 +63,11 @@ class Batch(Changes):
             self.size += 1
             self.payload_bytes += len(item.payload)
         else:
-            self.merge(item)
+            if item.guarded:
+                self.guarded = (*self.guarded, item)
+                self.merge(item.stored)
+            else:
+                self.merge(item)
             self.size += item.cost_rows
 
     @property

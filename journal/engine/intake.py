@@ -93,14 +93,12 @@ class Intake:
 
     def unit(self, unit: Unit) -> list[MessageLocation]:
         """Submit an atomic unit and return where its messages will be."""
-        needed = 0
-        for queue_ids, payload in unit.messages:
+        for _, payload in unit.messages:
             if len(payload) > self._max_record_bytes:
                 raise RecordTooLarge(len(payload), self._max_record_bytes)
-            needed += len(queue_ids) + (len(queue_ids) > 1)
         if unit.record_version == STATED_VERSION:
             self._say_version()
-        first = self._take_ids(needed)
+        first = self._take_ids(unit.size_in_seqs)
         locations = unit.place(first)
         self._account(unit)
         return locations

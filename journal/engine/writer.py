@@ -17,6 +17,7 @@ from orthia.config.reminders import Reminder
 from orthia.database import NoRoom, StoreError
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, BatchReport, batch_of, probe
+from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
 from orthia.journal.engine.retry import (
     NextStep,
     RoomNeeded,
@@ -80,6 +81,7 @@ class Writer:
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self._store = store
+        self._duplicates = DuplicateIds(store.duplicate_ids)
         self._limits = limits
         self._still_valid = still_valid
         self._stored = stored
@@ -165,11 +167,17 @@ class Writer:
 
     def _store_and_report(self, batch: Batch) -> None:
         """Store ``batch`` in as many parts as it takes, and refuse what cannot be stored."""
-        parts = deque([(batch, False)])
+        whole = without_conflicts(batch) if batch.guarded else [batch]
+        parts = deque((part, False) for part in whole)
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:
                 part = self._with_kept(part)
+            if part.guarded and not unresolved:
+                screened = self._screened(part)
+                if screened is None:
+                    return
+                part = screened
             stored = storable(part) if self._has_refused else part
             started = self._clock()
             try:
@@ -184,6 +192,8 @@ class Writer:
             if attempts is None or self._abandoned.is_set():
                 return
             seconds = self._clock() - started
+            if stored.guarded:
+                self._duplicates.stored(stored)
             if stored is part:
                 self._stored(part, part.report(seconds, attempts))
             else:
@@ -192,6 +202,27 @@ class Writer:
                 self._unanswered = 0
             if self._is_full and (stored.messages or stored.rows):
                 self._has_room()
+
+    def _screened(self, batch: Batch) -> Batch | None:
+        """Return a batch without its duplicates, however often that has to be tried.
+
+        None if it was abandoned. Raises what it gave up for.
+        """
+        attempts = 0
+        reminder: Reminder | None = None
+        while not self._abandoned.is_set():
+            attempts += 1
+            try:
+                return self._duplicates.screen(batch)
+            except StoreError as error:
+                step = after_failure(error, unresolved=False, lease_valid=self._still_valid())
+                if step is NextStep.GIVE_UP:
+                    raise _given_up(batch, error) from error
+                reminder = self._say_stuck(reminder, error)
+                self._abandoned.wait(pause_seconds(attempts))
+                with contextlib.suppress(StoreError):  # the next attempt will tell
+                    self._store.connect()
+        return None
 
     def _tell_in_turn(self, batch: Batch, seconds: float, attempts: int) -> None:
         """Tell of a batch of which some units were refused for what was refused before them."""

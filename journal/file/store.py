@@ -27,6 +27,7 @@ from orthia.journal.file.encoding import (
 from orthia.journal.file.format import RECORD_BYTES, Record, decode_seqs
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.opening import OpenedFiles
+from orthia.journal.file.windows import FileWindows
 from orthia.journal.records import RecordType, UserRecordType
 from orthia.journal.unit import Appended, AppendedMessage, Unit
 
@@ -132,6 +133,11 @@ class FileStore(BatchStore):
             return files.index.find(marker.seq) is not None
 
     @override
+    def duplicate_ids(self, cache_id: int) -> Iterable[tuple[int, bytes]]:
+        opened = self._opened
+        return FileWindows(opened.messages, opened.contents.messages).duplicate_ids(cache_id)
+
+    @override
     def confirm(self) -> None:
         """Do nothing else: what is in the files was synced, or the journal has failed."""
         self._opened.fence.check()
@@ -147,8 +153,13 @@ class FileStore(BatchStore):
         self._opened.fence.check()  # a batch of nothing is refused as any other
         if not batch.touches_bindings:
             sync = self._sync(batch.items)
-            if batch.rows:
+            if batch.rows or batch.guarded:
                 self._write(messages, map(self._message_change, batch.items), sync=sync)
+                if batch.forgotten:
+                    forget = _Change(
+                        [delete_record(list(batch.forgotten), self._token)], effective=True
+                    )
+                    self._write(messages, [forget], sync=sync)
             else:
                 self._write_simple(batch, sync=sync)
             return
@@ -235,9 +246,10 @@ class FileStore(BatchStore):
             kind = UserRecordType.ADD_MESSAGE
             record = Record(RecordType.ADD_RECORD, kind, seq, seq, 0, queue_id, token, payload)
             return _Change([record], effective=True)
-        records = [row_record(row, token) for row in item.rows]
-        if item.deletes:
-            records.append(delete_record(item.deletes, token))
+        changes = item.stored
+        records = [row_record(row, token) for row in changes.rows]
+        if changes.deletes:
+            records.append(delete_record(changes.deletes, token))
         if tx_id is not None or len(records) > 1:
             records = transaction(records, tx_id or self._next_tx(), token)
         return _Change(records, effective=True)

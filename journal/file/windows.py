@@ -18,6 +18,7 @@ from orthia.journal.file.message_index import MessageIndex, QueuedMessage
 from orthia.journal.message import large_body_size
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 
+MAX_SEQ = 2**63 - 1
 _REFERENCE_BYTES = 256
 """More than a reference's record and payload take."""
 _ATTEMPTS = 5
@@ -57,6 +58,18 @@ class FileWindows(Windows):
                     if stored is not None:
                         window.messages.append(stored)
         return window
+
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        """Return the seqs and payloads of an id cache's records; raises JournalIOError."""
+        with ExitStack() as closing:
+            reading = _Reading(self._files, self._index, closing)
+            with self._files.lock:
+                found = self._index.stretch(cache_id, 0, MAX_SEQ, MAX_SEQ)
+                places = [Position(one.seq, one.file_id, one.offset, one.size) for one in found]
+                reading.open({one.file_id for one in places})
+            payloads = [(one.seq, reading.payload(one)) for one in places]
+        # One that cannot be read is no id: so says whoever decodes it.
+        return [(seq, payload or b"") for seq, payload in payloads]
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages."""

@@ -191,6 +191,12 @@ class MysqlStore(SqlStore):
         self._cursor.executemany(statement, values)
 
     @override
+    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
+        self._cursor.execute(statement, values)
+        rows: Iterable[Sequence[Any]] = self._cursor.fetchall()
+        return rows
+
+    @override
     def _finds(self, statement: str, values: Values) -> bool:
         self._cursor.execute(statement, values)
         return self._cursor.fetchone() is not None

@@ -199,6 +199,12 @@ class PostgresqlStore(SqlStore):
             self._cursor.execute(statement, one)
 
     @override
+    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
+        self._cursor.execute(statement, values)
+        rows: Iterable[Sequence[Any]] = self._cursor.fetchall()
+        return rows
+
+    @override
     def _finds(self, statement: str, values: Values) -> bool:
         self._cursor.execute(statement, values)
         return self._cursor.fetchone() is not None
@@ -213,6 +219,8 @@ class PostgresqlStore(SqlStore):
 
 def _fits_one_statement(batch: Batch) -> bool:
     if batch.rows or batch.bodies or batch.touches_bindings or batch.touches_large_bodies:
+        return False
+    if batch.forgotten:
         return False
     messages = batch.messages
     if len(messages) >= COPY_FROM_ROWS or batch.payload_bytes >= COPY_FROM_BYTES:

@@ -167,6 +167,10 @@ class SqliteStore(SqlStore):
         self._connected().executemany(statement, values)
 
     @override
+    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
+        return self._connected().execute(statement, values).fetchall()
+
+    @override
     def _finds(self, statement: str, values: Values) -> bool:
         found = self._connected().execute(statement, values)
         return found.fetchone() is not None

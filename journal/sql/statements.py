@@ -80,6 +80,8 @@ class Statements:
     """Finds the fence's row if its token is the writer's; how it is locked follows."""
     find: Mapping[JournalTable, str]
     """Finds a row by its seq and its epoch."""
+    duplicate_ids: str
+    """Finds the rows of an id cache, in the order of seq."""
     link: str
     """Refers to a large body: its id, and the seq of what needs it."""
     unlink: str
@@ -115,6 +117,8 @@ class Statements:
                 table: f"SELECT 1 FROM {names.of(table)} WHERE seq = {mark} AND epoch = {mark}"
                 for table in JournalTable
             },
+            duplicate_ids=f"SELECT seq, record FROM {names.messages} WHERE queue_id = {mark}"
+            " ORDER BY seq",
             link=f"INSERT INTO {names.large_messages} (id, position, epoch, piece)"
             f" VALUES ({mark}, -{mark}, {token:d}, {no_bytes})",
             unlink=unlink,

@@ -7,6 +7,7 @@ fence       locks the fence's row for sharing, if its token is this node's
 insert      rows of MESSAGES
 keep        with retention, a copy of what is deleted next in the history
 delete      rows of MESSAGES
+forget      rows of MESSAGES that are duplicate ids, which no history keeps
 bodies      rows of MESSAGES that lost their last reference
 links       references to large bodies, then the end of references
 bindings    rows of BINDINGS, then the end of rows
@@ -76,6 +77,12 @@ class SqlStore(BatchStore):
             return self._finds(statement, (marker.seq, self._token))
 
     @override
+    def duplicate_ids(self, cache_id: int) -> Iterable[tuple[int, bytes]]:
+        with translate_errors("read the duplicate ids of an address"):
+            rows = self._fetch(self._sql.duplicate_ids, (cache_id,))
+        return [(int(seq), bytes(record)) for seq, record in rows]
+
+    @override
     def confirm(self) -> None:
         with self._transaction("journal confirmation"):
             self._execute(self._sql.confirm)
@@ -112,6 +119,8 @@ class SqlStore(BatchStore):
             if names.history is not None:
                 self._keep(batch.deletes_by_reason())
             self._delete(names.messages, batch.deletes)
+        if batch.forgotten:
+            self._delete(names.messages, list(batch.forgotten))
         if batch.bodies:
             self._delete_bodies(set(batch.bodies))
         if batch.linked:
@@ -168,6 +177,10 @@ class SqlStore(BatchStore):
     @abstractmethod
     def _execute_each(self, statement: str, values: Iterable[Values]) -> None:
         """Execute one statement for each of ``values``."""
+
+    @abstractmethod
+    def _fetch(self, statement: str, values: Values) -> Iterable[Sequence[Any]]:
+        """Return all rows that a query finds."""
 
     @abstractmethod
     def _finds(self, statement: str, values: Values) -> bool:

@@ -86,7 +86,7 @@ def test_nothing_is_told_of_a_value_that_changes_nothing(key: str) -> None:
 
 
 NOTHING_OF_IT = """<management-address>activemq.management</management-address>
-<id-cache-size>0</id-cache-size><persist-id-cache>false</persist-id-cache>
+<persist-id-cache>true</persist-id-cache>
 <wild-card-routing-enabled>false</wild-card-routing-enabled>
 <connection-ttl-override>-1</connection-ttl-override>
 <addresses><address name="a"><multicast>

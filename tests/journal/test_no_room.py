@@ -63,6 +63,10 @@ class FullStore(BatchStore):
         return marker.seq in self.stored
 
     @override
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        return []
+
+    @override
     def confirm(self) -> None:
         self.confirmed += 1
 

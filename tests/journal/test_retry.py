@@ -117,6 +117,10 @@ class ScriptedStore(BatchStore):
         return self._stored
 
     @override
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        return []
+
+    @override
     def confirm(self) -> None:
         self.calls.append("confirm")
         failure = self._failures.pop(0) if self._failures else None

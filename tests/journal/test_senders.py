@@ -67,6 +67,10 @@ class FickleStore(BatchStore):
         return marker.seq in self.stored
 
     @override
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
+        return []
+
+    @override
     def confirm(self) -> None:
         pass
 

@@ -73,6 +73,10 @@ class SimulatedStore(BatchStore):
         session = self._connected()
         return self._ask(lambda: self._database.tables.is_stored(session, marker.seq))
 
+    def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:  # noqa: ARG002
+        """Return nothing: no client gives its messages duplicate ids."""
+        return []
+
     def confirm(self) -> None:
         """Change something."""
         session = self._connected()

@@ -177,10 +177,10 @@ def test_a_message_in_a_transaction_is_refused_at_once() -> None:
     """And not at its COMMIT."""
     client = Client(CoreUnderTest())
     client.send("BEGIN", transaction="t")
-    send(client, "SEND", "transaction:t\nreceipt:r\n_AMQ_DUPL_ID", "1")
+    send(client, "SEND", "transaction:t\nreceipt:r\nAMQ_SCHEDULER_ACTION", "REMOVEALL")
     frame = client.read()
     assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r")
-    assert b"SEND has the header _AMQ_DUPL_ID, which has a message" in frame.body
+    assert b"SEND has the header AMQ_SCHEDULER_ACTION, which asks" in frame.body
 
 
 def test_what_was_taken_once_can_be_sent_again() -> None:

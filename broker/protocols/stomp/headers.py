@@ -102,6 +102,8 @@ HEADERS: Final = (
             "content-length": "bytes of the body, which then may have NULs",
             "persistent": "`false`: the message is in memory only",
             "expires": "when the message expires, milliseconds since 1970 UTC; 0 never",
+            "_AMQ_DUPL_ID": "a message that was sent to the same address with the same id is not"
+            " stored again: see [duplicate detection](duplicates.md)",
         },
     ),
     *(
@@ -127,7 +129,6 @@ HEADERS: Final = (
         "has all messages of a group go to one consumer",
         *("JMSXGroupID", "JMSXGroupSeq", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE"),
     ),
-    *_refused(("SEND",), "has a message that was sent before dropped", "_AMQ_DUPL_ID"),
     *_refused(
         ("SEND",), "has a message take the place of an older one of its name", "_AMQ_LVQ_NAME"
     ),
@@ -290,7 +291,9 @@ NOT_PASSED_ON: Final = frozenset(
     one.name.encode() for one in HEADERS if one.rule is Rule.REMOVED
 ) | {b"destination", b"content-length", b"receipt", b"transaction"}
 """Headers of a SEND that no receiver gets."""
-LOOKED_AT: Final = frozenset(_REFUSED["SEND"]) | TOOLS_OWN | {b"destination-type", b"expires"}
+LOOKED_AT: Final = (
+    frozenset(_REFUSED["SEND"]) | TOOLS_OWN | {b"destination-type", b"expires", b"_AMQ_DUPL_ID"}
+)
 """Headers of a SEND that few messages have: without any of them there is nothing to look at."""
 
 
@@ -331,8 +334,8 @@ _KNOWN_OF_FAMILY: Final = frozenset(
 def resendable(headers: Mapping[str, str]) -> dict[str, str]:
     """Return a stored message's headers, less those for which it would not be taken again.
 
-    That is what an older Orthia took and did not do; and the destination's type, which was of the
-    first sending.
+    That is what an older Orthia took and did not do; and the destination's type and the duplicate
+    id, which were of the first sending: it is sent again because somebody wants it twice.
     """
-    left_out = _REFUSED["SEND"].keys() | {b"destination-type"}
+    left_out = _REFUSED["SEND"].keys() | {b"destination-type", b"_AMQ_DUPL_ID"}
     return {name: value for name, value in headers.items() if name.encode() not in left_out}

@@ -134,15 +134,21 @@ class Sender:
         if self._prefixes is not None:
             destination = self._prefixes.of_core(destination)
         not_passed_on, expires_ms = NOT_PASSED_ON, 0
+        duplicate_id: str | None = None
         if not LOOKED_AT.isdisjoint(raw):
             refuse("SEND", raw)
             destination = of_type(destination, frame.get(b"destination-type"))
             expires_ms = frame.number(b"expires", 0)
+            duplicate_id = frame.get(b"_AMQ_DUPL_ID")
+            if duplicate_id == "":
+                raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
             if not TOOLS_OWN.isdisjoint(raw) and self._core.may_replay(self._client.principal):
                 not_passed_on -= TOOLS_OWN
         headers = frame.user_headers(not_passed_on)
         is_persistent = raw.get(b"persistent") != b"false"
         message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, _PRIORITY)
+        if duplicate_id is not None:
+            message = message._replace(duplicate_id=duplicate_id)
         return destination, message
 
 

@@ -1,0 +1,95 @@
+"""Duplicate ids of what is sent: a message that is sent again is not stored, nor published, again.
+
+Where a message is stored its id is, in the same transaction, so that the next live node knows it:
+``orthia.journal.engine.duplicates``. Where nothing is stored of it, since it is only published or
+nothing is ever stored here, ids are in memory as the messages are.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+
+from orthia.broker.core.api import NotLive
+from orthia.journal.abc import MessageJournal
+from orthia.journal.codec import IdCacheBinding
+from orthia.journal.errors import JournalClosed
+from orthia.journal.unit import Binding, DuplicateId
+
+MOST_IN_MEMORY = 100_000
+"""Ids of messages that are not stored, of all addresses together."""
+_DIGEST_BYTES = 16
+
+
+class DuplicateIds:
+    """The id caches of addresses; on the loop's thread."""
+
+    def __init__(
+        self,
+        journal: MessageJournal,
+        bindings: Iterable[Binding],
+        kept: Callable[[str], int],
+        *,
+        persistent: bool,
+    ) -> None:
+        """``kept`` returns how many ids of an address are kept; without ``persistent`` no message
+        is stored, whatever senders ask for.
+        """
+        self._journal = journal
+        self._kept = kept
+        self._persistent = persistent
+        self._caches = {one.address: one for one in bindings if isinstance(one, IdCacheBinding)}
+        self._in_memory: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
+        """By address, the one sent to last at the end."""
+        self._count = 0
+
+    def to_store(self, address: str, duplicate_id: str | None) -> DuplicateId | None:
+        """Return by what the journal knows a message that queues get; None if it need not.
+
+        Raises NotLive.
+        """
+        if duplicate_id is None or not self._persistent:
+            return None
+        keep = self._kept(address)
+        if keep < 1:
+            return None
+        cache = self._caches.get(address)
+        if cache is None:
+            cache = self._caches[address] = self._bind(address)
+        return DuplicateId(cache.cache_id, _digest(duplicate_id), keep)
+
+    def is_known(self, address: str, duplicate_id: str | None) -> bool:
+        """Return whether a message that nothing is stored of was published before."""
+        known = self._in_memory.get(address)
+        return known is not None and duplicate_id is not None and _digest(duplicate_id) in known
+
+    def note(self, address: str, duplicate_id: str | None) -> None:
+        """Know a message that nothing is stored of from now on."""
+        keep = 0 if duplicate_id is None else self._kept(address)
+        if duplicate_id is None or keep < 1:
+            return
+        known = self._in_memory.setdefault(address, OrderedDict())
+        self._in_memory.move_to_end(address)
+        known[_digest(duplicate_id)] = None
+        self._count += 1
+        while len(known) > keep:
+            known.popitem(last=False)
+            self._count -= 1
+        while self._count > MOST_IN_MEMORY and len(self._in_memory) > 1:
+            _, forgotten = self._in_memory.popitem(last=False)
+            self._count -= len(forgotten)
+
+    def forget(self, address: str) -> IdCacheBinding | None:
+        """Return the id cache of an address that is gone, if it had one: it has none any more."""
+        return self._caches.pop(address, None)
+
+    def _bind(self, address: str) -> IdCacheBinding:
+        try:
+            binding = IdCacheBinding(self._journal.next_id(), address)
+            self._journal.add_binding(binding)
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        return binding
+
+
+def _digest(duplicate_id: str) -> bytes:
+    return blake2b(duplicate_id.encode(), digest_size=_DIGEST_BYTES).digest()

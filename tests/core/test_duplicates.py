@@ -1,0 +1,140 @@
+"""Duplicate ids in the core: what is sent twice is there once, and nothing else suffers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.broker.core.api import OutgoingMessage, TransactionWork
+from orthia.config.settings import AddressSettings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
+
+QUEUE = "/queue/orders"
+TOPIC = "/topic/news"
+
+
+def known_as(text: str, name: str, **what: Any) -> OutgoingMessage:
+    """Return a message with a duplicate id."""
+    return message(text, **what)._replace(duplicate_id=name)
+
+
+def send(core: CoreUnderTest, destination: str, *messages: OutgoingMessage) -> int:
+    """Send messages; return how many their sender was told are done."""
+    done: list[int] = []
+    for one in messages:
+        core.broker.send(ANYONE, destination, one, lambda: done.append(1))
+    core.settle()
+    return len(done)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_message_that_is_sent_again_is_there_once(*, persistent: bool) -> None:
+    """Its sender has an answer each time; the consumer has one message."""
+    core = CoreUnderTest()
+    one = known_as("one", "a", persistent=persistent)
+    assert send(core, QUEUE, one, one, known_as("two", "b")) == 3
+    assert core.consume(QUEUE).texts == ["one", "two"]
+    assert core.broker.depths()["orders"] == 2
+
+
+def test_a_successor_knows_what_was_sent() -> None:
+    """Also what was consumed meanwhile."""
+    core = CoreUnderTest()
+    send(core, QUEUE, known_as("one", "a"), known_as("two", "b"))
+    core.consume(QUEUE, auto=True)
+    core.settle()
+    successor = core.takeover()
+    send(successor, QUEUE, known_as("one", "a"), known_as("two", "b"), known_as("three", "c"))
+    assert successor.consume(QUEUE).texts == ["three"]
+
+
+def test_an_address_counts_a_duplicate_once() -> None:
+    """What is dropped takes no room of its limit."""
+    core = CoreUnderTest(settings(max_size_bytes=-1, page_limit_messages=2))
+    for _ in range(5):
+        assert send(core, QUEUE, known_as("one", "a")) == 1
+    assert send(core, QUEUE, known_as("two", "b")) == 1
+
+
+def test_a_topic_publishes_once() -> None:
+    """Where nothing is stored the ids are in memory."""
+    core = CoreUnderTest()
+    hears = core.consume(TOPIC)
+    one = known_as("one", "a")
+    assert send(core, TOPIC, one, one, known_as("two", "b")) == 3
+    assert hears.texts == ["one", "two"]
+
+
+def test_a_topic_with_a_queue_publishes_once_what_it_stores_once() -> None:
+    """Both get the message, once."""
+    core = CoreUnderTest()
+    send(core, "/topic/orders", known_as("nobody hears it", "x"))
+    core.broker._addresses.ensure_queues("orders")
+    hears = core.consume("/topic/orders")
+    one = known_as("one", "a")
+    assert send(core, "/topic/orders", one, one) == 2
+    assert hears.texts == ["one"]
+
+
+def test_a_transaction_is_done_without_its_duplicates() -> None:
+    """The rest of it is done; its queues and its subscribers get each message once."""
+    core = CoreUnderTest()
+    hears = core.consume(TOPIC)
+    send(core, QUEUE, known_as("one", "a"))
+    send(core, TOPIC, known_as("said", "s"))
+    done: list[int] = []
+    work = TransactionWork(
+        [
+            (QUEUE, known_as("one again", "a")),
+            (QUEUE, known_as("two", "b")),
+            (QUEUE, known_as("two again", "b")),
+            (QUEUE, message("three")),
+            (TOPIC, known_as("said again", "s")),
+            (TOPIC, known_as("also said", "t")),
+            (TOPIC, known_as("also said again", "t")),
+        ]
+    )
+    core.commit(work, lambda: done.append(1))
+    core.settle()
+    assert done == [1]
+    assert core.consume(QUEUE).texts == ["one", "two", "three"]
+    assert hears.texts == ["said", "also said"]
+
+
+def test_an_address_that_keeps_no_ids_stores_what_it_gets() -> None:
+    """``id-cache-size`` 0, of the node or of an address, switches it off."""
+    of_all = replace(SETTINGS, id_cache_size=0)
+    of_one = replace(SETTINGS, address_settings=(AddressSettings("orders", id_cache_size=0),))
+    but_one = replace(of_all, address_settings=(AddressSettings("orders", id_cache_size=9),))
+    for options, expected in ((of_all, 2), (of_one, 2), (but_one, 1)):
+        core = CoreUnderTest(options)
+        one = known_as("one", "a")
+        assert send(core, QUEUE, one, one) == 2
+        assert len(core.consume(QUEUE).texts) == expected
+
+
+def test_in_memory_the_newest_ids_are_kept() -> None:
+    """As many as ``id-cache-size`` says, for each address."""
+    core = CoreUnderTest(replace(SETTINGS, id_cache_size=3))
+    hears = core.consume(TOPIC)
+    send(core, TOPIC, *(known_as(name, name) for name in "abcd"))
+    send(core, TOPIC, *(known_as(name, name) for name in "dcba"))
+    assert hears.texts == ["a", "b", "c", "d", "a"]
+
+
+def test_nothing_stored_at_all_and_still_known() -> None:
+    """With ``persistence-enabled`` false messages and ids are in memory."""
+    core = CoreUnderTest(replace(SETTINGS, persistence_enabled=False))
+    one = known_as("one", "a")
+    assert send(core, QUEUE, one, one) == 2
+    assert core.consume(QUEUE).texts == ["one"]
+
+
+def test_dead_letters_are_not_taken_for_duplicates() -> None:
+    """What the broker moves by itself is not looked at."""
+    core = CoreUnderTest(settings(max_delivery_attempts=1, dead_letter_address="orders.dead"))
+    send(core, "/queue/orders.dead", known_as("one", "a"))
+    send(core, QUEUE, known_as("one", "a"))
+    core.consume(QUEUE).reject("one")
+    core.settle()
+    assert core.consume("/queue/orders.dead").texts == ["one", "one"]

@@ -1,0 +1,238 @@
+"""Duplicate ids: of each id one message is stored, and of it nothing is lost."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.journal import MessageJournal, MessageLocation, Unit
+from orthia.journal.codec import IdCacheBinding
+from orthia.journal.engine import duplicates
+from orthia.journal.memory import MemoryJournal
+from orthia.journal.unit import DuplicateId
+from tests.journal.keeping import KeepingStore
+from tests.journal.support import (
+    OTHER_QUEUE,
+    QUEUE,
+    JournalStore,
+    MemoryJournalStore,
+    payload,
+)
+
+KEEP = 5
+
+
+def bind(journal: MessageJournal, address: str = "orders") -> int:
+    """Return the id of a new id cache."""
+    cache_id = journal.next_id()
+    journal.add_binding(IdCacheBinding(cache_id, address))
+    return cache_id
+
+
+def known_as(cache_id: int, name: str, keep: int = KEEP) -> DuplicateId:
+    """Return a duplicate id."""
+    return DuplicateId(cache_id, name.encode().ljust(16), keep)
+
+
+def send(
+    store: JournalStore,
+    journal: MessageJournal,
+    messages: Sequence[tuple[str, DuplicateId | None]],
+    queues: Sequence[int] = (QUEUE,),
+) -> frozenset[int]:
+    """Store messages by one unit; return which were dropped."""
+    told: list[frozenset[int]] = []
+    unit = Unit(lambda: told.append(unit.dropped))
+    for number, (text, duplicate_id) in enumerate(messages):
+        unit.add_message(queues, payload(text))
+        if duplicate_id is not None:
+            unit.guard(duplicate_id, range(number, number + 1))
+    journal.append_unit(unit)
+    store.loop.run_until(lambda: told, "the unit is stored")
+    return told[0]
+
+
+def test_of_one_id_one_message_is_stored(store: JournalStore) -> None:
+    """The second is not, and its sender is told that it is stored."""
+    journal = store.open()
+    cache = bind(journal)
+    assert send(store, journal, [("first", known_as(cache, "a"))]) == frozenset()
+    assert send(store, journal, [("again", known_as(cache, "a"))]) == {0}
+    assert send(store, journal, [("other", known_as(cache, "b"))]) == frozenset()
+    assert store.bodies(journal) == ["first", "other"]
+
+
+def test_the_next_node_knows_the_ids(store: JournalStore) -> None:
+    """They are stored with their messages, and read by whoever is live next."""
+    journal = store.open()
+    cache = bind(journal)
+    send(store, journal, [("first", known_as(cache, "a")), ("second", known_as(cache, "b"))])
+    assert journal.close(drain=True)
+    store.advance_fence(2)
+    successor = store.open(2)
+    bound = [one for one in successor.bindings if isinstance(one, IdCacheBinding)]
+    assert bound == [IdCacheBinding(cache, "orders")]
+    dropped = send(store, successor, [("x", known_as(cache, "b")), ("third", known_as(cache, "c"))])
+    assert dropped == {0}
+    assert store.bodies(successor) == ["first", "second", "third"]
+
+
+def test_a_message_that_was_consumed_is_known(store: JournalStore) -> None:
+    """What is acknowledged is gone, and its id is not."""
+    journal = store.open()
+    cache = bind(journal)
+    send(store, journal, [("first", known_as(cache, "a"))])
+    ((seq, *_),) = store.window(journal).messages
+    journal.delete([MessageLocation(seq)])
+    assert send(store, journal, [("again", known_as(cache, "a"))]) == {0}
+    assert store.bodies(journal) == []
+
+
+def test_a_unit_is_stored_without_its_duplicates(store: JournalStore) -> None:
+    """All else of it is; of two of its own messages with one id the first."""
+    journal = store.open()
+    cache = bind(journal)
+    send(store, journal, [("first", known_as(cache, "a"))])
+    dropped = send(
+        store,
+        journal,
+        [
+            ("plain", None),
+            ("again", known_as(cache, "a")),
+            ("second", known_as(cache, "b")),
+            ("second again", known_as(cache, "b")),
+        ],
+        queues=[QUEUE, OTHER_QUEUE],
+    )
+    assert dropped == {1, 3}
+    assert store.bodies(journal) == ["first", "plain", "second"]
+    assert store.bodies(journal, OTHER_QUEUE) == ["plain", "second"]
+
+
+def test_copies_of_a_message_are_stored_all_or_none(store: JournalStore) -> None:
+    """What diverts make of one message has one id."""
+    journal = store.open()
+    cache = bind(journal)
+    for expected in (frozenset[int](), frozenset({0, 1})):
+        told: list[bool] = []
+        unit = Unit(partial(told.append, True))
+        unit.add_message([QUEUE, OTHER_QUEUE], payload("one"))
+        unit.add_message([OTHER_QUEUE], payload("copy of one"))
+        unit.guard(known_as(cache, "a"), range(2))
+        unit.add_message([QUEUE], payload("plain"))
+        journal.append_unit(unit)
+        store.loop.run_until(partial(bool, told), "the unit is stored")
+        assert unit.dropped == expected
+    assert store.bodies(journal) == ["one", "plain", "plain"]
+    assert store.bodies(journal, OTHER_QUEUE) == ["one", "copy of one"]
+
+
+def test_the_second_of_a_batch_waits_for_the_first(store: JournalStore) -> None:
+    """However fast they come: of many units with few ids one of each id is stored, in order."""
+    journal = store.open()
+    cache = bind(journal)
+    told: list[tuple[int, bool]] = []
+    for number in range(60):
+        unit = Unit()
+        unit.done = lambda unit=unit, number=number: told.append((number, bool(unit.dropped)))
+        unit.add_message([QUEUE], payload(f"message {number}"))
+        unit.guard(known_as(cache, f"{number % 4}"), range(1))
+        journal.append_unit(unit)
+    store.loop.run_until(lambda: len(told) == 60, "all units are stored")
+    assert told == [(number, number >= 4) for number in range(60)]
+    assert store.bodies(journal) == [f"message {number}" for number in range(4)]
+
+
+def test_the_newest_ids_are_kept(store: JournalStore) -> None:
+    """The oldest go, from memory and from the store: more than a batch's too many never stay."""
+    journal = store.open()
+    cache = bind(journal)
+    for number in range(3 * KEEP):
+        send(store, journal, [(f"{number}", known_as(cache, f"id {number}"))])
+    for _ in range(2):  # the node that sent them, and the next
+        for number in range(2 * KEEP, 3 * KEEP):
+            assert send(store, journal, [("again", known_as(cache, f"id {number}"))]) == {0}
+        journal.close(drain=True)
+        store.advance_fence(2)
+        journal = store.open(2)
+    rows = [seq for seq, (queue_id, _) in store.rows().items() if queue_id == cache]
+    assert len(rows) <= KEEP + 1
+    assert send(store, journal, [("sent long ago", known_as(cache, "id 0"))]) == frozenset()
+
+
+def test_addresses_have_ids_of_their_own(store: JournalStore) -> None:
+    """The same id at another address is another message."""
+    journal = store.open()
+    one, other = bind(journal), bind(journal, "invoices")
+    assert send(store, journal, [("a", known_as(one, "a"))]) == frozenset()
+    assert send(store, journal, [("b", known_as(other, "a"))]) == frozenset()
+
+
+def test_caches_that_memory_has_no_room_for_are_read_again(
+    store: JournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No id is forgotten for want of memory."""
+    monkeypatch.setattr(duplicates.DuplicateIds.__init__, "__defaults__", (2,))
+    journal = store.open()
+    caches = [bind(journal, f"address {number}") for number in range(4)]
+    for name in "ab":
+        for cache in caches:
+            assert send(store, journal, [(name, known_as(cache, name))]) == frozenset()
+    for cache in caches:
+        for name in "ab":
+            assert send(store, journal, [(name, known_as(cache, name))]) == {0}
+
+
+def test_an_id_that_cannot_be_read_harms_nothing_else(store: JournalStore) -> None:
+    """It is told, and the others are known."""
+    journal = store.open()
+    cache = bind(journal)
+    send(store, journal, [("first", known_as(cache, "a")), ("second", known_as(cache, "b"))])
+    spoilt = min(seq for seq, (queue_id, _) in store.rows().items() if queue_id == cache)
+    store.spoil(spoilt, b"nonsense")
+    journal.close(drain=True)
+    store.advance_fence(2)
+    successor = store.open(2)
+    assert send(store, successor, [("again", known_as(cache, "b"))]) == {0}
+    assert send(store, successor, [("again", known_as(cache, "a"))]) == frozenset()
+
+
+def test_the_second_is_stored_if_the_first_is_refused() -> None:
+    """A message is dropped only for one that is there."""
+    store = MemoryJournalStore()
+    journal = store.open()
+    assert isinstance(journal, MemoryJournal)
+    cache = bind(journal)
+    store.loop.run_posted()
+    journal.auto_commit = False
+    refused: list[OrthiaError] = []
+    stored: list[bool] = []
+    first = Unit()
+    first.refused = refused.append
+    first.add_message([QUEUE], payload("first"))
+    first.guard(known_as(cache, "a"), range(1))
+    second = Unit()
+    second.done = lambda: stored.append(bool(second.dropped))
+    second.add_message([QUEUE], payload("second"))
+    second.guard(known_as(cache, "a"), range(1))
+    journal.append_unit(first)
+    journal.append_unit(second)
+    journal.refuse(OrthiaError("no"))
+    journal.commit()
+    store.loop.run_until(lambda: stored, "the second is stored")
+    assert len(refused) == 1
+    assert stored == [False]
+    assert store.bodies(journal) == ["second"]
+
+
+def test_a_history_has_no_duplicate_ids(store_settings: DatabaseStoreSettings) -> None:
+    """What is forgotten is no message that left its queue."""
+    keeping = KeepingStore(store_settings)
+    journal = keeping.open()
+    cache = bind(journal)
+    for number in range(3 * KEEP):
+        send(keeping, journal, [(f"{number}", known_as(cache, f"id {number}"))])
+    assert keeping.kept() == {}
+    keeping.close()
