@@ -197,7 +197,7 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *("deleted", "done", "dropped", "duplicate_ids", "guarded", "last_seq"),
+        *("deleted", "done", "dropped", "duplicate_ids", "ended_cache", "guarded", "last_seq"),
         *("messages", "record_version"),
         *("refused", "sender"),
     )
@@ -212,6 +212,8 @@ class Unit(Changes):
         """Of ``messages``, each with which they are, in order, which ``place`` makes ..."""
         self.guarded: tuple[Guarded, ...] = ()
         """... these of."""
+        self.ended_cache: int | None = None
+        """An id cache that ends, with all of its ids; its binding is deleted by the unit, too."""
         self.dropped: frozenset[int] = frozenset()
         """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
         self.record_version = 0
@@ -269,6 +271,11 @@ class Unit(Changes):
     def delete_binding(self, binding_id: int) -> None:
         """Delete a queue's or an address' binding."""
         self.unbound.append(binding_id)
+
+    def delete_id_cache(self, cache_id: int) -> None:
+        """Delete the id cache of an address, and what is in it."""
+        self.ended_cache = cache_id
+        self.unbound.append(cache_id)
 
     def delete_transaction(self, prepared: PreparedTransaction) -> None:
         """Delete a prepared transaction, and what it needs large bodies for."""

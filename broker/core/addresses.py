@@ -336,6 +336,11 @@ class AddressBook:
         """Route nothing to a queue any more; its name is not free yet."""
         self._address(queue.address).remove_queue(queue)
 
+    def has_queues(self, address: str) -> bool:
+        """Return whether an address has any queue."""
+        known = self._addresses.get(address)
+        return known is not None and bool(known.anycast_queues or known.multicast_queues)
+
     def forget(self, queue: Queue) -> None:
         """Have a queue's name free again: it is stored no more."""
         del self.queues[queue.name]

@@ -115,7 +115,7 @@ class Broker:
             store_use=self.store_use,
             make_topic=self._make_topic,
         )
-        self._deletions = Deletions(journal, self._addresses, self)
+        self._deletions = Deletions(journal, self._addresses, duplicates, self)
         self._durable = DurableSubscriptions(self._addresses)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,

@@ -6,7 +6,8 @@
 | leaving  | no message is routed to it any more, and no consumer; those there are ended  |
 | settling | what was on its way when that began is stored, and is in the queue           |
 | emptying | its messages are deleted from the store, a window at a time                  |
-| unbound  | its binding is deleted: the name is free                                     |
+| unbound  | its binding is deleted: the name is free; with the last queue of an address  |
+|          | go the duplicate ids that are kept of it                                     |
 
 The binding goes last: a node that dies in between leaves a queue with fewer messages, which can be
 deleted again. A message it shares with other queues stays theirs. With retention the history has
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 
 from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import BrokerError, Principal
+from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.timers import Timers
@@ -46,9 +48,16 @@ class QueueInUse(BrokerError):  # noqa: N818 - named for what is the case
 class Deletions:
     """Deletes queues; on the loop's thread."""
 
-    def __init__(self, journal: MessageJournal, addresses: AddressBook, timers: Timers) -> None:
+    def __init__(
+        self,
+        journal: MessageJournal,
+        addresses: AddressBook,
+        duplicates: DuplicateIds,
+        timers: Timers,
+    ) -> None:
         self._journal = journal
         self._addresses = addresses
+        self._duplicates = duplicates
         self._timers = timers
 
     def delete(
@@ -84,7 +93,7 @@ class Deletions:
     def _begin(self, queue: Queue, principal: Principal, level: int, done: Deleted) -> None:
         self._addresses.withdraw(queue)
         queue.leave(f"queue {quoted(queue.name)} is deleted")
-        context = (self._journal, self._addresses, self._timers)
+        context = (self._journal, self._addresses, self._duplicates, self._timers)
         _Deletion(queue, principal.name, level, *context, done).begin()
 
     def _refuse_if_in_doubt(self, queue: Queue) -> None:
@@ -124,6 +133,7 @@ class _Deletion:
         level: int,
         journal: MessageJournal,
         addresses: AddressBook,
+        duplicates: DuplicateIds,
         timers: Timers,
         done: Deleted,
     ) -> None:
@@ -132,6 +142,7 @@ class _Deletion:
         self._level = level
         self._journal = journal
         self._addresses = addresses
+        self._duplicates = duplicates
         self._timers = timers
         self._done = done
         self._after_seq = 0
@@ -185,6 +196,10 @@ class _Deletion:
     def _unbind(self) -> None:
         unit = Unit(self._unbound)
         unit.delete_binding(self._queue.id)
+        if not self._addresses.has_queues(self._queue.address):
+            ids = self._duplicates.forget(self._queue.address)
+            if ids is not None:
+                unit.delete_id_cache(ids.cache_id)
         self._append(unit)
 
     def _unbound(self) -> None:

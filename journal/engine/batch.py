@@ -53,7 +53,7 @@ class Batch(Changes):
         self.size = 0
         """Rows inserted and deleted."""
         self.guarded: Sequence[Unit] = ()
-        """The units with messages that have duplicate ids."""
+        """The units that have to do with duplicate ids."""
 
     def add(self, item: Appended) -> None:
         """Add a unit, whole."""
@@ -63,7 +63,7 @@ class Batch(Changes):
             self.size += 1
             self.payload_bytes += len(item.payload)
         else:
-            if item.guarded:
+            if item.guarded or item.ended_cache is not None:
                 self.guarded = (*self.guarded, item)
                 self.merge(item.stored)
             else:

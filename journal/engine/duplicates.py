@@ -45,6 +45,8 @@ class DuplicateIds:
         """
         forgotten: dict[int, None] = {}
         for unit in batch.guarded:
+            if unit.ended_cache is not None:
+                forgotten.update(dict.fromkeys(self._cache(unit.ended_cache).values()))
             unit.dropped = frozenset(n for one in self._duplicates(unit) for n in one.messages)
             for one in unit.guarded:
                 cache, keep = self._cache(one.duplicate_id.cache_id), one.duplicate_id.keep
@@ -60,6 +62,8 @@ class DuplicateIds:
         """Know the ids of a batch that was stored."""
         forgotten = frozenset(batch.forgotten)
         for unit in batch.guarded:
+            if unit.ended_cache is not None:
+                self._count -= len(self._caches.pop(unit.ended_cache, ()))
             for one in unit.guarded:
                 cache = self._caches.get(one.duplicate_id.cache_id)
                 if cache is None:
@@ -104,12 +108,16 @@ def _read(rows: StoredIds) -> Iterator[tuple[bytes, int]]:
 
 
 def without_conflicts(batch: Batch) -> list[Batch]:
-    """Return batches, in order, of the units of this one, in none of which two have one id."""
+    """Return batches, in order, of the units of this one, in none of which two have one id.
+
+    Nor is any before a unit that ends an id cache.
+    """
     parts: list[list[Appended]] = [[]]
     seen: set[tuple[int, bytes]] = set()
     for item in batch.items:
         keys = _keys(item.guarded) if isinstance(item, Unit) and item.guarded else set()
-        if not keys.isdisjoint(seen):
+        ends = isinstance(item, Unit) and item.ended_cache is not None
+        if ends or not keys.isdisjoint(seen):
             parts.append([])
             seen = set()
         seen |= keys

@@ -155,15 +155,13 @@ class FileStore(BatchStore):
             sync = self._sync(batch.items)
             if batch.rows or batch.guarded:
                 self._write(messages, map(self._message_change, batch.items), sync=sync)
-                if batch.forgotten:
-                    forget = _Change(
-                        [delete_record(list(batch.forgotten), self._token)], effective=True
-                    )
-                    self._write(messages, [forget], sync=sync)
+                self._forget(batch, sync=sync)
             else:
                 self._write_simple(batch, sync=sync)
             return
-        # The few batches that bind: bindings first, so that no message is of an unknown queue.
+        # The few batches that bind: bindings first, so that no message is of an unknown queue; and
+        # before them the ids of a cache that ends, which nobody would look for without its binding.
+        self._forget(batch, sync=True)
         split = [item for item in batch.items if _is_split(item)]
         prepared: dict[int, int] = {id(item): self._next_tx() for item in split}
         self._count_unresolved(len(split))
@@ -188,6 +186,12 @@ class FileStore(BatchStore):
                 self._take_effect(bindings, written)
         finally:
             self._count_unresolved(-len(split))
+
+    def _forget(self, batch: Batch, *, sync: bool) -> None:
+        """Delete duplicate ids; not one that the batch adds, which is among the newest."""
+        if batch.forgotten:
+            forget = delete_record(list(batch.forgotten), self._token)
+            self._write(self._opened.messages, [_Change([forget], effective=True)], sync=sync)
 
     def _write_simple(self, batch: Batch, *, sync: bool) -> None:
         """Write messages of one queue each, then all deletes as one: what most batches are.

@@ -7,6 +7,7 @@ import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.config.settings import AddressSettings
+from orthia.journal.records import UserRecordType
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 
 QUEUE = "/queue/orders"
@@ -111,6 +112,22 @@ def test_an_address_that_keeps_no_ids_stores_what_it_gets() -> None:
         one = known_as("one", "a")
         assert send(core, QUEUE, one, one) == 2
         assert len(core.consume(QUEUE).texts) == expected
+
+
+def test_the_ids_of_an_address_go_with_its_last_queue() -> None:
+    """Who sends there again begins anew, and the store has nothing left."""
+    core = CoreUnderTest()
+    send(core, QUEUE, known_as("one", "a"))
+    core.broker.delete_queue(ANYONE, "orders", lambda _: None, force=True)
+    core.settle()
+    assert core.journal.store.messages == {}
+    assert [
+        row
+        for row in core.journal.store.bindings.values()
+        if row.user_record_type == UserRecordType.ID_CACHE
+    ] == []
+    send(core, QUEUE, known_as("one", "a"))
+    assert core.consume(QUEUE).texts == ["one"]
 
 
 def test_in_memory_the_newest_ids_are_kept() -> None:

@@ -162,6 +162,31 @@ def test_the_newest_ids_are_kept(store: JournalStore) -> None:
     assert send(store, journal, [("sent long ago", known_as(cache, "id 0"))]) == frozenset()
 
 
+def test_a_cache_that_ends_leaves_nothing(store: JournalStore) -> None:
+    """Its ids go with its binding, those of units on their way too; others stay."""
+    journal = store.open()
+    cache, other = bind(journal), bind(journal, "invoices")
+    send(store, journal, [("a", known_as(cache, "a")), ("b", known_as(other, "b"))])
+    for name in "cde":
+        unit = Unit()
+        unit.add_message([QUEUE], payload(name))
+        unit.guard(known_as(cache, name), range(1))
+        journal.append_unit(unit)
+    ended: list[bool] = []
+    unit = Unit(partial(ended.append, True))
+    unit.delete_id_cache(cache)
+    journal.append_unit(unit)
+    store.loop.run_until(lambda: ended, "the end of the cache")
+    assert [queue for queue, _ in store.rows().values() if queue == cache] == []
+    journal.close(drain=True)
+    store.advance_fence(2)
+    successor = store.open(2)
+    bound = [one.cache_id for one in successor.bindings if isinstance(one, IdCacheBinding)]
+    assert bound == [other]
+    assert send(store, successor, [("again", known_as(other, "b"))]) == {0}
+    assert store.bodies(successor) == ["a", "b", "c", "d", "e"]
+
+
 def test_addresses_have_ids_of_their_own(store: JournalStore) -> None:
     """The same id at another address is another message."""
     journal = store.open()
