@@ -216,6 +216,7 @@ def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> No
     slow = SlowPassword("s3cret")
     server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF)]))
     clients: list[socket.socket] = [log_in(server, "ada", "s3cret", "127.0.0.2") for _ in range(30)]
+    wait_until(lambda: server.connections == len(clients), what="all are connected")
     wait_until(lambda: bool(slow.asked), what="the first is verified")
 
     def cut_off() -> None:
