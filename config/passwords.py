@@ -53,6 +53,11 @@ class HashedPassword(ABC):
         """Return what is stored, as it is in the file."""
         return self._stored
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """How it was made, for a person to read."""
+
     @abstractmethod
     def matches(self, candidate: str) -> bool:
         """Tell whether ``candidate`` is the password; takes milliseconds, and releases the GIL."""
@@ -79,6 +84,11 @@ class Pbkdf2Password(HashedPassword):
         self._salt = salt
         self._expected = expected
 
+    @property
+    def kind(self) -> str:
+        """Artemis' one-way codec."""
+        return f"PBKDF2, {self._iterations} iterations"
+
     def matches(self, candidate: str) -> bool:
         """Tell whether ``candidate`` is the password."""
         found = hashlib.pbkdf2_hmac(
@@ -99,6 +109,11 @@ class Argon2Password(HashedPassword):
         self._lanes = lanes
         self._salt = salt
         self._expected = expected
+
+    @property
+    def kind(self) -> str:
+        """Orthia's own."""
+        return f"Argon2id, {self._memory_kib} KiB"
 
     def matches(self, candidate: str) -> bool:
         """Tell whether ``candidate`` is the password."""

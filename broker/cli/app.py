@@ -22,6 +22,7 @@ COMMANDS: Final = (
     "db",
     "data",
     "mask",
+    "user",
     "demo",
     "docs",
     "pipeline",

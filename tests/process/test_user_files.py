@@ -1,0 +1,135 @@
+"""Users in files, on a node as it is run: changed with ``orthia user`` while it serves."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orthia.config.settings import Role
+from tests.process.nodes import NodeProcess
+
+_CLI = (sys.executable, "-m", "orthia.broker.cli")
+
+
+class SecuredNode(NodeProcess):
+    """A live node alone, on SQLite, whose users are in files beside its broker.xml."""
+
+    core = ""
+
+    @property
+    def config_path(self) -> Path:
+        """Its broker.xml."""
+        return self.directory / "broker.xml"
+
+    def command(self) -> list[str]:
+        """Return how it is started, its broker.xml written."""
+        permissions = "".join(
+            f'<permission type="{one}" roles="amq"/>'
+            for one in ("send", "consume", "createAddress", "createDurableQueue")
+        )
+        self.config_path.write_text(
+            f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+            <name>{self.name}</name>
+            <store><database-store><jdbc-connection-url>{self.url}</jdbc-connection-url>
+            </database-store></store>
+            <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
+            <security-settings><security-setting match="#">{permissions}</security-setting>
+            </security-settings>
+            <login-modules xmlns="urn:orthia"><properties-login-module/></login-modules>{self.core}
+            </core></configuration>"""
+        )
+        return [*_CLI, "run", str(self.config_path)]
+
+    def user(self, *arguments: str, password: str = "") -> None:
+        """Run ``orthia user``."""
+        subprocess.run(
+            [*_CLI, "user", *arguments, "--config", str(self.config_path)],
+            check=True,
+            env={**os.environ, "ORTHIA_PASSWORD": password},
+            timeout=120,
+        )
+
+    def log_in(self, login: str, passcode: str) -> socket.socket:
+        """Connect and say CONNECT."""
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        client.sendall(
+            f"CONNECT\naccept-version:1.2\nlogin:{login}\npasscode:{passcode}\n\n\0".encode()
+        )
+        return client
+
+    def answer(self, login: str, passcode: str) -> bytes:
+        """Return the beginning of the answer to a login."""
+        with self.log_in(login, passcode) as client:
+            return client.recv(4096)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[SecuredNode]:
+    """A node that is not started; alice and bob may do everything."""
+    node = SecuredNode(Role.LIVE, f"jdbc:sqlite:{tmp_path / 'orthia.db'}", tmp_path, "live")
+    node.command()
+    for name in ("alice", "bob"):
+        node.user("add", name, "--role", "amq", password="s3cret")
+    yield node
+    node.end()
+
+
+def test_a_change_is_taken_while_the_node_serves(node: SecuredNode) -> None:
+    """Whoever it is about is ended within seconds and comes in by what it is now; others stay."""
+    node.start().wait_serving()
+    with node.log_in("alice", "s3cret") as alice, node.log_in("bob", "s3cret") as bob:
+        for client in (alice, bob):
+            assert client.recv(4096).startswith(b"CONNECTED")
+        node.user("reset", "alice", password="n3w")
+        changed = time.monotonic()
+        assert b"the password or the roles of this user were changed" in alice.recv(4096)
+        assert time.monotonic() - changed < 30  # two looks, one second apart
+        assert node.answer("alice", "n3w").startswith(b"CONNECTED")
+        assert b"login or passcode is wrong" in node.answer("alice", "s3cret")
+        bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
+        assert b"receipt-id:1" in bob.recv(4096)
+        node.user("reset", "bob", "--no-roles")
+        assert b"were changed" in bob.recv(4096)
+    with node.log_in("bob", "s3cret") as bob:
+        bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
+        bob.settimeout(60)
+        data = b""
+        while chunk := bob.recv(4096):
+            data += chunk
+        assert b"has no role with permission 'send'" in data
+    with node.log_in("alice", "n3w") as alice:
+        assert alice.recv(4096).startswith(b"CONNECTED")
+        node.user("rm", "alice")
+        assert b"or the user was removed" in alice.recv(4096)
+    assert b"login or passcode is wrong" in node.answer("alice", "n3w")
+
+
+def test_a_file_that_became_wrong_changes_nothing(node: SecuredNode) -> None:
+    """The log says what is wrong with it; who could log in still can, once it is mended others."""
+    node.start().wait_serving()
+    users = node.directory / "artemis-users.properties"
+    right = users.read_text()
+    users.write_text("alice = ENC(nonsense)\n")
+    node.wait_log("the files of users changed and are not taken")
+    assert f"{users}:1: alice: ENC(...) is no hash" in node.log
+    assert node.answer("alice", "s3cret").startswith(b"CONNECTED")
+    users.write_text(f"{right}carol = plain\n")
+    node.wait_log("the files of users were read again: 3 users")
+    assert node.answer("carol", "plain").startswith(b"CONNECTED")
+
+
+def test_a_node_whose_users_cannot_be_read_does_not_start(node: SecuredNode) -> None:
+    """It says so before it asks for the lock; so does ``check``."""
+    (node.directory / "artemis-roles.properties").unlink()
+    assert node.start().exit_code() == 78
+    assert "artemis-roles.properties: cannot be read: No such file" in node.log
+    checked = subprocess.run(
+        [*_CLI, "check", str(node.config_path)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 78
+    assert "artemis-roles.properties: cannot be read" in checked.stderr
