@@ -125,7 +125,7 @@ class Acceptors:
         if acceptor.settings.tls is None:
             return plain
         context = partial(self._certificates.context, acceptor.settings.name)
-        return lambda: TlsChannel(context, plain())
+        return lambda: TlsChannel(context, plain(), self._core.slices.later)
 
     def _room(self) -> None:
         for connection in self.clients.all():

@@ -21,6 +21,7 @@ from orthia.broker.core.api import BrokerCore
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.protocols.strangers import ENOUGH, GET, recognise, without_tls
 from orthia.broker.security.sources import source_of
+from orthia.broker.tls.channel import IS_HANDSHAKING
 from orthia.config.clock import monotonic_seconds
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -353,6 +354,9 @@ class Connection(asyncio.Protocol):
     # --- the protocol's side
 
     def _refused(self, kind: Refusal, reason: str) -> None:
+        transport = self._transport
+        if kind is Refusal.NO_CONNECT and transport and transport.get_extra_info(IS_HANDSHAKING):
+            reason = f"{reason}: its TLS handshake did not end"
         self._clients.refusals.note(kind, self.address, reason, monotonic_seconds())
         if self._stream is not None:
             self._stream.note(kind, reason)

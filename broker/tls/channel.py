@@ -5,13 +5,16 @@ client may say nothing, and who makes room for others is decided about a handsha
 client that has not logged in. Until the handshake is done nothing can be told to a client, so what
 is written by then is dropped.
 
+What a handshake computes takes a while, and many clients may come at once: each step has its turn
+among the other work of the loop, and meanwhile the socket is not read.
+
 A client that speaks no TLS is answered in the clear, once: it would understand nothing else.
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, cast
 
 from typing_extensions import override
@@ -21,6 +24,8 @@ from orthia.broker.tls.errors import in_words
 _HANDSHAKE: Final = 0x16
 """The first byte of TLS."""
 _READ_BYTES: Final = 262_144
+IS_HANDSHAKING: Final = "orthia.is_handshaking"
+"""What a transport is asked for the state of its handshake by."""
 
 
 class Inner(Protocol):
@@ -51,21 +56,36 @@ class Inner(Protocol):
 class TlsChannel(asyncio.Transport, asyncio.Protocol):
     """The protocol of a socket, and the transport of ``Inner``."""
 
-    def __init__(self, context: Callable[[], ssl.SSLContext], inner: Inner) -> None:
-        """``context`` is asked for once the client is there."""
+    def __init__(
+        self,
+        context: Callable[[], ssl.SSLContext],
+        inner: Inner,
+        later: Callable[[Iterator[bool]], None],
+    ) -> None:
+        """``context`` is asked for once the client is there.
+
+        ``later`` does the step of a handshake when its turn has come: see ``Slices``.
+        """
         super().__init__()
         self._context = context
         self._inner = inner
+        self._later = later
         self._raw: asyncio.Transport
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject
         self._is_new = True
         self._is_secure = False
+        self._is_in_turn = False
+        """Whether a step of the handshake has yet to come to its turn."""
+        self._is_read = True
+        """Whether the protocol wants to be given what comes."""
         self._is_plain = False
         """Whether the client speaks no TLS, and is told so."""
         self._is_over = False
         """Whether nothing is read any more."""
+        self._is_ended = False
+        """Whether the client was told that nothing more follows."""
         self._unsent = 0
         """Plain bytes written since the socket had taken all."""
 
@@ -88,14 +108,12 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
                 self._inner.has_no_tls("the first bytes are not of TLS", data)
                 return
         self._incoming.write(data)
-        try:
-            if not self._is_secure:
-                self._shake_hands()
+        if self._is_secure:
             self._read()
-        except ssl.SSLWantReadError:
-            self._flush()
-        except ssl.SSLError as error:
-            self._failed(error)
+        elif not self._is_in_turn:
+            self._is_in_turn = True
+            self._raw.pause_reading()
+            self._later(self._handshake())
 
     @override
     def eof_received(self) -> None:
@@ -115,10 +133,23 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     def resume_writing(self) -> None:
         self._inner.resume_writing()
 
-    def _shake_hands(self) -> None:
-        self._tls.do_handshake()
-        self._is_secure = True
-        self._flush()
+    def _handshake(self) -> Iterator[bool]:
+        """Go on with the handshake, as far as what has come lets it."""
+        self._is_in_turn = False
+        if not self._is_over:
+            try:
+                self._tls.do_handshake()
+                self._is_secure = True
+            except ssl.SSLWantReadError:
+                pass  # there is more to come
+            except ssl.SSLError as error:
+                self._failed(error)
+            self._flush()
+            if self._is_secure:
+                self._read()  # which may have come with the end of the handshake
+        if self._is_read and not self._raw.is_closing():
+            self._raw.resume_reading()
+        yield False
 
     def _read(self) -> None:
         """Give the protocol what can be decrypted."""
@@ -129,6 +160,9 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             has_ended = True
         except ssl.SSLWantReadError:
             has_ended = False
+        except ssl.SSLError as error:
+            self._failed(error)
+            return
         if parts:
             self._inner.data_received(b"".join(parts))
         if has_ended:
@@ -154,7 +188,9 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     @override
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
-            return self._tls
+            return self._tls if self._is_secure else default
+        if name == IS_HANDSHAKING:
+            return not self._is_secure
         return self._raw.get_extra_info(name, default)
 
     @override
@@ -163,15 +199,19 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
 
     @override
     def is_reading(self) -> bool:
-        return self._raw.is_reading()
+        return self._is_read
 
     @override
     def pause_reading(self) -> None:
-        self._raw.pause_reading()
+        self._is_read = False
+        if not self._is_in_turn:
+            self._raw.pause_reading()
 
     @override
     def resume_reading(self) -> None:
-        self._raw.resume_reading()
+        self._is_read = True
+        if not self._is_in_turn:
+            self._raw.resume_reading()
 
     @override
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -186,7 +226,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
         if self._is_plain:
             self._raw.write(data)
-        elif self._is_secure and not self._raw.is_closing():
+        elif self._is_secure and not self._is_ended and not self._raw.is_closing():
             if not self._raw.get_write_buffer_size():
                 self._unsent = 0
             self._unsent += len(data)
@@ -215,8 +255,8 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     def _end_tls(self) -> None:
         """Say that nothing more follows; what the client still sends is not looked at."""
         self._is_over = True
-        if self._is_secure:
-            self._is_secure = False
+        if self._is_secure and not self._is_ended:
+            self._is_ended = True
             with contextlib.suppress(ssl.SSLError):  # the client's own end is not waited for
                 self._tls.unwrap()
             self._flush()

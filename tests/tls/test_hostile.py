@@ -1,0 +1,170 @@
+"""Handshakes that go wrong, do not end, or are too many: bounded as clients without TLS are."""
+
+import random
+import socket
+import ssl
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.core.test_server import CONNECT, read_to_the_end, read_until, serving
+from tests.hostile.node import live_node
+from tests.support.certificates import Authority, rsa_key
+from tests.support.waiting import wait_until
+from tests.tls.test_acceptors import secured, trusting, with_tls
+
+RECORD = b"\x16\x03\x01"
+"""How the first record of TLS begins."""
+
+
+def client_hello() -> bytes:
+    """Return the first bytes of an ordinary client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+@pytest.fixture(name="parameters")
+def _parameters(authority: Authority, tmp_path: Path) -> str:
+    return f"keyStorePath={authority.sign().write_pem(tmp_path / 'broker.pem')}"
+
+
+def opened(port: int, sent: bytes) -> socket.socket:
+    """Connect and send."""
+    client = socket.create_connection(("127.0.0.1", port), timeout=30)
+    client.sendall(sent)
+    return client
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", RECORD, RECORD + b"\x40\x00" + b"x", client_hello()[:100], client_hello()],
+    ids=["nothing", "three bytes", "part of a record", "part of a hello", "a hello"],
+)
+def test_a_handshake_that_does_not_end_is_ended(
+    parameters: str, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    """After connect-timeout, as a client that never says CONNECT; and it is said so."""
+    with (
+        serving(with_tls(parameters), connect_timeout=300) as server,
+        opened(server.port, sent) as client,
+    ):
+        read_to_the_end(client)
+        client.close()
+        wait_until(lambda: server.connections == 0, what="it is forgotten")
+        assert server.refused == ["no-connect"]
+    assert "no CONNECT frame within 300 ms: its TLS handshake did not end" in caplog.text
+
+
+def test_handshakes_of_one_address_make_room_for_each_other(
+    authority: Authority, parameters: str
+) -> None:
+    """The oldest goes: there are no more of them than of other clients without a login."""
+    with (
+        serving(
+            with_tls(parameters), connect_timeout=600_000, max_unauthenticated_per_address=10
+        ) as server,
+        ExitStack() as stack,
+    ):
+        hello = client_hello()
+        clients = [stack.enter_context(opened(server.port, hello)) for _ in range(50)]
+        wait_until(lambda: len(server.refused) == 40, what="forty have made room")
+        assert {*server.refused} == {"address-connections"}
+        assert server.connections == 10
+        for client in clients[:40]:
+            read_to_the_end_or_reset(client)
+        with secured(server, trusting(authority)) as honest:
+            honest.sendall(CONNECT)
+            assert read_until(honest, b"\0").startswith(b"CONNECTED")
+
+
+def read_to_the_end_or_reset(client: socket.socket) -> None:
+    """Read until the broker closes, in whatever way."""
+    with suppress(ConnectionResetError):
+        read_to_the_end(client)
+
+
+def test_what_is_no_handshake_is_refused(parameters: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes that begin as TLS and are none, at random: each client is ended, and counted."""
+    choose = random.Random(7)
+    with serving(with_tls(parameters), connect_timeout=2_000) as server:
+        for number in range(30):
+            hello = bytearray(client_hello() if number % 2 else RECORD + choose.randbytes(600))
+            for _ in range(20):
+                hello[choose.randrange(3, len(hello))] = choose.randrange(256)
+            with opened(server.port, bytes(hello)) as client:
+                client.shutdown(socket.SHUT_WR)
+                read_to_the_end_or_reset(client)
+        wait_until(lambda: server.connections == 0, what="all are forgotten")
+        assert {*server.refused} <= {"tls", "no-connect"}
+        assert "tls" in server.refused
+    assert "its TLS handshake failed: " in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_bytes_that_are_no_records_end_a_client(authority: Authority, parameters: str) -> None:
+    """After its handshake, too; and what it began is undone."""
+    with serving(with_tls(parameters)) as server, secured(server, trusting(authority)) as client:
+        client.sendall(CONNECT)
+        read_until(client, b"\0")
+        plain = socket.socket(fileno=client.detach())
+        plain.sendall(b"SEND\ndestination:/queue/q\n\nx\0" * 10)
+        plain.settimeout(30)
+        read_to_the_end_or_reset(plain)
+        plain.close()
+        wait_until(lambda: server.connections == 0, what="it is forgotten")
+        assert server.depth("q") == 0
+
+
+@pytest.mark.parametrize("how", [socket.SHUT_WR, socket.SHUT_RDWR])
+def test_a_connection_that_is_half_closed_is_over(
+    authority: Authority, parameters: str, how: int
+) -> None:
+    """With or without the orderly end of TLS."""
+    with serving(with_tls(parameters)) as server, secured(server, trusting(authority)) as client:
+        client.sendall(CONNECT)
+        read_until(client, b"\0")
+        client.shutdown(how)
+        wait_until(lambda: server.connections == 0, what="it is forgotten")
+
+
+def test_a_flood_of_handshakes_disturbs_no_lease(authority: Authority, tmp_path: Path) -> None:
+    """From several threads, as fast as they can; a client that is there is served meanwhile."""
+    store = authority.sign(key=rsa_key()).write_pem(tmp_path / "broker.pem")
+    parameters = f";sslEnabled=true;keyStorePath={store}"
+    with live_node(tmp_path, parameters=parameters, max_unauthenticated_per_address=50) as node:
+        context, done = trusting(authority), threading.Event()
+        counts = [0] * 3
+
+        def flood(mine: int) -> None:
+            while not done.is_set():
+                try:
+                    with (
+                        socket.create_connection(("127.0.0.1", node.port), timeout=30) as plain,
+                        context.wrap_socket(plain, server_hostname="localhost"),
+                    ):
+                        counts[mine] += 1
+                except OSError:
+                    continue
+
+        threads = [threading.Thread(target=flood, args=(one,)) for one in range(len(counts))]
+        plain = node.open()
+        with context.wrap_socket(plain, server_hostname="localhost") as client:
+            client.sendall(CONNECT)
+            assert client.recv(4096).startswith(b"CONNECTED")
+            for thread in threads:
+                thread.start()
+            try:
+                for number in range(100):
+                    client.sendall(b"SEND\ndestination:/queue/q\nreceipt:r%d\n\nx\0" % number)
+                    read_until(client, b"receipt-id:r%d\n" % number)
+                wait_until(lambda: sum(counts) > 500, what="there were many handshakes")
+            finally:
+                done.set()
+                for thread in threads:
+                    thread.join(60)
+        assert "lost" not in node.log, node.log
