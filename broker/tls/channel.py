@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 
 from typing_extensions import override
 
+from orthia.broker.tls.contexts import ServerObject
 from orthia.broker.tls.errors import in_words
 
 _HANDSHAKE: Final = 0x16
@@ -177,7 +178,9 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         if self._is_secure:
             self.close()
         else:
-            self._inner.handshake_failed(in_words(error))
+            name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
+            asked = f"it asks for {name!r}, which sniHost does not match"
+            self._inner.handshake_failed(in_words(error) if name is None else asked)
 
     def _flush(self) -> None:
         if self._outgoing.pending and not self._raw.is_closing():

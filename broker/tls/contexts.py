@@ -93,10 +93,20 @@ def trust(context: ssl.SSLContext, certificates: Certificates) -> None:
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
+class ServerObject(ssl.SSLObject):
+    """The server's end of one connection."""
+
+    refused_name: str | None = None
+    """By which name the client asked, if ``sniHost`` does not match it."""
+
+
 def _take_names(context: ssl.SSLContext, pattern: re.Pattern[str]) -> None:
-    def look(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int | None:
+    def look(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
         if name is None or pattern.fullmatch(name):
             return None
+        if isinstance(tls, ServerObject):
+            tls.refused_name = name
         return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
 
+    context.sslobject_class = ServerObject
     context.sni_callback = look
