@@ -27,6 +27,7 @@ _ORIGIN: Final = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>\[[0-9a-f:.]+\]|[^\s:/?#@\[\]*]+)"
     r"(:(?P<port>[0-9]{1,5}))?/?"
 )
+_LAST_PORT: Final = 65_535
 _DEFAULT_PORTS: Final[Mapping[str, str]] = {"http": "80", "https": "443"}
 
 
@@ -79,7 +80,7 @@ def _allowed_origins(parameters: Mapping[str, str]) -> tuple[str, ...]:
             found.append(text)
         elif text:
             matched = _ORIGIN.fullmatch(text)
-            if matched is None:
+            if matched is None or int(matched["port"] or 0) > _LAST_PORT:
                 raise ConfigurationError(
                     f"has {name} with {_shown(one.strip())}; expected origins as browsers send"
                     " them, as https://app.example.org or https://app.example.org:8443, or *"

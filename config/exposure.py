@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from orthia.config.acceptor_websocket import ANY_ORIGIN
 from orthia.config.dialects import Dialect
 from orthia.config.document import Document, Node, local_name
 from orthia.config.lockers import lock_database
@@ -55,6 +56,13 @@ def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.en
             " on 127.0.0.1"
             for acceptor in settings.acceptors
             if not is_loopback(acceptor.host)
+        ]
+        found += [
+            f"acceptor {acceptor.name!r} has webSocketAllowedOrigins=* and security is off: every"
+            " site that somebody visits whose browser reaches it may send and consume; name the"
+            " origins of your own pages"
+            for acceptor in settings.acceptors
+            if ANY_ORIGIN in acceptor.web_socket.allowed_origins
         ]
     module = settings.properties_login_module
     if module is not None:

@@ -475,6 +475,16 @@ def test_what_is_open_to_all_is_told_by_check(run: Run, tmp_path: Path, host: st
     assert "listens on" not in local
 
 
+def test_what_is_open_to_every_page_is_told_by_check(run: Run, tmp_path: Path) -> None:
+    """Where nobody logs in: a page reaches what its visitor's browser reaches."""
+    file = _plain(tmp_path / "broker.xml", host="127.0.0.1", enabled="false")
+    assert "webSocketAllowedOrigins" not in run("check", file).stderr
+    file.write_text(file.read_text().replace("protocols=STOMP", "webSocketAllowedOrigins=*"))
+    assert "acceptor 's' has webSocketAllowedOrigins=* and security is off" in (
+        run("check", file).stderr
+    )
+
+
 def test_what_is_open_to_all_is_told_by_run(tmp_path: Path) -> None:
     """In the log, at every start."""
     port = free_port()

@@ -1,6 +1,7 @@
 """The URL of an acceptor: what acts, what is refused and what is told of."""
 
 import ast
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -50,6 +51,46 @@ def test_an_acceptor_has_limits_of_its_own(tmp_path: Path) -> None:
         multicast_prefixes=("topic/",),
     )
     assert plain == AcceptorSettings("b", "127.0.0.1", 61_613)
+
+
+def test_an_acceptor_says_how_it_speaks_websocket(tmp_path: Path) -> None:
+    """Origins are read as browsers write them; an older name counts; -1 is the default."""
+    url = (
+        "tcp://:1?webSocketMaxFramePayloadLength=1000000;webSocketEncoderType=binary;"
+        "webSocketAllowedOrigins=https://App.example.org:443/, http://[::1]:80,https://a.b:8443,null"
+    )
+    one, older, default = (
+        parse_acceptor(None, text).settings.web_socket
+        for text in (
+            url,
+            "tcp://:1?stompMaxFramePayloadLength=2048",
+            "tcp://:1?webSocketMaxFramePayloadLength=-1;webSocketAllowedOrigins=*",
+        )
+    )
+    origins = ("https://app.example.org", "http://[::1]", "https://a.b:8443", "null")
+    assert one == AcceptorWebSocket(1_000_000, "binary", origins)
+    assert older == AcceptorWebSocket(2_048)
+    assert default == AcceptorWebSocket(allowed_origins=("*",))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "complaint"),
+    [
+        ("webSocketMaxFramePayloadLength=0", "'0'; expected a number of bytes from 1024"),
+        ("webSocketMaxFramePayloadLength=1023", "'1023'; expected a number of bytes from 1024"),
+        ("webSocketMaxFramePayloadLength=64K", "'64K'; expected a number of bytes"),
+        ("webSocketEncoderType=TEXT", "'TEXT'; expected binary or text"),
+        ("webSocketAllowedOrigins=app.example.org", "with 'app.example.org'; expected origins"),
+        ("webSocketAllowedOrigins=https://*.example.org", "with 'https://*.example.org'"),
+        ("webSocketAllowedOrigins=https://a.b/page", "with 'https://a.b/page'"),
+        ("webSocketAllowedOrigins=https://a.b:99999", "with 'https://a.b:99999'"),
+        ("webSocketAllowedOrigin=https://a.b", "expected webSocketAllowedOrigins"),
+    ],
+)
+def test_what_is_wrong_of_websockets_is_refused(parameter: str, complaint: str) -> None:
+    """With what was expected: an origin that no browser sends would let nobody in."""
+    with pytest.raises(ConfigurationError, match=re.escape(complaint)):
+        parse_acceptor(None, f"tcp://:1?{parameter}")
 
 
 @pytest.mark.parametrize(

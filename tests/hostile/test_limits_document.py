@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.connections import client_memory, descriptors
+from orthia.broker.connections import client_memory, descriptors, upgrade
 from orthia.broker.connections.connection import WRITE_HIGH_BYTES
 from orthia.broker.core import destinations, memory
 from orthia.broker.management import health
@@ -43,6 +43,8 @@ def test_limits_elsewhere_stand_there_too() -> None:
     assert _ROWS["connectionsAllowed"].startswith(f"{acceptor.connections_allowed} ")
     assert _ROWS["connectionTtl"].startswith(f"{acceptor.connection_ttl} ")
     assert "handshake-timeout" in _ROWS
+    longest = acceptor.web_socket.max_frame_payload_length
+    assert _ROWS["webSocketMaxFramePayloadLength"] == str(longest)
     (default,) = (one.default for one in fields(Settings) if one.name == "global_max_size")
     assert _ROWS["global-max-size"] == str(default)
 
@@ -53,6 +55,7 @@ def test_limits_elsewhere_stand_there_too() -> None:
         f"`max-connections` and {descriptors.RESERVED} more",
         f"{options.MAX_CONNECT_BYTES} bytes of headers",
         f"{destinations.MAX_NAME_LENGTH} characters",
+        f"{upgrade.MAX_HEAD_BYTES} bytes of a WebSocket's request",
         f"{AcceptorSettings('a', 'h', 1).heart_beat_to_connection_ttl_modifier:g} x what the client"
         " promised",
         f"{WRITE_HIGH_BYTES} bytes and one message",
