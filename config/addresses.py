@@ -1,12 +1,12 @@
 """What is configured for one address: matching, specificity and inheritance.
 
-A match is made of words separated by dots; ``*`` stands for one word, ``#`` for any number of
-words, none included. The most specific match wins: a plain name, then matches with ``*`` (one
-whose ``*`` comes later first), then matches with ``#`` (the longer first), as in Artemis. What
-it leaves unset is taken from the next, and at last from the defaults below.
+How matches are written ``orthia.config.wildcards`` knows. The most specific match wins: a plain
+name, then matches with ``*`` (one whose ``*`` comes later first), then matches with ``#`` (the
+longer first), as in Artemis. What it leaves unset is taken from the next, and at last from the
+defaults below.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from orthia.config.settings import (
     RoutingType,
     Settings,
 )
+from orthia.config.wildcards import WildcardAddresses
 
 DEFAULT_DEAD_LETTER_ADDRESS: Final = "DLQ"
 DEFAULT_EXPIRY_ADDRESS: Final = "ExpiryQueue"
@@ -61,6 +62,8 @@ class ResolvedAddressSettings:
     auto_create_queues: bool = True
     auto_create_addresses: bool = True
     default_max_consumers: int = -1
+    default_queue_routing_type: RoutingType | None = None
+    """None leaves it to ``default_address_routing_type``."""
     default_address_routing_type: RoutingType = RoutingType.ANYCAST
     """Artemis' default is MULTICAST. A plain name that nobody configured then means a topic, and
     what is sent while nobody listens is gone; a queue keeps it, and two who disagree about the
@@ -74,6 +77,7 @@ class _Matching(Protocol):
 
 M = TypeVar("M", bound=_Matching)
 
+_ARTEMIS: Final = WildcardAddresses()
 _DEFAULTS: Final = ResolvedAddressSettings()
 
 
@@ -84,17 +88,16 @@ class MatchIndex(Generic[M]):
     opens: a plain name is looked up, and only matches with ``*`` or ``#`` are tried.
     """
 
-    def __init__(self, candidates: Iterable[M]) -> None:
+    def __init__(self, candidates: Iterable[M], wildcards: WildcardAddresses = _ARTEMIS) -> None:
         self._plain: dict[str, list[M]] = {}
         wild: list[M] = []
         for one in candidates:
-            words = one.match.split(".")
-            if "*" in words or "#" in words:
+            if wildcards.is_pattern(one.match):
                 wild.append(one)
             else:
                 self._plain.setdefault(one.match, []).append(one)
-        wild.sort(key=lambda one: _specificity(one.match))
-        self._wild = [(_matcher(one.match), one) for one in wild]
+        wild.sort(key=lambda one: wildcards.specificity(one.match))
+        self._wild = [(wildcards.matcher(one.match), one) for one in wild]
 
     def most_specific_first(self, address: str) -> list[M]:
         """Return those that match ``address``, the most specific first."""
@@ -108,8 +111,12 @@ class AddressResolver:
 
     def __init__(self, settings: Settings) -> None:
         # What is configured for the same match comes first, and wins.
-        self._matching = MatchIndex((*settings.address_settings, _OF_REPLAYS))
         self._defaults = replace(_DEFAULTS, id_cache_size=settings.id_cache_size)
+        wildcards = settings.wildcard_addresses
+        of_replays = replace(
+            _OF_REPLAYS, match=wildcards.delimiter.join((REPLAYS, wildcards.any_words))
+        )
+        self._matching = MatchIndex((*settings.address_settings, of_replays), wildcards)
         self._resolved: dict[tuple[int, ...], ResolvedAddressSettings] = {}
         """By the ids of what matches: most addresses share theirs with many others."""
 
@@ -127,41 +134,6 @@ class AddressResolver:
             }
             resolved = self._resolved[key] = ResolvedAddressSettings(**values)
         return resolved
-
-
-def _matcher(match: str) -> Callable[[str], bool]:
-    """Return what tells whether an address matches; the common kinds cost next to nothing."""
-    if match == "#":
-        return lambda _: True
-    words = match.split(".")
-    if words[-1] == "#" and not {"*", "#"} & set(words[:-1]):
-        stem = match.removesuffix(".#")
-        return lambda address: address == stem or address.startswith(f"{stem}.")
-    return lambda address: matches(match, address)
-
-
-def matches(match: str, address: str) -> bool:
-    """Tell whether ``match`` matches ``address``."""
-    words = address.split(".")
-    # How many words of the address the part of the match read so far can stand for.
-    lengths = {0}
-    for wanted in match.split("."):
-        if wanted == "#":
-            lengths = {longer for shorter in lengths for longer in range(shorter, len(words) + 1)}
-        else:
-            lengths = {
-                length + 1
-                for length in lengths
-                if length < len(words) and wanted in {"*", words[length]}
-            }
-    return len(words) in lengths
-
-
-def _specificity(match: str) -> tuple[int, tuple[bool, ...], int]:
-    words = match.split(".")
-    if "#" in words:
-        return 2, (), -len(match)
-    return int("*" in words), tuple(word == "*" for word in words), 0
 
 
 def _first_set(matching: Iterable[AddressSettings], name: str, default: object) -> Any:

@@ -1,7 +1,7 @@
 """What Artemis knows and Orthia does not have: what changes nothing, and what happens instead.
 
 A key is the name of an element or attribute with that of the element around it:
-``core/diverts``, ``queue/@exclusive``. Every one that the XSD declares ignored is in one of the two
+``core/bridges``, ``queue/@exclusive``. Every one that the XSD declares ignored is in one of the two
 tables.
 """
 
@@ -71,7 +71,10 @@ _COUNTED_IN_BYTES: Final = "what queues keep in memory is limited by bytes alone
 CHANGES: Final[Mapping[str, Instead]] = {
     # Messages that Artemis would take elsewhere.
     "core/bridges": Instead("messages stay on this node; nothing sends them on to another broker"),
-    "core/diverts": Instead("messages stay where they were sent; none is copied or moved"),
+    "divert/transformer": Instead("the message is diverted as it came; no code changes it"),
+    "divert/transformer-class-name": Instead(
+        "the message is diverted as it came; no code changes it"
+    ),
     "core/federations": Instead(_ALONE),
     "core/broker-connections": Instead(f"{_ALONE}, and mirrors none"),
     "core/cluster-connections": Instead(f"{_ALONE}; its backup shares its store and needs none"),
@@ -119,14 +122,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
         "its queues and topics are not created; expected them in core/addresses"
     ),
     "core/queues": Instead("these queues are not created; expected them in core/addresses"),
-    "core/wild-card-routing-enabled": Instead(
-        "a SUBSCRIBE to a name with the word * or # is refused: it is to one address",
-        _FALSE,
-    ),
-    "core/wildcard-addresses": Instead(
-        "a match has its words between dots, * for one word and # for any; a SUBSCRIBE to a name"
-        " with such a word is refused"
-    ),
     "core/literal-match-markers": Instead("* and # in a match always stand for other words"),
     # Clients and nodes.
     "security-settings/security-setting-plugin": Instead(
@@ -310,7 +305,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/resolve-protocols",
         "core/temporary-queue-namespace",
         "core/uuid-namespace",
-        "address-setting/default-queue-routing-type",
         "address-setting/max-size-bytes-reject-threshold",
     ),
     "where Orthia does by itself what is safe": (
@@ -320,6 +314,7 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/system-property-prefix",
         "core/transaction-timeout",
         "core/transaction-timeout-scan-period",
+        "divert/routing-name",
         "primary/failback-delay",
         "primary/wait-for-activation",
         "backup/failback-delay",

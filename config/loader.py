@@ -115,7 +115,9 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
             _relative_acceptor(one, instance, source.absolute().parent)
             for one in reader.acceptors()
         ),
+        "wildcard_addresses": reader.wildcard_addresses(core),
         "addresses": reader.addresses(),
+        "diverts": reader.diverts(),
         "address_settings": reader.address_settings(),
         "security_settings": reader.security_settings(),
         "role_mappings": reader.role_mappings(),

@@ -20,6 +20,7 @@ from orthia.config.settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,
     DatabaseStoreSettings,
+    DivertSettings,
     HaPolicy,
     HealthSettings,
     LeaseDatabaseLockerSettings,
@@ -38,6 +39,7 @@ from orthia.config.settings import (
 )
 from orthia.config.values import ValueReader, read_names
 from orthia.config.vocabulary import find, snake_case, value_kinds
+from orthia.config.wildcards import WildcardAddresses
 
 _ROLES: Final = {
     "primary": Role.LIVE,
@@ -209,6 +211,31 @@ class Reader:
     def addresses(self) -> tuple[AddressConfiguration, ...]:
         """Return the addresses declared, with their queues."""
         return tuple(self._address(node) for node in self._all("core/addresses", "address"))
+
+    def wildcard_addresses(self, core: Mapping[str, Any]) -> WildcardAddresses:
+        """Return what names are made of; of ``core`` an older name of one element."""
+        given: dict[str, Any] = {}
+        if "wild_card_routing_enabled" in core:
+            given["routing_enabled"] = core["wild_card_routing_enabled"]
+        path = "core/wildcard-addresses"
+        node = self._section(path)
+        if node is not None:
+            given |= self._values_of(node, path)
+        return WildcardAddresses(**given)
+
+    def diverts(self) -> tuple[DivertSettings, ...]:
+        """Return the diverts, in the order of the file."""
+        found: list[DivertSettings] = []
+        for node in self._all("core/diverts", "divert"):
+            name = str(node.get("name")).strip()
+            path = "core/diverts/divert"
+            self._locations[f"{path}[{name}]"] = self._at(node)
+            given = self._values_of(node, path, f"{path}[{name}]")
+            selector = _child(node, "filter")
+            if selector is not None:
+                given["filter"] = str(selector.get("string")).strip()
+            found.append(DivertSettings(name, **given))
+        return tuple(found)
 
     def address_settings(self) -> tuple[AddressSettings, ...]:
         """Return the address settings, in the order of the file."""

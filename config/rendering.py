@@ -21,6 +21,7 @@ from orthia.config.settings import (
     StompLimits,
 )
 from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
+from orthia.config.wildcards import WildcardAddresses
 
 UNITS: Final = {"milliseconds": "ms", "bytes": "bytes"}
 """Kinds of values that have a unit."""
@@ -33,7 +34,13 @@ SPOKEN_DEFAULTS: Final = {
 
 _STORE: Final = "core/store/database-store"
 _Holder: TypeAlias = (
-    Settings | DatabaseStoreSettings | FileStoreSettings | HaPolicy | HealthSettings | StompLimits
+    Settings
+    | DatabaseStoreSettings
+    | FileStoreSettings
+    | HaPolicy
+    | HealthSettings
+    | StompLimits
+    | WildcardAddresses
 )
 
 
@@ -115,7 +122,9 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     yield from _ha_policy(settings.ha_policy)
     for acceptor in settings.acceptors:
         yield from _acceptor(acceptor)
+    yield from _all("core/wildcard-addresses", settings.wildcard_addresses)
     yield from _addresses(settings)
+    yield from _diverts(settings)
     for setting in settings.address_settings:
         yield from _address_setting(setting)
     for security in settings.security_settings:
@@ -193,6 +202,17 @@ def _acceptor(acceptor: AcceptorSettings) -> Iterator[EffectiveSetting]:
     if acceptor.tls is not None:
         for name, value in acceptor.tls.parameters().items():
             yield EffectiveSetting(f"{path}/{name}", value)
+
+
+def _diverts(settings: Settings) -> Iterator[EffectiveSetting]:
+    for divert in settings.diverts:
+        path = f"core/diverts/divert[{divert.name}]"
+        for one in fields(divert)[1:]:
+            value = getattr(divert, one.name)
+            if value is not None:
+                element = one.name.replace("_", "-")
+                is_default = value == default_of(one)
+                yield EffectiveSetting(f"{path}/{element}", written(value), "", is_default)
 
 
 def _addresses(settings: Settings) -> Iterator[EffectiveSetting]:

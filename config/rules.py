@@ -311,6 +311,21 @@ def _users(settings: Settings) -> Iterator[Violation]:
             )
 
 
+def _wildcards(settings: Settings) -> Iterator[Violation]:
+    words = settings.wildcard_addresses
+    given = {
+        "delimiter": words.delimiter,
+        "any-words": words.any_words,
+        "single-word": words.single_word,
+    }
+    for name, value in given.items():
+        if list(given.values()).count(value) > 1:
+            yield Violation(
+                f"core/wildcard-addresses/{name}",
+                f"is {value!r}, and so is another of them; expected three that differ",
+            )
+
+
 def _addresses(settings: Settings) -> Iterator[Violation]:
     yield from _repeated("core/addresses/address", (address.name for address in settings.addresses))
     owners: dict[str, str] = {}
@@ -438,6 +453,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _persistence,
     _acceptors,
     _users,
+    _wildcards,
     _addresses,
     _address_settings,
     _limits,

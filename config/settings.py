@@ -15,6 +15,7 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.passwords import HashedPassword
 from orthia.config.secrets import Secret
 from orthia.config.urls import DatabaseUrl
+from orthia.config.wildcards import WildcardAddresses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +264,32 @@ class QueueSettings:
     max_consumers: int = -1
 
 
+class DivertRoutingType(Enum):
+    """What a diverted message is routed as at its new address."""
+
+    STRIP = "STRIP"
+    """As that address is, to each type that it has."""
+    PASS = "PASS"  # noqa: S105 - passes the type on
+    """As it was sent."""
+    ANYCAST = "ANYCAST"
+    MULTICAST = "MULTICAST"
+
+
+@dataclass(frozen=True)
+class DivertSettings:
+    """A ``divert``: what is sent to one address goes to another, too or instead."""
+
+    name: str
+    address: str
+    """May have wildcards."""
+    forwarding_address: str
+    filter: str | None = None
+    """A selector; None for every message."""
+    exclusive: bool = False
+    """Whether it goes to the other address instead."""
+    routing_type: DivertRoutingType = DivertRoutingType.STRIP
+
+
 @dataclass(frozen=True)
 class AddressConfiguration:
     """An ``address`` declared under ``addresses``."""
@@ -313,6 +340,7 @@ class AddressSettings:
     default_address_routing_type: RoutingType | None = None
     default_max_consumers: int | None = None
     id_cache_size: int | None = None
+    default_queue_routing_type: RoutingType | None = None
 
 
 @dataclass(frozen=True)
@@ -437,7 +465,9 @@ class Settings:
     store: DatabaseStoreSettings | FileStoreSettings
     ha_policy: HaPolicy = field(default_factory=HaPolicy)
     acceptors: tuple[AcceptorSettings, ...] = ()
+    wildcard_addresses: WildcardAddresses = field(default_factory=WildcardAddresses)
     addresses: tuple[AddressConfiguration, ...] = ()
+    diverts: tuple[DivertSettings, ...] = ()
     address_settings: tuple[AddressSettings, ...] = ()
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()

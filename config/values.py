@@ -12,6 +12,7 @@ from orthia.config.secrets import Secret, read_secret, unmask
 from orthia.config.settings import (
     AddressFullPolicy,
     CriticalAnalyzerPolicy,
+    DivertRoutingType,
     IoErrorPolicy,
     JournalType,
     PageFullPolicy,
@@ -63,6 +64,7 @@ class ValueReader:
             "password": self.secret,
             "database-url": self.database_url,
             "routing-type": RoutingType,
+            "divert-routing-type": DivertRoutingType,
         }
 
     def read(self, kind: str, text: str) -> object:

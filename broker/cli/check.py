@@ -9,8 +9,9 @@ from orthia import config
 from orthia.broker.cli.group import example
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import properties_option
+from orthia.broker.cli.unusable import unusable
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.tls.check import exposed_keys, unusable_tls
+from orthia.broker.tls.check import exposed_keys
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
 from orthia.config.user_files import read_users
@@ -32,7 +33,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
             file,
             system_properties=dict(properties),
             installed_lockers=installed_lockers(),
-            further=unusable_tls,
+            further=unusable,
         )
         if settings.properties_login_module is not None:
             read_users(settings.properties_login_module)

@@ -12,8 +12,9 @@ from orthia.broker.cli.settings_options import (
     load_settings,
     properties_option,
 )
+from orthia.broker.cli.unusable import unusable
 from orthia.broker.node.logs import LogFormat
-from orthia.broker.tls.check import exposed_keys, unusable_tls
+from orthia.broker.tls.check import exposed_keys
 from orthia.config.exposure import exposure_warnings
 
 
@@ -44,6 +45,6 @@ def run(
     chosen = file or config_file
     if chosen is None or (file and config_file):
         raise click.UsageError("Say which broker.xml, once: orthia run FILE, or --config FILE.")
-    settings = load_settings(chosen, dict(properties), unusable_tls)
+    settings = load_settings(chosen, dict(properties), unusable)
     told = (*settings.warnings, *exposure_warnings(settings), *exposed_keys(settings))
     run_node(replace(settings, warnings=told), LogFormat(log_format), verbose=verbose)

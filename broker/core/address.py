@@ -1,10 +1,12 @@
 """One address of a node: its queues, and the subscribers of its topic."""
 
 from collections import deque
+from collections.abc import Sequence
 
+from orthia.broker.core.diverts import Divert
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
-from orthia.broker.core.routing import Gate, Router
+from orthia.broker.core.routing import Forward, Gate, Router
 from orthia.broker.core.topic import Topic
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import RoutingType
@@ -16,8 +18,11 @@ class Address:
     __slots__ = (
         "anycast_queues",
         "configured",
+        "diverts",
+        "forward",
         "gates",
         "multicast_queues",
+        "patterns",
         "router",
         "settings",
         "topic",
@@ -25,7 +30,9 @@ class Address:
         "use",
     )
 
-    def __init__(self, settings: ResolvedAddressSettings, use: AddressUse) -> None:
+    def __init__(
+        self, settings: ResolvedAddressSettings, use: AddressUse, forward: Forward
+    ) -> None:
         self.settings = settings
         self.use = use
         self.topic: Topic | None = None
@@ -38,6 +45,10 @@ class Address:
         self.multicast_queues: list[Queue] = []
         self.gates: dict[Queue, Gate] = {}
         """What those of its queues that do not take every message ask of it."""
+        self.patterns: tuple[Address, ...] = ()
+        """The addresses with wildcards that stand for this one and have a queue or a subscriber."""
+        self.diverts: tuple[Divert, ...] = ()
+        self.forward = forward
         self.router: Router | None = None
         """None if every message goes to all of its queues, or to the one whose turn it is."""
 
@@ -60,6 +71,14 @@ class Address:
             return next(iter(known))
         return self.settings.default_address_routing_type
 
+    @property
+    def type_of_new_queue(self) -> RoutingType:
+        """What a queue of it is that is created for a client that does not say."""
+        if len(self.types) == 1:
+            return next(iter(self.types))
+        default = self.settings.default_queue_routing_type if self.types else None
+        return default or self.settings.default_address_routing_type
+
     def configure(self, types: frozenset[RoutingType]) -> None:
         """Note what the address is configured as."""
         self.configured = types
@@ -76,8 +95,23 @@ class Address:
         else:
             self.multicast_queues.append(queue)
 
+    def route_by(
+        self,
+        *,
+        patterns: Sequence["Address"] | None = None,
+        diverts: Sequence[Divert] | None = None,
+    ) -> None:
+        """Have those who hear it by wildcards, or its diverts, be others."""
+        if patterns is not None:
+            self.patterns = tuple(patterns)
+        if diverts is not None:
+            self.diverts = tuple(diverts)
+        self._look_again()
+
     def _look_again(self) -> None:
-        self.router = Router(self.gates) if self.gates else None
+        needed = self.gates or self.patterns or self.diverts
+        router = Router(self.gates, self.patterns, self.diverts, self.forward) if needed else None
+        self.router = router
 
     def remove_queue(self, queue: Queue) -> None:
         """Route nothing to a queue any more."""

@@ -18,17 +18,20 @@ is created for it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
+from orthia.broker.core.diverts import Divert
 from orthia.broker.core.memory import at_most
+from orthia.broker.core.patterns import Patterns
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
-from orthia.broker.core.routing import Router, gate_of
+from orthia.broker.core.routing import Routed, Router, gate_of
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
@@ -36,6 +39,7 @@ from orthia.config.addresses import AddressResolver
 from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
+from orthia.journal.message import Message
 
 LOGGER = logging.getLogger("orthia.broker")
 _MULTICAST: Final = RoutingType.MULTICAST
@@ -80,6 +84,11 @@ class AddressBook:
         self._make_topic = make_topic
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
+        self._wildcards = settings.wildcard_addresses
+        self._patterns = Patterns(self._wildcards, self._addresses)
+        self._diverts = [
+            (self._wildcards.matcher(one.address), Divert(one)) for one in settings.diverts
+        ]
         self._configured_queues: set[str] = set()
         self._creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
 
@@ -90,18 +99,53 @@ class AddressBook:
         """
         where = parse(destination)
         self._security.check(principal, "send", where.address)
+        if where.queue is not None:
+            return where.address, [self._qualified(principal, where, where.queue)], None, None
         if self.routing_type(where) is _MULTICAST:
             address = self._address(where.address)
             if RoutingType.MULTICAST not in address.types:
                 self._refuse_type(where.address, address, RoutingType.MULTICAST)
             topic = address.topic
             heard = topic if topic is not None and topic.subscribers else None
+            if address.patterns:
+                self._patterns.forget_unused(address.patterns)
             return where.address, address.multicast_queues, heard, address.router
         known = self._addresses.get(where.address)
         queue = None if known is None else known.anycast()
-        if known is not None and known.router is not None and queue is not None:
+        if queue is None:
+            queue = self._anycast_queue(principal, where.address)
+            known = self._addresses[where.address]
+        if known is not None and known.router is not None:
             return where.address, list(known.anycast_queues), None, known.router
-        return where.address, [queue or self._anycast_queue(principal, where.address)], None, None
+        return where.address, [queue], None, None
+
+    def _forward(
+        self,
+        divert: Divert,
+        record: Message,
+        principal: Principal,
+        kind: RoutingType,
+        through: Collection[Divert],
+    ) -> list[Routed]:
+        """Route what a divert takes; see ``orthia.broker.core.routing.Forward``."""
+        name, copy = divert.address, divert.diverted(record)
+        address = self._address(name)
+        types = address.types or {address.settings.default_address_routing_type}
+        found: list[Routed] = []
+        for one in divert.kinds(kind, types):
+            queues: Sequence[Queue] = address.multicast_queues
+            topics = () if address.topic is None else (address.topic,)
+            if one is not _MULTICAST:
+                # As of a dead letter: where there is no queue one is made, and nothing is lost.
+                first = address.anycast() or self.ensure_queues(name)[0]
+                queues = [first] if address.router is None else list(address.anycast_queues)
+                topics = ()
+            if address.router is None:
+                found.append(Routed(copy, queues, topics))
+            else:
+                passed = (*through, divert)
+                found += address.router.route(copy, principal, queues, topics, passed)
+        return found
 
     def types_of(self, name: str) -> frozenset[RoutingType]:
         """Return what an address is, whoever uses it; nothing for one that is not known."""
@@ -126,31 +170,105 @@ class AddressBook:
 
         Raises DestinationRefused, NotAuthorized, LimitExceeded.
         """
-        if self.routing_type(where) is _MULTICAST:
+        if where.queue is not None:
+            self._check_consume(principal, where.address, where.queue)
+            return self._qualified(principal, where, where.queue, to_consume=True)
+        if self._type_to_consume(where) is _MULTICAST:
             return self.topic_to_hear(principal, where)
         return self.queue_to_consume(principal, where)
 
+    def _type_to_consume(self, where: Destination) -> RoutingType:
+        """Return what a subscription is to; of an address of both types what its queues default to.
+
+        So ``default-queue-routing-type`` says it, where it is set.
+        """
+        known = self._addresses.get(where.address)
+        if where.routing_type is None and known is not None and len(known.types) > 1:
+            return known.type_of_new_queue
+        return self.routing_type(where)
+
+    def _qualified(
+        self, principal: Principal, where: Destination, name: str, *, to_consume: bool = False
+    ) -> Queue:
+        """Return the queue that ``ADDRESS::QUEUE`` names, created if it may be."""
+        queue = self.queues.get(name)
+        if queue is None:
+            address = self._address(where.address)
+            kind = where.routing_type or address.type_of_new_queue
+            return self._create_for_client(
+                principal, name, where.address, kind, to_consume=to_consume
+            )
+        if queue.address != where.address:
+            raise DestinationRefused(
+                f"queue {quoted(name)} belongs to address {quoted(queue.address)}, not to"
+                f" {quoted(where.address)}"
+            )
+        if where.routing_type not in (None, queue.routing_type):
+            raise DestinationRefused(
+                f"queue {quoted(name)} of address {quoted(queue.address)} is"
+                f" {queue.routing_type.value}; {where.routing_type.value} was asked for"
+                " (/queue/ is ANYCAST, /topic/ is MULTICAST)"
+            )
+        _refuse_if_leaving(queue)
+        return queue
+
     def topic_to_hear(self, principal: Principal, where: Destination) -> Topic:
         """Return what a subscriber without a queue is to hear; raises BrokerError."""
-        self._security.check(principal, "consume", where.address)
+        self._check_consume(principal, where.address)
         address = self._address(where.address)
         if RoutingType.MULTICAST not in address.types:
-            _refuse_wildcard(where.address)
+            self._refuse_wildcard(where.address, RoutingType.MULTICAST)
         self._create_type(principal, where.address, address, RoutingType.MULTICAST)
         # A subscription is a queue that ends with its client: Artemis' name for it.
         self._security.check(principal, "createNonDurableQueue", where.address)
         if address.topic is None:
             address.topic = self._make_topic()
+        self._patterns.listen(where.address, address)
         return address.topic
+
+    def hears_many(self, name: str) -> bool:
+        """Return whether a subscription to an address of that name hears others."""
+        return self._wildcards.routing_enabled and self._wildcards.is_pattern(name)
+
+    def _check_consume(self, principal: Principal, name: str, queue: str | None = None) -> None:
+        """Raise NotAuthorized if somebody must not hear an address, or one that it stands for.
+
+        By a ``queue`` of it, if there is one.
+        """
+        self._security.check(principal, "consume", name, queue)
+        if self.hears_many(name):
+            self._security.check_pattern(principal, "consume", name)
 
     def topic_without_own(self, principal: Principal, where: Destination) -> Topic:
         """Return what a subscriber is to hear that does not hear itself; raises BrokerError."""
-        if self.routing_type(where) is not _MULTICAST:
+        if where.queue is not None or self.routing_type(where) is not _MULTICAST:
             raise DestinationRefused(
-                f"no-local is of topics, and {quoted(where.address)} is ANYCAST: its messages go to"
-                " one consumer each, whoever sent them; subscribe to /topic/, or leave it out"
+                f"no-local is of topics, and {quoted(where.address)} is not one, or its queue is"
+                " named: messages go to one consumer each, whoever sent them; subscribe to /topic/,"
+                " or leave it out"
             )
         return self.topic_to_hear(principal, where)
+
+    def _refuse_wildcard(self, name: str, kind: RoutingType) -> None:
+        """Refuse what would be taken for a subscription to several addresses, and is none here.
+
+        A subscriber to the one address of that name would wait for messages that never come.
+        """
+        found = next((word for word in re.split(r"[./]", name) if word in _WILDCARDS), None)
+        if self.hears_many(name):
+            if kind is RoutingType.MULTICAST:
+                return
+            why = "only topics are heard by wildcards: a message of a queue has one receiver"
+        elif found is None:
+            return
+        elif not self._wildcards.routing_enabled:
+            why = "routing-enabled of wildcard-addresses is false"
+        else:
+            words = self._wildcards
+            why = f"here {words.single_word} is one word, {words.any_words} any number of them"
+        raise DestinationRefused(
+            f"destination {quoted(name)} has a wildcard, and {why}; subscribe to each by its name"
+        )
 
     def _address(self, name: str) -> Address:
         """Return an address; one that is not known is made, and forgotten when nobody uses it."""
@@ -159,7 +277,11 @@ class AddressBook:
             self._sweep()
             settings = self._resolver.resolve(name)
             use = AddressUse(name, settings, self._store_use)
-            address = self._addresses[name] = Address(settings, use)
+            address = self._addresses[name] = Address(settings, use, self._forward)
+            diverts = [one for matches, one in self._diverts if matches(name)]
+            if diverts:
+                address.route_by(diverts=diverts)
+            self._patterns.join(name, address)
         return address
 
     def _create_type(
@@ -193,6 +315,7 @@ class AddressBook:
             return
         for name in [name for name, address in self._addresses.items() if not address.is_used]:
             del self._addresses[name]
+            self._patterns.left(name)
         self._sweep_at = max(MIN_SWEEP, 2 * len(self._addresses))
 
     def queue_to_consume(self, principal: Principal, where: Destination) -> Queue:
@@ -207,7 +330,7 @@ class AddressBook:
         name = where.address if queue is None else queue.name
         self._security.check(principal, "consume", where.address, name)
         if queue is None:
-            _refuse_wildcard(where.address)
+            self._refuse_wildcard(where.address, RoutingType.ANYCAST)
             queue = self._anycast_queue(principal, where.address, to_consume=True)
         return queue
 
@@ -224,18 +347,32 @@ class AddressBook:
             )
         if named is not None:
             _refuse_if_leaving(named)
-        address = self._address(name)
-        self._create_type(principal, name, address, RoutingType.ANYCAST)
-        if named is not None:
+            self._create_type(principal, name, self._address(name), RoutingType.ANYCAST)
             raise DestinationRefused(
                 f"address {quoted(name)} has a queue of its own name that is"
                 f" {named.routing_type.value}: send to /topic/{name}"
             )
+        return self._create_for_client(
+            principal, name, name, RoutingType.ANYCAST, to_consume=to_consume
+        )
+
+    def _create_for_client(
+        self,
+        principal: Principal,
+        name: str,
+        address_name: str,
+        routing_type: RoutingType,
+        *,
+        to_consume: bool,
+    ) -> Queue:
+        """Return a new queue of an address, if a client may have it; raises BrokerError."""
+        address = self._address(address_name)
+        self._create_type(principal, address_name, address, routing_type)
         if not address.settings.auto_create_queues:
             raise DestinationRefused(
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
-        self._security.check(principal, "createDurableQueue", name, name)
+        self._security.check(principal, "createDurableQueue", address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self.queues))
         if to_consume:
             # Not the limits of what messages take: a consumer of several queues, refused for one
@@ -246,14 +383,14 @@ class AddressBook:
         user = self._creations.user_of(principal)
         most = address.settings.default_max_consumers
         queue = self._create_queue(
-            name, name, RoutingType.ANYCAST, auto_created=True, max_consumers=most, user=user
+            name, address_name, routing_type, auto_created=True, max_consumers=most, user=user
         )
         self._creations.created(principal)
         return queue
 
     def check_consume(self, principal: Principal, queue: Queue) -> None:
         """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""
-        self._security.check(principal, "consume", queue.address, queue.name)
+        self._check_consume(principal, queue.address, queue.name)
         _refuse_if_leaving(queue)
 
     def create_subscription(
@@ -265,10 +402,10 @@ class AddressBook:
         options: QueueOptions,
     ) -> Queue:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
-        self._security.check(principal, "consume", address_name, name)
+        self._check_consume(principal, address_name, name)
         address = self._address(address_name)
         if RoutingType.MULTICAST not in address.types:
-            _refuse_wildcard(address_name)
+            self._refuse_wildcard(address_name, RoutingType.MULTICAST)
         self._create_type(principal, address_name, address, RoutingType.MULTICAST)
         self._security.check(principal, "createDurableQueue", address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self.queues))
@@ -405,23 +542,12 @@ class AddressBook:
         address = self._address(binding.address)
         queue = self._make_queue(binding, address, unread_up_to)
         address.add_queue(queue, gate_of(binding))
+        if queue.routing_type is RoutingType.MULTICAST:
+            self._patterns.listen(binding.address, address)
         self.queues[binding.name] = queue
         self.bindings[binding.name] = binding
         self._creations.opened(binding.user)
         return queue
-
-
-def _refuse_wildcard(name: str) -> None:
-    """Refuse to subscribe to several addresses at once, as Artemis and Classic would have it.
-
-    A subscriber to the one address of that name would wait for messages that never come.
-    """
-    found = next((word for word in name.split(".") if word in _WILDCARDS), None)
-    if found is not None:
-        raise DestinationRefused(
-            f"destination {quoted(name)} has the wildcard {found!r}, and a subscription is to one"
-            " address here: subscribe to each by its name"
-        )
 
 
 def _refuse_if_leaving(queue: Queue) -> None:

@@ -309,6 +309,9 @@ class BrokerCore(Protocol):
         out what the connection itself sends, or for a durable one the client id.
         """
 
+    def hears_many(self, destination: str) -> str | None:
+        """Return the name in a destination that stands for many; None if it stands for itself."""
+
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
         """Delete a durable subscription of the principal's client id, with its messages.
 

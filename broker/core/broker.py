@@ -30,7 +30,7 @@ from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import REPLAYS, parse
+from orthia.broker.core.destinations import QUALIFIED, REPLAYS, parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
@@ -293,6 +293,13 @@ class Broker:
             topic = self._addresses.topic_without_own(principal, where)
             return topic.attach(consumer, prefetch, max_bytes, without=principal.sender)
         return self._addresses.to_consume(principal, where).attach(consumer, prefetch, max_bytes)
+
+    def hears_many(self, destination: str) -> str | None:
+        """Return the name in a destination that stands for many; None if it stands for itself."""
+        where = parse(destination)
+        if not self._addresses.hears_many(where.address):
+            return None
+        return where.address if where.queue is None else f"{where.address}{QUALIFIED}{where.queue}"
 
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
         """Delete a durable subscription with its messages; raises BrokerError if it stays."""

@@ -9,6 +9,8 @@ from orthia.config import addresses
 from orthia.config.settings import RoutingType
 
 MAX_NAME_LENGTH = 255
+QUALIFIED = "::"
+"""Between an address and its queue, as in Artemis."""
 REPLAYS = addresses.REPLAYS
 """Whoever may write there decides what the next replay sends."""
 MANAGEMENT_ADDRESS = "activemq.management"
@@ -20,6 +22,8 @@ class Destination(NamedTuple):
 
     address: str
     routing_type: RoutingType | None
+    queue: str | None = None
+    """Of ``ADDRESS::QUEUE``: the one queue of the address that is meant."""
 
 
 _PREFIXES = {"/queue/": RoutingType.ANYCAST, "/topic/": RoutingType.MULTICAST}
@@ -32,7 +36,7 @@ def parse(text: str) -> Destination:
     """Read ``/queue/NAME``, ``/topic/NAME`` or a plain name; raises DestinationRefused."""
     for prefix, routing_type in _PREFIXES.items():
         if text.startswith(prefix):
-            return Destination(_checked(text[len(prefix) :], text), routing_type)
+            return _destination(text[len(prefix) :], routing_type, text)
     for prefix, instead in _TEMPORARY.items():
         if text.startswith(prefix):
             raise DestinationRefused(
@@ -41,7 +45,14 @@ def parse(text: str) -> Destination:
                 f" {instead}NAME with a name that nobody else has, in reply-to too, and delete the"
                 " queue with `orthia queue delete` when nobody needs it"
             )
-    return Destination(_checked(text, text), None)
+    return _destination(text, None, text)
+
+
+def _destination(name: str, routing_type: RoutingType | None, text: str) -> Destination:
+    address, qualified, queue = name.partition(QUALIFIED)
+    if not qualified:
+        return Destination(_checked(name, text), routing_type)
+    return Destination(_checked(address, text), routing_type, _checked(queue, text))
 
 
 def of_type(destination: str, name: str | None) -> str:
@@ -63,7 +74,8 @@ def of_type(destination: str, name: str | None) -> str:
             f"destination {quoted(destination)} is {named.routing_type.value}, and the header"
             f" beside it says {name}"
         )
-    return prefixes[name] + named.address
+    qualified = "" if named.queue is None else QUALIFIED + named.queue
+    return prefixes[name] + named.address + qualified
 
 
 def is_name(text: str) -> bool:

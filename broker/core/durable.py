@@ -50,6 +50,11 @@ class DurableSubscriptions:
                 " ANYCAST: a queue keeps its messages without one; subscribe to"
                 f" /topic/{where.address}, or leave out durable-subscription-name"
             )
+        if where.queue is not None:
+            raise DestinationRefused(
+                f"{where.address}::{where.queue} names a queue, and durable subscription"
+                f" {quoted(name)} is one of its own: leave out either"
+            )
         queue = self._addresses.queues.get(queue_name)
         if queue is None:
             return self._addresses.create_subscription(

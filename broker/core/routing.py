@@ -1,14 +1,17 @@
-"""Who gets a message where that depends on the message, or on who sent it.
+"""Who gets a message where that depends on the message, on who sent it, or on other addresses.
 
-An address has a router only if something of it asks: a durable subscription without its owner's own
-messages. Every other SEND goes to the queues and the topic of its address as they are.
+An address has a router only if something of it asks: a queue with a filter, a durable subscription
+without its owner's own messages, a subscription by wildcards that hears it, a divert. Every other
+SEND goes to the queues and the topic of its address as they are.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from orthia.broker.core.api import Principal
+from orthia.broker.core.diverts import Divert
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.selectors import parse
 from orthia.broker.core.topic import Topic
 from orthia.config.settings import RoutingType
 from orthia.journal.codec import DurableSubscription, QueueBinding
@@ -26,14 +29,56 @@ class Routed(NamedTuple):
     topics: Sequence[Topic]
 
 
+class Listeners(Protocol):
+    """Those who hear an address by wildcards."""
+
+    @property
+    def gates(self) -> dict[Queue, Gate]:
+        """What their queues ask of messages, of those that do."""
+
+    @property
+    def multicast_queues(self) -> list[Queue]:
+        """Their queues."""
+
+    @property
+    def topic(self) -> Topic | None:
+        """Those without a queue."""
+
+
+class Forward(Protocol):
+    """Routes what a divert takes."""
+
+    def __call__(
+        self,
+        divert: Divert,
+        record: Message,
+        principal: Principal,
+        kind: RoutingType,
+        through: Collection[Divert],
+    ) -> list[Routed]:
+        """Return who gets a message at the divert's address, which may have diverts itself.
+
+        It was of a ``kind``, and has been ``through`` other diverts, which it does not take twice.
+        """
+
+
 class Router:
     """What the messages of one address are asked before they go to its queues."""
 
-    __slots__ = ("gates",)
+    __slots__ = ("_diverts", "_forward", "_gates", "_patterns")
 
-    def __init__(self, gates: dict[Queue, Gate]) -> None:
+    def __init__(
+        self,
+        gates: dict[Queue, Gate],
+        patterns: Sequence[Listeners],
+        diverts: Sequence[Divert],
+        forward: Forward,
+    ) -> None:
         """``gates`` are of those queues of the address that do not take every message."""
-        self.gates = gates
+        self._gates = gates
+        self._patterns = patterns
+        self._diverts = diverts
+        self._forward = forward
 
     def route(
         self,
@@ -41,28 +86,59 @@ class Router:
         principal: Principal,
         queues: Sequence[Queue],
         topics: Sequence[Topic],
+        through: Collection[Divert] = (),
     ) -> list[Routed]:
-        """Return who gets a message that is for ``queues`` and ``topics``.
+        """Return who gets a message that is for ``queues`` and ``topics``, in one unit.
 
-        Of ANYCAST queues that is the first that takes it.
+        Of ANYCAST queues that is the first that takes it. An exclusive divert takes it from all of
+        them, and from the other diverts, as in Artemis.
         """
-        takes = [one for one in queues if self._takes(one, record, principal)]
-        if takes and takes[0].routing_type is RoutingType.ANYCAST:
-            takes = takes[:1]
-        return [Routed(record, takes, topics)]
+        kind = queues[0].routing_type if queues else RoutingType.MULTICAST
+        diverts = [one for one in self._diverts if one not in through and one.takes(record)]
+        exclusive = [one for one in diverts if one.is_exclusive]
+        found = [
+            routed
+            for divert in exclusive or diverts
+            for routed in self._forward(divert, record, principal, kind, through)
+        ]
+        if exclusive:
+            return found
+        takes = _taking(queues, self._gates, record, principal)
+        if kind is RoutingType.ANYCAST:
+            return [*found, Routed(record, takes[:1], ())]
+        heard = list(topics)
+        for pattern in self._patterns:
+            takes += _taking(pattern.multicast_queues, pattern.gates, record, principal)
+            if pattern.topic is not None and pattern.topic.subscribers:
+                heard.append(pattern.topic)
+        return [*found, Routed(record, takes, heard)]
 
-    def _takes(self, queue: Queue, record: Message, principal: Principal) -> bool:
-        gate = self.gates.get(queue)
-        return gate is None or gate(record, principal)
+
+def _taking(
+    queues: Iterable[Queue], gates: dict[Queue, Gate], record: Message, principal: Principal
+) -> list[Queue]:
+    return [one for one in queues if one not in gates or gates[one](record, principal)]
 
 
 def gate_of(binding: QueueBinding) -> Gate | None:
-    """Return what a queue asks of its messages; None if it takes all of them."""
-    subscription = binding.subscription
-    if subscription is not None and subscription.no_local:
-        return _not_of(subscription)
-    return None
+    """Return what a queue asks of its messages; None if it takes all of them.
+
+    Raises SelectorRefused for a filter that this version does not understand.
+    """
+    gates: list[Gate] = []
+    if binding.subscription is not None and binding.subscription.no_local:
+        gates.append(_not_of(binding.subscription))
+    if binding.options.filter is not None:
+        gates.append(_matching(binding.options.filter))
+    if len(gates) > 1:
+        return lambda record, principal: all(one(record, principal) for one in gates)
+    return gates[0] if gates else None
 
 
 def _not_of(subscription: DurableSubscription) -> Gate:
     return lambda _, principal: principal.client_id != subscription.client_id
+
+
+def _matching(text: str) -> Gate:
+    selector = parse(text)
+    return lambda record, _: selector.matches(record)

@@ -9,7 +9,7 @@ from orthia.broker.quoting import quoted
 from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import RoleMapping, Settings
+from orthia.config.settings import RoleMapping, SecuritySetting, Settings
 
 
 class Security:
@@ -25,7 +25,7 @@ class Security:
             cache_size=settings.authentication_cache_size,
             cache_seconds=settings.security_invalidation_interval / 1000,
         )
-        self._settings = MatchIndex(settings.security_settings)
+        self._settings = MatchIndex(settings.security_settings, settings.wildcard_addresses)
         self._fully_qualified = {
             one.match for one in settings.security_settings if "::" in one.match
         }
@@ -33,6 +33,10 @@ class Security:
         self._is_rbac_of_messages = settings.management_message_rbac
         self._rbac_prefix = settings.management_rbac_prefix
         self._views = re.compile(settings.view_permission_method_match_pattern)
+        wildcards = self._wildcards = settings.wildcard_addresses
+        self._by_specificity = sorted(
+            settings.security_settings, key=lambda one: wildcards.specificity(one.match)
+        )
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
@@ -112,14 +116,41 @@ class Security:
         else:
             self.check(principal, "edit", address)
 
+    def check_pattern(self, principal: Principal, permission: str, pattern: str) -> None:
+        """Raise NotAuthorized unless a user has a permission on all that ``pattern`` stands for.
+
+        Artemis asks for the pattern's own name alone, by which a user hears addresses that are
+        forbidden to it by theirs.
+        """
+        if principal.unrestricted:
+            return
+        for setting in self._by_specificity:
+            if not self._wildcards.overlaps(setting.match, pattern):
+                continue
+            if not self._granted(setting, permission) & principal.roles:
+                raise NotAuthorized(
+                    f"user {quoted(principal.name)} has no role with permission"
+                    f" {quoted(permission)} on addresses that match {quoted(setting.match)}, of"
+                    f" which {quoted(pattern)} stands for some"
+                )
+            if self._wildcards.covers(setting.match, pattern):
+                return
+        raise NotAuthorized(
+            f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
+            f" every address that {quoted(pattern)} stands for: no security-setting is for all"
+        )
+
     def _match_of(self, address: str, queue: str) -> str:
         match = f"{address}::{queue}"
         return match if match in self._fully_qualified else address
 
+    def _granted(self, setting: SecuritySetting, permission: str) -> frozenset[str]:
+        roles = setting.permissions.get(permission, frozenset())
+        return roles.union(*(self._mapped_to.get(role, frozenset()) for role in roles))
+
     def _roles(self, permission: str, match: str) -> frozenset[str]:
         for setting in self._settings.most_specific_first(match):
-            roles = setting.permissions.get(_needed(permission, match), frozenset())
-            return roles.union(*(self._mapped_to.get(role, frozenset()) for role in roles))
+            return self._granted(setting, _needed(permission, match))
         return frozenset()
 
 

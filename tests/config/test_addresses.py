@@ -13,9 +13,12 @@ from orthia.config import (
     RoutingType,
     Settings,
 )
-from orthia.config.addresses import MatchIndex, matches
+from orthia.config.addresses import MatchIndex
+from orthia.config.wildcards import WildcardAddresses
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
+_WILDCARDS = WildcardAddresses()
+_PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
 _WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5)
 
 
@@ -51,17 +54,66 @@ def _settings(*address_settings: AddressSettings) -> Settings:
 )
 def test_a_match_matches_words(match: str, address: str, *, expected: bool) -> None:
     """A star is one word, a hash any number of them, none included."""
-    assert matches(match, address) is expected
+    assert _WILDCARDS.matches(match, address) is expected
+    assert _WILDCARDS.matcher(match)(address) is expected
 
 
 @given(_WORDS)
 def test_hash_matches_everything(words: list[str]) -> None:
     """Every address matches ``#``, itself, and itself with any word starred."""
     address = ".".join(words)
-    assert matches("#", address)
-    assert matches(address, address)
+    assert _WILDCARDS.matches("#", address)
+    assert _WILDCARDS.matches(address, address)
     for position in range(len(words)):
-        assert matches(".".join([*words[:position], "*", *words[position + 1 :]]), address)
+        starred = ".".join([*words[:position], "*", *words[position + 1 :]])
+        assert _WILDCARDS.matches(starred, address)
+
+
+@given(_PATTERNS, _PATTERNS, st.lists(_WORDS.map(".".join), max_size=30))
+def test_patterns_cover_and_overlap_as_their_addresses_do(
+    match: str, pattern: str, addresses: list[str]
+) -> None:
+    """What one says of another holds for every address."""
+    for address in addresses:
+        by_match, by_pattern = (_WILDCARDS.matches(one, address) for one in (match, pattern))
+        if by_match and by_pattern:
+            assert _WILDCARDS.overlaps(match, pattern)
+            assert _WILDCARDS.overlaps(pattern, match)
+        if by_pattern and not by_match:
+            assert not _WILDCARDS.covers(match, pattern)
+
+
+@pytest.mark.parametrize(
+    ("match", "pattern", "covers", "overlaps"),
+    [
+        ("#", "a.#", True, True),
+        ("a.#", "#", False, True),
+        ("a.#", "a.*", True, True),
+        ("a.*", "a.#", False, True),
+        ("a.*", "a.b", True, True),
+        ("a.b", "a.*", False, True),
+        ("a.b.#", "a.*.c", False, True),
+        ("a.b", "a.c", False, False),
+        ("b.#", "a.#", False, False),
+        ("*.#", "#", False, True),
+    ],
+)
+def test_a_match_covers_a_pattern(
+    match: str, pattern: str, *, covers: bool, overlaps: bool
+) -> None:
+    """All of its addresses, or some of them."""
+    assert _WILDCARDS.covers(match, pattern) is covers
+    assert _WILDCARDS.overlaps(match, pattern) is overlaps
+
+
+def test_the_words_can_be_others() -> None:
+    """As ``wildcard-addresses`` says."""
+    slashes = WildcardAddresses(delimiter="/", any_words=">", single_word="+")
+    assert slashes.matches("a/+/>", "a/b/c/d")
+    assert not slashes.matches("a/#", "a/b")
+    assert not slashes.is_pattern("a/#")
+    assert slashes.is_pattern("a/>")
+    assert MatchIndex([AddressSettings("a/>")], slashes).most_specific_first("a/b")
 
 
 def test_the_most_specific_match_comes_first() -> None:
@@ -85,7 +137,7 @@ def test_an_index_finds_what_matches(
     for address in map(".".join, addresses):
         found = index.most_specific_first(address)
         assert sorted(map(id, found)) == sorted(
-            id(one) for one in candidates if matches(one.match, address)
+            id(one) for one in candidates if _WILDCARDS.matches(one.match, address)
         )
 
 

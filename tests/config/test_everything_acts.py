@@ -42,6 +42,18 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "broker/core/queue.py self.max_consumers",
     ),
     "core/address-settings/address-setting/@match": ("broker/core/addresses.py resolve",),
+    "core/diverts/divert/@name": ("broker/core/filters.py divert.name",),
+    "core/diverts/divert/address": ("broker/core/addresses.py one.address",),
+    "core/diverts/divert/filter/@string": ("broker/core/diverts.py settings.filter",),
+    "core/diverts/divert/routing-type": ("broker/core/diverts.py self._settings.routing_type",),
+    "core/wild-card-routing-enabled": (
+        "config/reading.py 'wild_card_routing_enabled'",
+        "broker/core/patterns.py wildcards.routing_enabled",
+    ),
+    "core/wildcard-addresses/*": (
+        "config/wildcards.py self.delimiter",
+        "broker/core/addresses.py settings.wildcard_addresses",
+    ),
     "core/security-settings/security-setting/@match": (
         "broker/security/permissions.py most_specific_first",
     ),

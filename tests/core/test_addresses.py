@@ -437,12 +437,12 @@ def test_what_an_address_is_does_not_depend_on_who_used_it(
     assert answers(core) == answers(successor)
 
 
-@pytest.mark.parametrize("prefix", ["/topic/", "/queue/", ""])
+@pytest.mark.parametrize("prefix", ["/queue/", ""])
 @pytest.mark.parametrize("name", ["news.#", "*.europe", "news.*.today", "#", "news.>"])
-def test_a_subscription_with_a_wildcard_is_refused(prefix: str, name: str) -> None:
+def test_a_subscription_to_queues_with_a_wildcard_is_refused(prefix: str, name: str) -> None:
     """It would hear nothing; what only looks like one, or is the name of a queue, is taken."""
     core = CoreUnderTest()
-    with pytest.raises(DestinationRefused, match="has the wildcard"):
+    with pytest.raises(DestinationRefused, match="has a wildcard"):
         core.consume(prefix + name)
     core.consume("/topic/news.c#")
     core.send(f"/queue/{name}", "kept")
@@ -462,3 +462,77 @@ def test_who_may_send_may_send_to_a_topic_whoever_listens() -> None:
     broker.send(ANYONE, "/queue/c", message("x"), None)
     core.settle()
     assert use(broker, "send", _GUEST, "/queue/c") == "sent"
+
+
+# --- ADDRESS::QUEUE
+
+
+@pytest.mark.parametrize("prefix", ["/queue/", ""])
+def test_a_qualified_name_means_one_queue(prefix: str) -> None:
+    """To send to and to consume from, whatever others its address has."""
+    core = CoreUnderTest(CONFIGURED)
+    core.send(f"{prefix}orders::orders.us", "1", "2")
+    core.send(f"{prefix}orders::orders.eu", "3")
+    assert core.consume(f"{prefix}orders::orders.us").texts == ["1", "2"]
+    assert core.consume("orders.eu").texts == ["3"]
+
+
+def test_a_qualified_queue_is_created() -> None:
+    """By whoever sends or subscribes first: as asked for, else as its address is by default."""
+    core = CoreUnderTest()
+    core.send("/topic/news::mine", "1")
+    other = core.consume("/topic/news::other")
+    core.send("/topic/news", "2")
+    assert core.consume("news::mine").texts == ["1", "2"]
+    assert other.texts == ["2"]
+    core.send("jobs::high", "3")
+    core.send("/queue/jobs", "4")
+    types = {name: queue.routing_type for name, queue in core.broker.queues().items()}
+    assert types == {"mine": MULTICAST, "other": MULTICAST, "high": ANYCAST}
+    again = core.takeover()
+    assert again.consume("/queue/jobs::high").texts == ["3", "4"]
+
+
+def test_of_an_address_of_both_types_the_queue_default_counts() -> None:
+    """default-queue-routing-type says what a plain name subscribes to and what is created."""
+    both = AddressConfiguration("b", frozenset({ANYCAST, MULTICAST}))
+    for wanted in (ANYCAST, MULTICAST):
+        settings = replace(
+            SETTINGS,
+            addresses=(both,),
+            address_settings=(AddressSettings("#", default_queue_routing_type=wanted),),
+        )
+        core = CoreUnderTest(settings)
+        consumer = core.consume("b")
+        core.send("/queue/b" if wanted is ANYCAST else "/topic/b", "1")
+        assert consumer.texts == ["1"]
+        core.send("b::new", "2")
+        assert core.broker.queues()["new"].routing_type is wanted
+
+
+@pytest.mark.parametrize(
+    ("destination", "problem"),
+    [
+        ("other::orders.eu", "queue 'orders.eu' belongs to address 'orders', not to 'other'"),
+        ("/topic/orders::orders.eu", "is ANYCAST; MULTICAST was asked for"),
+        ("/queue/prices::new", "is configured as MULTICAST; ANYCAST was asked for"),
+        ("orders::", "is not valid"),
+        ("::orders.eu", "is not valid"),
+    ],
+)
+def test_a_qualified_name_that_contradicts_is_refused(destination: str, problem: str) -> None:
+    """By name, for a SEND and a SUBSCRIBE."""
+    core = CoreUnderTest(CONFIGURED)
+    with pytest.raises(DestinationRefused, match=problem):
+        core.send(destination, "1")
+    with pytest.raises(DestinationRefused, match=problem):
+        core.consume(destination)
+
+
+def test_a_qualified_name_needs_permissions_on_its_address() -> None:
+    """Those of the address, which the queue's name does not have."""
+    core = CoreUnderTest(_SECURED)
+    with pytest.raises(NotAuthorized, match="'createAddress' on address 'c'"):
+        core.broker.send(_GUEST, "c::q", message("1"), None)
+    with pytest.raises(NotAuthorized, match="'createAddress' on address 'c'"):
+        core.broker.subscribe(_GUEST, "c::q", FakeConsumer(), prefetch=1)

@@ -16,7 +16,11 @@ from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.subscribing import read_subscribe, read_unsubscribe
-from orthia.broker.protocols.stomp.subscriptions import ClientSubscription, ClientSubscriptions
+from orthia.broker.protocols.stomp.subscriptions import (
+    ClientSubscription,
+    ClientSubscriptions,
+    ManyAddresses,
+)
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.config.errors import OrthiaError
 from orthia.journal.message import LargeBody
@@ -91,7 +95,13 @@ class Receiver:
         """Do a SUBSCRIBE."""
         version = self._client.version
         asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
-        subscription = ClientSubscription(
+        meant = asked.destination
+        if self._options.prefixes is not None:
+            meant = self._options.prefixes.of_core(meant)
+        meant = of_type(meant, asked.kind)
+        pattern = self._core.hears_many(meant)
+        make = ClientSubscription if pattern is None else partial(ManyAddresses, pattern)
+        subscription = make(
             asked.id,
             self._subscriptions.new_number(asked.key),
             asked.destination,
@@ -105,12 +115,9 @@ class Receiver:
             stream=self._stream,
             connection=self._connection,
         )
-        meant = asked.destination
-        if self._options.prefixes is not None:
-            meant = self._options.prefixes.of_core(meant)
         subscription.core = self._core.subscribe(
             self._client.principal,
-            of_type(meant, asked.kind),
+            meant,
             subscription,
             prefetch=asked.prefetch,
             window=asked.window,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 from orthia.broker.core.api import MessageReference, Subscription
 from orthia.broker.protocols.stomp.encoding import TAG, head_for
@@ -19,6 +20,7 @@ from orthia.journal.message import LargeBody
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
 
 
+_HEAD = b"MESSAGE\ndestination:"
 _COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 
@@ -72,7 +74,7 @@ class ClientSubscription:
         self._stream = stream
         self.connection = connection
         """Whose it is: the same for all its subscriptions."""
-        head = b"MESSAGE\ndestination:" + escape(destination.encode(), version)
+        head = _HEAD + escape(destination.encode(), version)
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
         self._head = head + b"\nmessage-id:"
@@ -197,6 +199,23 @@ class ClientSubscription:
     def oldest(self) -> MessageReference | None:
         """The first that was delivered of those not acknowledged."""
         return min(self.unacknowledged.values(), key=lambda one: one.written_at, default=None)
+
+
+class ManyAddresses(ClientSubscription):
+    """A SUBSCRIBE to a name with wildcards: each MESSAGE says which address it was sent to."""
+
+    def __init__(self, pattern: str, *asked: Any, version: Version, **core: Any) -> None:
+        """``pattern`` is what the destination ends with, which stands for many."""
+        super().__init__(*asked, version=version, **core)
+        self._prefix = self.destination.removesuffix(pattern)
+        given = len(escape(self.destination.encode(), version))
+        self._after = self._head[len(_HEAD) + given :]
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Write the MESSAGE; see ``ClientSubscription.deliver``."""
+        destination = (self._prefix + reference.record.address).encode()
+        self._head = _HEAD + escape(destination, self._version) + self._after
+        super().deliver(reference)
 
 
 class ClientSubscriptions:

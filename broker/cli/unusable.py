@@ -1,0 +1,14 @@
+"""What a node could not use of settings that are valid as such."""
+
+from collections.abc import Iterator
+
+from orthia.broker.core.filters import unreadable_filters
+from orthia.broker.tls.check import unusable_tls
+from orthia.config.rules import Violation
+from orthia.config.settings import Settings
+
+
+def unusable(settings: Settings) -> Iterator[Violation]:
+    """Yield certificates, keys and selectors that cannot be used; blocks while files are read."""
+    yield from unusable_tls(settings)
+    yield from unreadable_filters(settings)
