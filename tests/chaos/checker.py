@@ -9,7 +9,8 @@ Pure: operations in, violations out. The rules are those of a queue with at-leas
 - invented: nothing is received that was not sent before, as it was sent, and not aborted;
 - resurrected: a message whose acknowledgement was confirmed is never received again;
 - unflagged: a message received again says ``redelivered:true``;
-- multiplied: a message is stored at most as often as it was sent, moved copies included;
+- multiplied: a message is stored at most as often as it was sent, moved copies included; where its
+  producer gives it a duplicate id, once;
 - order: a producer's messages are first received in the order sent. Redelivery may break that, so
   a message flagged redelivered is let off, except after a failover: what a node delivers on a
   consumer's first connection to it follows the order of the queue whatever the flags;
@@ -105,11 +106,13 @@ class Checker:
         self,
         ordered_queues: Iterable[str],
         *,
+        once: Iterable[str] = (),
         tails: Sequence[tuple[float, float]] = (),
         has_true_clock: bool = True,
     ) -> None:
         """Check the order on the queues that have one consumer at a time.
 
+        To those of ``once`` messages are sent with duplicate ids.
         ``tails`` are the times in which what was committed may be lost, and may grow;
         ``has_true_clock`` says that nodes know the time though their clocks are stepped.
         """
@@ -123,6 +126,7 @@ class Checker:
         self._tails = tails
         self._has_true_clock = has_true_clock
         self._ordered = frozenset(ordered_queues)
+        self._once = frozenset(once)
         self._messages: dict[Name, _Message] = {}
         self._unsettled: set[Name] = set()
         """Confirmed, and nobody has sent an ACK."""
@@ -262,15 +266,18 @@ class Checker:
         else:
             self.stored_twice += 1
             message.other_ids.add(operation.message_id)
-        self._check_copies(message, told)
+        self._check_copies(operation, message, told)
         producer, source = operation.body.split("/")[:2]
         if producer.startswith(RESULT_OF):
             self._check_result(source, message, told)
 
-    def _check_copies(self, message: _Message, told: str) -> None:
+    def _check_copies(self, operation: Operation, message: _Message, told: str) -> None:
+        # A database that lost its tail has lost the ids that were in it.
+        is_once = operation.queue in self._once and not self._tails
+        most = 1 if is_once else message.sends
         stored = max(message.copies(), message.acked_copies + len(message.moved_ids))
-        if stored > message.sends:
-            text = f"{told}: {stored} copies of {message.sends} sent"
+        if stored > most:
+            text = f"{told}: {stored} copies of {message.sends} sent, {most} to be stored"
             self._add("multiplied", text, message.confirmed_at, *message.settled_at)
 
     def _check_result(self, source: str, message: _Message, told: str) -> None:
@@ -289,7 +296,7 @@ class Checker:
         # The copy that was moved is no more where it was; which one that is nobody can tell.
         for copy_id in (message.first_id, *message.other_ids):
             self._open.discard((copy_id, (operation.queue, operation.body)))
-        self._check_copies(message, told)
+        self._check_copies(operation, message, told)
         message.settled_at.append(operation.at)
         if operation.moved == DEAD and not message.first_id:
             self.violations.add("moved", f"{told} as a dead letter, and nobody had received it")

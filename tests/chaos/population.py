@@ -29,6 +29,10 @@ _BURST = 200
 Sender = Producer | TransactionalProducer | Publisher
 
 
+ONCE = ("invoices", "readings")
+"""Queues whose producers give their messages duplicate ids."""
+
+
 @dataclass(frozen=True)
 class Population:
     """The clients of a run."""
@@ -49,12 +53,18 @@ def populate(ports: Sequence[int], history: History, seed: int) -> Population:
     steady, slow = Pace(_PER_SECOND), Pace(_PER_SECOND / 2)
     queues = ("orders", "invoices", "events", "requests")
     senders: list[Sender] = [
-        *(Producer(f"producer-{queue}", [queue], *where, steady) for queue in queues),
+        *(
+            Producer(f"producer-{queue}", [queue], *where, steady, duplicate_ids=queue in ONCE)
+            for queue in queues
+        ),
         Producer("producer-poison", ["poison"], *where, slow),
         Producer("producer-fragile", ["fragile"], *where, slow),
         Producer("producer-offers", ["offers"], *where, slow, lives_seconds=(0.3, 4)),
         Producer("producer-many", many, *where, Pace(_PER_SECOND * 2, burst=10)),
-        Producer("producer-readings", ["readings"], *where, Pace(60.0, _OUTSTANDING, _BURST)),
+        Producer(
+            *("producer-readings", ["readings"], *where, Pace(60.0, _OUTSTANDING, _BURST)),
+            duplicate_ids=True,
+        ),
         Producer(LARGE, ["pictures"], *where, Pace(0.5, 2)),
         TransactionalProducer(["debits", "credits"], *where),
         Publisher("/topic/prices", *where, _PER_SECOND),

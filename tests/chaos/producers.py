@@ -40,12 +40,18 @@ class Producer(Client):
         seed: int,
         pace: Pace,
         lives_seconds: tuple[float, float] | None = None,
+        *,
+        duplicate_ids: bool = False,
     ) -> None:
-        """With ``lives_seconds`` each message expires after so long, from least to most."""
+        """With ``lives_seconds`` each message expires after so long, from least to most.
+
+        With ``duplicate_ids`` it is stored once, however often it is sent.
+        """
         super().__init__(name, ports, history, seed)
         self._queues = list(queues)
         self._pace = pace
         self._lives_seconds = lives_seconds
+        self._duplicate_ids = duplicate_ids
         self._sent = 0
         self._pending: dict[str, str] = {}
         """The queue of each message that is not confirmed."""
@@ -81,6 +87,8 @@ class Producer(Client):
 
     def _send(self, connection: Connection, name: str, queue: str) -> None:
         headers = {"destination": queue, "receipt": name, "persistent": "true"}
+        if self._duplicate_ids:
+            headers["_AMQ_DUPL_ID"] = name
         expires_at = 0.0
         if self._lives_seconds is not None:
             lives_seconds = self._random.uniform(*self._lives_seconds)

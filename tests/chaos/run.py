@@ -21,7 +21,7 @@ from tests.chaos.faults import FAULTS, kinds
 from tests.chaos.ground import Ground, make_ground
 from tests.chaos.history import History, Kind, Operation
 from tests.chaos.network import Network
-from tests.chaos.population import ORDERED, Sender, populate
+from tests.chaos.population import ONCE, ORDERED, Sender, populate
 from tests.chaos.renewals import RenewalWatch
 from tests.chaos.starvation import StarvationWatch
 from tests.chaos.topic_checker import TopicChecker
@@ -161,7 +161,7 @@ class Run:
         self._meter = Meter(self._began)
         # Without a server the time is that of the nodes' own clocks, which are stepped.
         has_true_clock = {"server", "sql"} <= ground.has
-        checker = Checker(ORDERED, tails=ground.tails, has_true_clock=has_true_clock)
+        checker = Checker(ORDERED, once=ONCE, tails=ground.tails, has_true_clock=has_true_clock)
         topics = TopicChecker(checker.violations)
         watches = (
             LockWatch(ground, self._began),

@@ -285,3 +285,16 @@ def test_a_message_keeps_its_name_only_if_it_is_whole() -> None:
     assert name_of(body) == "producer/17"
     assert name_of(body[:-1]) != "producer/17"
     assert name_of(body.replace(b"1", b"2", 1)) != "producer/17"
+
+
+def test_what_has_a_duplicate_id_is_stored_once() -> None:
+    """However often it was sent; on other queues as often as it was."""
+    history = [
+        *(connected(1), send("p/0"), send("p/0"), receipt("p/0")),
+        *(receive("p/0", 1), ack(1), acked(1), receive("p/0", 2), ack(2), acked(2)),
+    ]
+    for once, expected in (([], {}), ([QUEUE], {"multiplied": 1})):
+        checker = Checker([], once=once)
+        for operation in history:
+            checker.observe(operation)
+        assert dict(checker.finish().counts) == expected
