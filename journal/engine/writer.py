@@ -278,9 +278,15 @@ class Writer:
 
     def _store_persistently(self, batch: Batch) -> None:
         """Store what takes no room, however often that has to be tried."""
+        if batch.guarded:
+            screened = self._screened(batch)  # an id cache may end with it
+            if screened is None:
+                return
+            batch = screened
         started = self._clock()
         attempts = self._store_batch(batch, unresolved=False, after_no_room=True)
         if attempts is not None and not self._abandoned.is_set():
+            self._duplicates.stored(batch)
             self._stored(batch, batch.report(self._clock() - started, attempts))
 
     def _look_for_room(self) -> None:

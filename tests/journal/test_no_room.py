@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from orthia.config.settings import RoutingType
 from orthia.database import NoRoom, UnknownOutcome
-from orthia.journal.codec import QueueBinding
+from orthia.journal.codec import QueueBinding, encode_duplicate_id
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.writer import Writer
@@ -37,6 +37,9 @@ class FullStore(BatchStore):
         self.lost = 0
         """How many commits lose their connection, and are not done."""
         self.stored: list[int] = []
+        self.ids: dict[int, list[int]] = {}
+        """By id cache, the seqs of its ids."""
+        self.forgotten: list[int] = []
         self.deleted: list[int] = []
         self.bound: list[int] = []
         self.confirmed = 0
@@ -55,6 +58,7 @@ class FullStore(BatchStore):
             raise NoRoom("disk full")
         self.stored += [one.last_seq for one in batch.messages]
         self.deleted += batch.deletes
+        self.forgotten += batch.forgotten
         self.bound += [row.seq for row in batch.binding_rows]
         self.bound = [one for one in self.bound if one not in batch.unbound]
 
@@ -64,7 +68,7 @@ class FullStore(BatchStore):
 
     @override
     def duplicate_ids(self, cache_id: int) -> list[tuple[int, bytes]]:
-        return []
+        return [(seq, encode_duplicate_id(b"%d" % seq)) for seq in self.ids.get(cache_id, ())]
 
     @override
     def confirm(self) -> None:
@@ -312,6 +316,20 @@ def test_a_queue_that_is_deleted_before_there_was_room_for_it_stays_deleted() ->
     assert writing.store.bound == []
     writing.end()
     assert writing.writer.drained
+
+
+def test_an_id_cache_ends_without_room_with_all_of_its_ids() -> None:
+    """What only deletes is stored, what is deleted for its duplicate ids too."""
+    writing = Writing()
+    writing.store.ids[5] = [8, 9]
+    unit = Unit()
+    unit.delete_id_cache(5)
+    unit.place(20)
+    writing.submit(message(11), unit)
+    writing.writer.start()
+    writing.wait(lambda: len(writing.told) == 2)
+    writing.end()
+    assert writing.store.forgotten == [8, 9]
 
 
 def test_a_writer_that_ends_without_room_for_a_queue_has_not_stored_all() -> None:
