@@ -10,12 +10,12 @@ from setuptools import setup
 
 COMPILED = {
     "orthia/broker/core": "address addresses backlog broker commit counters cursor dispatcher gate"
-    " memory publisher queue quota settlement subscriptions topic topic_memory turns"
+    " memory publisher queue quota schedule settlement subscriptions topic topic_memory turns"
     " undeliverable volatile window",
     "orthia/broker/protocols/stomp": "attempts committing connection consuming encoding frames"
     " headers heartbeats holdings inbox options outbox parser prefixes receipts sending silence"
     " states streaming subscribing subscriptions transactions uploads",
-    "orthia/journal": "codec encodings fields message unit",
+    "orthia/journal": "codec encodings fields message moments unit",
     "orthia/journal/engine": "batch intake",
 }
 """By room. Not ``core/api``: somebody has weak references to a ``Principal``, and a compiled class

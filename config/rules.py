@@ -159,6 +159,7 @@ def _table_names(settings: Settings) -> Iterator[Violation]:
         f"{store.node_manager_store_table_name}_VERSION"
     )
     names["message-table-name (its _HISTORY table)"] = store.message_history_table_name
+    names["message-table-name (its _TIMES table)"] = store.message_times_table_name
     for (first, first_name), (second, second_name) in combinations(names.items(), 2):
         # PostgreSQL folds the case of names, and SQLite and MySQL may ignore it.
         if first_name.lower() == second_name.lower():

@@ -144,6 +144,11 @@ class DatabaseStoreSettings:
         """Where ``journal_retention`` keeps the messages that left their queue."""
         return f"{self.message_table_name}_HISTORY"
 
+    @property
+    def message_times_table_name(self) -> str:
+        """Where it is kept when messages are due or expire, and how often they came in vain."""
+        return f"{self.message_table_name}_TIMES"
+
 
 class JournalType(Enum):
     """How the file journal writes; Artemis' names."""

@@ -13,6 +13,7 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.history import HistoryTotals
+from orthia.journal.moments import MomentKind, MomentPlace, Reached
 from orthia.journal.unit import Binding, Done, MessageLocation, Refused, Sender, Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
@@ -118,6 +119,23 @@ class MessageJournal(ABC):
 
         What one call looks at is bounded by ``limit`` messages, however many queues they are in.
         Answered in turn with the windows. Raises JournalClosed.
+        """
+
+    @abstractmethod
+    def read_reached(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        up_to_ms: int,
+        limit: int,
+        max_bytes: int,
+        done: Callable[[Reached | OrthiaError], None],
+    ) -> None:
+        """Read messages whose moment of a kind has come by ``up_to_ms``, the first ones first.
+
+        And by the store's own clock: whatever the caller believes, none is read too early. They
+        are ``limit`` at most, and end before the one that would exceed ``max_bytes`` of payload,
+        but there is always the first. Answered in turn with the windows. Raises JournalClosed.
         """
 
     @abstractmethod

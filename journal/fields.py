@@ -13,7 +13,7 @@ _NO_PROPERTIES: Final[Mapping[str, Property]] = {}
 _INTEGERS: Final = range(-(2**63), 2**63)
 _TEXTS: Final = (
     *("id", "group", "duplicate_id", "correlation_id"),
-    *("reply_to", "content_type", "user_id"),
+    *("reply_to", "content_type", "user_id", "recurrence", "client_id"),
 )
 _NOT_FINITE: Final = ("nan", "inf", "-inf")
 
@@ -29,6 +29,11 @@ class Fields(NamedTuple):
     """False if it need not outlive the node, as its sender said."""
     delivery_ms: int | None = None
     """Before when it is not to be delivered, milliseconds since 1970 UTC."""
+    recurrence: str | None = None
+    """How often it is delivered again after that, as ``orthia.broker.core.recurrence`` writes it.
+    """
+    client_id: str | None = None
+    """Whose connection sent it; kept only of what is delivered later."""
     group: str | None = None
     duplicate_id: str | None = None
     """By which a message that is sent a second time is known."""

@@ -5,6 +5,7 @@ rows are in a dictionary.
 """
 
 import bisect
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from orthia.journal.limits import JournalLimits
 from orthia.journal.message import large_body_size
+from orthia.journal.moments import MessageTime, MomentKind, MomentPlace, Reached, TimedMessage
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import (
     Appended,
@@ -48,6 +50,8 @@ class MemoryStore:
     messages: dict[int, tuple[Row, int]] = field(default_factory=dict)
     """seq to the row and the epoch it was written under."""
     bindings: dict[int, Row] = field(default_factory=dict)
+    times: dict[int, MessageTime] = field(default_factory=dict)
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
     def apply(self, item: Appended, epoch: int) -> None:
         """Make one unit's changes."""
@@ -62,6 +66,9 @@ class MemoryStore:
             self.messages.pop(seq, None)
         for body in changes.bodies:
             self._drop_if_unreferenced(body)
+        self.times.update({one.seq: one for one in changes.timed})
+        for seq in changes.untimed:
+            self.times.pop(seq, None)
         self.bindings.update({row.seq: row for row in item.binding_rows})
         for binding_id in item.unbound:
             self.bindings.pop(binding_id, None)
@@ -76,6 +83,45 @@ class MemoryStore:
         """Return the rows of an id cache."""
         rows = sorted((seq, row) for seq, (row, _) in self.messages.items())
         return [(seq, row.record) for seq, row in rows if row.queue_id == cache_id]
+
+    def known(self, row: Row, epoch: int) -> StoredMessage:
+        """Return a message with what is known of its deliveries; raises CorruptRecord."""
+        message = _stored_message(row, epoch, self)
+        kept = self.times.get(row.seq)
+        if kept is None or not kept.attempts:
+            return message
+        location = message.location._replace(is_timed=True)
+        return message._replace(attempts=kept.attempts, retry_ms=kept.retry_ms, location=location)
+
+    def reached(
+        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
+    ) -> Reached:
+        """Return messages whose moment has come."""
+        now_ms = self.clock_ms()
+        of_kind = sorted(
+            (MomentPlace(one.at_ms, one.seq), one.queue_id)
+            for one in self.times.values()
+            if one.kind == kind
+        )
+        come = [one for one in of_kind if after < one[0] and one[0].at_ms <= min(up_to_ms, now_ms)]
+        reached = Reached([], [], [], None, None, now_ms)
+        size = 0
+        for count, (place, queue_id) in enumerate(come):
+            found = self.messages.get(place.seq)
+            payload = b"" if found is None else _payload(found[0], self) or b""
+            size += len(payload)
+            if count and (count == limit or size > max_bytes):
+                return reached._replace(next_after=come[count - 1][0])
+            if found is None:
+                reached.gone.append(place.seq)
+                continue
+            try:
+                message = _stored_message(*found, self)
+                reached.messages.append(TimedMessage(queue_id, place.at_ms, message))
+            except CorruptRecord as error:
+                reached.corrupt.append(error)
+        later = (place.at_ms for place, _ in of_kind if place.at_ms > min(up_to_ms, now_ms))
+        return reached._replace(next_at_ms=next(later, None))
 
     def stretch(self, queue_id: int, after_seq: int, up_to_seq: int) -> list[tuple[Row, int]]:
         """Return a queue's rows with ``after_seq < seq <= up_to_seq``, oldest first."""
@@ -246,7 +292,7 @@ class MemoryJournal(MessageJournal):
         )
         for row, epoch in taken:
             try:
-                window.messages.append(_stored_message(row, epoch, self.store))
+                window.messages.append(self.store.known(row, epoch))
             except CorruptRecord as error:
                 window.corrupt.append(error)
         self._post_callback(lambda: done(window))
@@ -273,6 +319,20 @@ class MemoryJournal(MessageJournal):
             sizes[queue_id] = sizes.get(queue_id, 0) + size
         counts = QueueCounts(counted, taken[-1] if len(taken) == limit else None, sizes)
         self._post_callback(lambda: done(counts))
+
+    @override
+    def read_reached(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        up_to_ms: int,
+        limit: int,
+        max_bytes: int,
+        done: Callable[[Reached | OrthiaError], None],
+    ) -> None:
+        self._refuse_if_closed()
+        reached = self.store.reached(kind, after, up_to_ms, limit, max_bytes)
+        self._post_callback(lambda: done(reached))
 
     @override
     def register_room_listener(self, callback: Callable[[], None]) -> None:

@@ -37,6 +37,7 @@ from orthia.journal.fields import (
     encode_fields,
     properties_of,
 )
+from orthia.journal.moments import Moment, MomentKind
 
 PLAIN_VERSION: Final = 1
 LARGE_VERSION: Final = 2
@@ -49,6 +50,10 @@ _STATED: Final = struct.Struct(">BBI")
 _IS_LARGE: Final = 1
 _CRC: Final = struct.Struct(">I")
 _MAX_ADDRESS_BYTES: Final = 0xFFFF
+_EXPIRES: Final = struct.Struct(">q")
+_EXPIRES_AT: Final = _BEGINNING.size - _EXPIRES.size
+_NEVER: Final = bytes(_EXPIRES.size)
+_SAYS_WHEN: Final = b'"delivery-ms":'
 RECORD_OVERHEAD: Final = _BEGINNING.size + _CRC.size
 """Bytes of an encoded message of versions 1 and 2 beside its address, head and body."""
 
@@ -103,6 +108,13 @@ class Message(NamedTuple):
             return properties_of(stated)
         said = encoding_of(self.encoding).properties(self.head)
         return {**said, **properties_of(stated)} if self.stated else said
+
+    def moment(self) -> Moment | None:
+        """Return when it is to leave its queue by itself; see the function of that name."""
+        delivery_ms = decode_fields(self.stated).delivery_ms
+        if delivery_ms is not None:
+            return Moment(MomentKind.DUE, delivery_ms)
+        return Moment(MomentKind.EXPIRES, self.expires_ms) if self.expires_ms else None
 
     def relocated(self, address: str, origin: Mapping[str, str]) -> "Message":
         """Return what is stored of it under another ``address``, for good: it expires no more.
@@ -201,6 +213,41 @@ def _stated(data: bytes, seq: int) -> tuple[bool, int, bytes]:
 def record_version(payload: bytes) -> int:
     """Return the version an encoded message is of; 0 if it is none."""
     return payload[0] if payload else 0
+
+
+def moment(payload: bytes) -> Moment | None:
+    """Return when an encoded message is to leave its queue by itself; None if it just waits.
+
+    One that is to be delivered later leaves then, whenever it expires. Raises ValueError for fields
+    that were never stored.
+    """
+    if len(payload) < _BEGINNING.size:
+        return None
+    if payload[0] == STATED_VERSION:
+        address_size: int = _BEGINNING.unpack_from(payload)[2]
+        at = _BEGINNING.size + address_size
+        _, _, size = _STATED.unpack_from(payload, at)
+        stated = payload[at + _STATED.size : at + _STATED.size + size]
+        if _SAYS_WHEN in stated:
+            delivery_ms = decode_fields(stated).delivery_ms
+            if delivery_ms is not None:
+                return Moment(MomentKind.DUE, delivery_ms)
+    if payload[_EXPIRES_AT : _BEGINNING.size] == _NEVER:
+        return None
+    return Moment(MomentKind.EXPIRES, _EXPIRES.unpack_from(payload, _EXPIRES_AT)[0])
+
+
+def moment_bytes(beginning: bytes) -> int:
+    """Return how many bytes of an encoded message ``moment`` needs, given its ``beginning``.
+
+    0 if it has none, so that most need not be read any further.
+    """
+    if len(beginning) < _BEGINNING.size:
+        return 0
+    if beginning[0] == STATED_VERSION:
+        _, _, address_size, head_size, *_ = _BEGINNING.unpack_from(beginning)
+        return _BEGINNING.size + int(address_size) + int(head_size)
+    return 0 if beginning[_EXPIRES_AT : _BEGINNING.size] == _NEVER else _BEGINNING.size
 
 
 def large_body(payload: bytes) -> LargeBody | None:

@@ -56,7 +56,10 @@ class RemovalReason(StrEnum):
     EXPIRED = "expired"
     DEAD_LETTERED = "dead-lettered"
     DELETED = "deleted"
-    """With its queue, by an operator."""
+    """By an operator, with its queue or alone."""
+    DUE = "due"
+    """It was to be delivered later, and goes to the queue that it was sent to. The history keeps
+    nothing of that."""
 
 
 ID_COUNTER_SEQ = 0

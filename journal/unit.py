@@ -24,7 +24,8 @@ from orthia.journal.codec import (
     encode_record_version,
     encode_reference,
 )
-from orthia.journal.message import large_body_id, record_version
+from orthia.journal.message import large_body_id, moment, record_version
+from orthia.journal.moments import MessageTime
 from orthia.journal.records import RemovalReason, UserRecordType
 
 Done = Callable[[], None]
@@ -47,6 +48,8 @@ class MessageLocation(NamedTuple):
     body: Body | None = None
     large_id: int | None = None
     """The large body it refers to."""
+    is_timed: bool = False
+    """Whether the store keeps a time of it: see ``orthia.journal.moments``."""
 
 
 class LargeReference(NamedTuple):
@@ -122,8 +125,10 @@ class Changes:
         "payload_bytes",
         "reasons",
         "rows",
+        "timed",
         "unbound",
         "unlinked",
+        "untimed",
     )
 
     def __init__(self) -> None:
@@ -138,6 +143,9 @@ class Changes:
         self.linked: list[LargeReference] = []
         self.unlinked: list[LargeReference] = []
         """After ``linked``: what one unit links, a later one may unlink."""
+        self.timed: list[MessageTime] = []
+        self.untimed: list[int] = []
+        """The seqs of messages of which no time is kept any more; after ``timed``."""
         self.binding_rows: list[Row] = []
         self.unbound: list[int] = []
         self.id_limit = 0
@@ -159,6 +167,10 @@ class Changes:
             self.linked += other.linked
         if other.unlinked:
             self.unlinked += other.unlinked
+        if other.timed:
+            self.timed += other.timed
+        if other.untimed:
+            self.untimed += other.untimed
         if other.binding_rows or other.unbound or other.id_limit:
             self.binding_rows += other.binding_rows
             self.unbound += other.unbound
@@ -167,12 +179,14 @@ class Changes:
 
     def add_deletes(self, locations: Iterable[MessageLocation]) -> None:
         """Delete the rows at ``locations``, and each body that then has no reference."""
-        for seq, body, large_id in locations:
+        for seq, body, large_id, is_timed in locations:
             self.deletes.append(seq)
             if body is not None:
                 self.bodies.append(body)
             if large_id is not None:
                 self.unlinked.append(LargeReference(large_id, seq))
+            if is_timed:
+                self.untimed.append(seq)
 
     @property
     def touches_bindings(self) -> bool:
@@ -184,11 +198,18 @@ class Changes:
         """True if a large body is referred to, or no more."""
         return bool(self.linked or self.unlinked)
 
+    @property
+    def touches_times(self) -> bool:
+        """True if a message gets a time, or has none any more."""
+        return bool(self.timed or self.untimed)
+
     def deletes_by_reason(self) -> dict[RemovalReason, list[int]]:
-        """Return each reason there is with the rows that are deleted for it."""
+        """Return each reason there is with the rows that are deleted for it, but for ``DUE``."""
         grouped: dict[RemovalReason, list[int]] = {}
         for seq in self.deletes:
             reason = self.reasons.get(seq, RemovalReason.ACKNOWLEDGED)
+            if reason is RemovalReason.DUE:
+                continue  # it did not leave: it came to the queue that it was sent to
             grouped.setdefault(reason, []).append(seq)
         return grouped
 
@@ -231,7 +252,7 @@ class Unit(Changes):
     def cost_rows(self) -> int:
         """How many rows the unit counts for where rows are bounded; at least one."""
         changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
-        return (changes + len(self.forgotten)) or 1
+        return (changes + len(self.forgotten) + len(self.timed)) or 1
 
     @property
     def size_in_seqs(self) -> int:
@@ -293,14 +314,22 @@ class Unit(Changes):
         guarded: list[Guarded] = []
         self.last_seq = first_seq - 1
         for index, (queue_ids, payload) in enumerate(self.messages):
-            rows, of_message = _message_rows(queue_ids, payload, self.last_seq + 1)
+            when = moment(payload)
+            rows, of_message = _message_rows(
+                queue_ids, payload, self.last_seq + 1, is_timed=when is not None
+            )
             self.rows += rows
             self.last_seq = rows[-1].seq
             self.payload_bytes += len(payload)
             locations += of_message
             self.linked += [
-                LargeReference(large_id, seq) for seq, _, large_id in of_message if large_id
+                LargeReference(large_id, seq) for seq, _, large_id, _ in of_message if large_id
             ]
+            if when is not None:
+                self.timed += [
+                    MessageTime(one.seq, queue_id, *when)
+                    for one, queue_id in zip(of_message, queue_ids, strict=True)
+                ]
             firsts.append(rows[0].seq)
             if index in ends:
                 messages, duplicate_id = ends[index]
@@ -327,6 +356,7 @@ class Unit(Changes):
                 gone = range(one.first_seq, one.last_seq + 1)
                 left.rows = [row for row in left.rows if row.seq not in gone]
                 left.linked = [link for link in left.linked if link.seq not in gone]
+                left.timed = [time for time in left.timed if time.seq not in gone]
         return left
 
 
@@ -351,20 +381,20 @@ def _duplicate_id_row(duplicate_id: DuplicateId, seq: int) -> Row:
 
 
 def _message_rows(
-    queue_ids: Sequence[int], payload: bytes, first: int
+    queue_ids: Sequence[int], payload: bytes, first: int, *, is_timed: bool
 ) -> tuple[list[Row], list[MessageLocation]]:
     large_id = large_body_id(payload)
     is_large = large_id is not None
     kind = UserRecordType.ADD_LARGE_MESSAGE if is_large else UserRecordType.ADD_MESSAGE
     if len(queue_ids) == 1:
         row = Row(first, first, kind, queue_ids[0], payload)
-        return [row], [MessageLocation(first, None, large_id)]
+        return [row], [MessageLocation(first, None, large_id, is_timed)]
     body = Body(first, len(queue_ids))
     rows = [Row(first, first, kind, None, payload)]
     for position, queue_id in enumerate(queue_ids, 1):
         record = encode_reference(ReferenceRecord(position, body.references))
         rows.append(Row(first + position, first, UserRecordType.ADD_REF, queue_id, record))
-    return rows, [MessageLocation(row.seq, body, large_id) for row in rows[1:]]
+    return rows, [MessageLocation(row.seq, body, large_id, is_timed) for row in rows[1:]]
 
 
 def large_references(prepared: PreparedTransaction) -> list[LargeReference]:

@@ -1,6 +1,6 @@
 """Stretches of queues as they are read back, and how a row becomes a message."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orthia.journal.codec import decode_reference
 from orthia.journal.errors import CorruptRecord
@@ -17,6 +17,10 @@ class StoredMessage(NamedTuple):
     """The fencing token it was written under; an earlier one means it may have been delivered."""
     record: Message
     location: MessageLocation
+    attempts: int = 0
+    """How often it was delivered in vain."""
+    retry_ms: int = 0
+    """Before when it is not delivered again, milliseconds since 1970 UTC."""
 
 
 class Window(NamedTuple):
@@ -53,6 +57,9 @@ class QueueCounts(NamedTuple):
     """By queue id: the encoded messages' size, with the bodies of large ones."""
 
 
+_WHOLE: Final = (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE)
+
+
 def stored_message(
     seq: int, row_id: int, user_record_type: int, epoch: int, record: bytes, body: bytes | None
 ) -> StoredMessage:
@@ -60,22 +67,18 @@ def stored_message(
 
     Raises CorruptRecord.
     """
-    if user_record_type == UserRecordType.ADD_MESSAGE:
-        return StoredMessage(seq, epoch, decode_message(record, seq), MessageLocation(seq))
-    if user_record_type == UserRecordType.ADD_LARGE_MESSAGE:
-        message = decode_message(record, seq)
-        return StoredMessage(seq, epoch, message, MessageLocation(seq, None, _large_id(message)))
-    if user_record_type != UserRecordType.ADD_REF:
+    if user_record_type in _WHOLE:
+        message, shared = decode_message(record, seq), None
+    elif user_record_type != UserRecordType.ADD_REF:
         raise CorruptRecord(seq, f"its type {user_record_type} is not one of a message")
-    reference = decode_reference(record, seq)
-    if row_id + reference.position != seq or not 0 < reference.position <= reference.total:
-        raise CorruptRecord(seq, f"it says it is reference {reference} of body {row_id}")
-    if body is None:
-        raise CorruptRecord(seq, f"its body, the row with seq {row_id}, is missing")
-    message = decode_message(body, seq)
-    location = MessageLocation(seq, Body(row_id, reference.total), _large_id(message))
+    else:
+        reference = decode_reference(record, seq)
+        if row_id + reference.position != seq or not 0 < reference.position <= reference.total:
+            raise CorruptRecord(seq, f"it says it is reference {reference} of body {row_id}")
+        if body is None:
+            raise CorruptRecord(seq, f"its body, the row with seq {row_id}, is missing")
+        message, shared = decode_message(body, seq), Body(row_id, reference.total)
+    large_id = None if message.large is None else message.large.id
+    is_timed = bool(message.expires_ms or (message.stated and message.moment() is not None))
+    location = MessageLocation(seq, shared, large_id, is_timed)
     return StoredMessage(seq, epoch, message, location)
-
-
-def _large_id(record: Message) -> int | None:
-    return None if record.large is None else record.large.id

@@ -59,7 +59,7 @@ class XaTransactions:
             xid,
             self._wall_ms(),
             tuple((tuple(queues), payload) for queues, payload in unit.messages),
-            tuple((seq, (*body,) if body else None, large) for seq, body, large in unit.deleted),
+            tuple((seq, (*body,) if body else None, large) for seq, body, large, _ in unit.deleted),
         )
         size = len(encode_prepared_transaction(prepared))
         if size > self._journal.max_record_bytes:
@@ -77,7 +77,9 @@ class XaTransactions:
         for queue_ids, payload in prepared.messages:
             unit.add_message(queue_ids, payload)
         for seq, body, large_id in prepared.deletes:
-            unit.delete(MessageLocation(seq, Body(*body) if body else None, large_id))
+            shared = Body(*body) if body else None
+            # Whether it has a time is not in what was prepared; that none is kept harms nobody.
+            unit.delete(MessageLocation(seq, shared, large_id, is_timed=True))
         unit.delete_transaction(prepared)
         locations = self._journal.append_unit(unit)
         del self._in_doubt[xid]

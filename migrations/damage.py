@@ -53,4 +53,5 @@ def _tables(names: TableNames) -> dict[str, str]:
         names.bindings: "0001",
         names.history: "0002",
         names.large_messages: "0003",
+        names.message_times: "0004",
     }

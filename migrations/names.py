@@ -17,6 +17,7 @@ class TableNames:
     bindings: str
     history: str
     large_messages: str
+    message_times: str
 
     @classmethod
     def from_settings(cls, s: DatabaseStoreSettings) -> "TableNames":
@@ -30,6 +31,7 @@ class TableNames:
             bindings=fold_table_name(dialect, s.bindings_table_name),
             history=fold_table_name(dialect, s.message_history_table_name),
             large_messages=fold_table_name(dialect, s.large_message_table_name),
+            message_times=fold_table_name(dialect, s.message_times_table_name),
         )
 
     @property

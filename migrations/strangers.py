@@ -35,6 +35,7 @@ def refuse_tables_of_artemis(connection: Connection, names: TableNames) -> None:
         names.bindings,
         names.large_messages,
         names.history,
+        names.message_times,
         names.failover_log,
     ):
         if table in there:

@@ -24,6 +24,7 @@ class Address:
         "multicast_queues",
         "patterns",
         "router",
+        "schedules",
         "settings",
         "topic",
         "types",
@@ -51,6 +52,8 @@ class Address:
         self.forward = forward
         self.router: Router | None = None
         """None if every message goes to all of its queues, or to the one whose turn it is."""
+        self.schedules: set[Queue] = set()
+        """Of what is sent to the address to be delivered later."""
 
     @property
     def is_used(self) -> bool:
@@ -59,6 +62,7 @@ class Address:
             self.configured
             or self.anycast_queues
             or self.multicast_queues
+            or self.schedules
             or (self.topic is not None and self.topic.is_used)
             or self.use.uploading
         )
@@ -115,6 +119,9 @@ class Address:
 
     def remove_queue(self, queue: Queue) -> None:
         """Route nothing to a queue any more."""
+        if queue in self.schedules:
+            self.schedules.remove(queue)
+            return
         self.gates.pop(queue, None)
         self._look_again()
         if queue.routing_type is RoutingType.ANYCAST:

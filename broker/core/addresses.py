@@ -25,7 +25,14 @@ from typing import Final
 from orthia.broker.core.address import Address
 from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.creations import QueueCreations
-from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, Destination, parse
+from orthia.broker.core.destinations import (
+    MANAGEMENT_ADDRESS,
+    QUALIFIED,
+    Destination,
+    is_schedule,
+    parse,
+    schedule_name,
+)
 from orthia.broker.core.diverts import Divert
 from orthia.broker.core.memory import at_most
 from orthia.broker.core.patterns import Patterns
@@ -336,6 +343,11 @@ class AddressBook:
 
     def _anycast_queue(self, principal: Principal, name: str, *, to_consume: bool = False) -> Queue:
         """Return the new queue of an address that has none; raises BrokerError."""
+        if is_schedule(name):
+            raise DestinationRefused(
+                f"queue {quoted(name)} is one of those that hold what is delivered later: nobody"
+                " sends to it or consumes from it"
+            )
         named = self.queues.get(name)
         if named is not None and named.address != name:
             raise DestinationRefused(
@@ -423,6 +435,77 @@ class AddressBook:
         self._creations.created(principal)
         return queue
 
+    def schedule_of(self, principal: Principal, destination: str) -> Queue:
+        """Return where messages wait that are sent to a destination to be delivered later.
+
+        Raises BrokerError.
+        """
+        where = parse(destination)
+        routing_type = self.routing_type(where)
+        name = schedule_name(routing_type, where)
+        queue = self.queues.get(name)
+        if queue is not None:
+            _refuse_if_leaving(queue)
+            return queue
+        self._creations.refuse_if_too_many(principal, name, len(self.queues))
+        self._address(where.address).use.refuse_if_full(0)
+        user = self._creations.user_of(principal)
+        queue = self._create_queue(name, where.address, routing_type, auto_created=False, user=user)
+        self._creations.created(principal)
+        return queue
+
+    def schedule_named(self, name: str) -> Queue:
+        """Return the queue of that name that holds what is delivered later.
+
+        Raises DestinationRefused.
+        """
+        queue = self.queues.get(name)
+        if queue is None or not is_schedule(name):
+            raise DestinationRefused(
+                f"there is no queue {quoted(name)} of messages that are delivered later; see"
+                " `orthia queue scheduled`"
+            )
+        return queue
+
+    def schedules(self) -> list[Queue]:
+        """Return where messages wait that are delivered later."""
+        return [queue for queue in self.queues.values() if is_schedule(queue.name)]
+
+    def route_due(self, schedule: Queue, record: Message, client_id: str | None) -> list[Routed]:
+        """Return who gets a message of a schedule at this moment, as a SEND would be routed.
+
+        A queue that is gone is created anew: whether that may be was asked when it was sent, by the
+        client ``client_id``. Raises BrokerError.
+        """
+        name = schedule.address
+        _, is_qualified, only = schedule.name.partition(QUALIFIED)
+        if is_qualified:
+            return [Routed(record, [self._still_there(only)], ())]
+        address = self._address(name)
+        if address.patterns:
+            self._patterns.forget_unused(address.patterns)
+        queues: Sequence[Queue] = list(address.multicast_queues)
+        topics: tuple[Topic, ...] = ()
+        if schedule.routing_type is RoutingType.MULTICAST:
+            if address.topic is not None and address.topic.subscribers:
+                topics = (address.topic,)
+        elif address.router is not None:
+            queues = list(address.anycast_queues) or self.ensure_queues(name)
+        else:
+            queue = address.anycast()
+            queues = [queue] if queue is not None else self.ensure_queues(name)
+        if address.router is None:
+            return [Routed(record, queues, topics)]
+        sender = Principal("", frozenset(), client_id=client_id)
+        return address.router.route(record, sender, queues, topics)
+
+    def _still_there(self, name: str) -> Queue:
+        queue = self.queues.get(name)
+        if queue is None:
+            raise DestinationRefused(f"there is no queue {quoted(name)} any more")
+        _refuse_if_leaving(queue)
+        return queue
+
     def ensure_queues(self, name: str) -> Sequence[Queue]:
         """Return the queues for what the broker itself sends to ``name``: never none.
 
@@ -452,6 +535,8 @@ class AddressBook:
         address = self._address(queue.address)
         same = (one for one in (*address.anycast_queues, *address.multicast_queues))
         is_last = sum(one.routing_type is queue.routing_type for one in same) == 1
+        if queue in address.schedules:
+            return queue
         if is_last and queue.routing_type not in address.configured:
             self._security.check(principal, "deleteAddress", queue.address)
         return queue
@@ -541,9 +626,12 @@ class AddressBook:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
         address = self._address(binding.address)
         queue = self._make_queue(binding, address, unread_up_to)
-        address.add_queue(queue, gate_of(binding))
-        if queue.routing_type is RoutingType.MULTICAST:
-            self._patterns.listen(binding.address, address)
+        if is_schedule(binding.name):
+            address.schedules.add(queue)
+        else:
+            address.add_queue(queue, gate_of(binding))
+            if queue.routing_type is RoutingType.MULTICAST:
+                self._patterns.listen(binding.address, address)
         self.queues[binding.name] = queue
         self.bindings[binding.name] = binding
         self._creations.opened(binding.user)

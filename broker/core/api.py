@@ -249,6 +249,10 @@ class BrokerCore(Protocol):
     def large(self) -> LargeMessages | None:
         """The bodies of large messages; None where there are none."""
 
+    @property
+    def time_ms(self) -> Callable[[], int]:
+        """Milliseconds since 1970 UTC, by the clock that messages are due and expire by."""
+
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
 
@@ -325,6 +329,14 @@ class BrokerCore(Protocol):
         self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool
     ) -> None:
         """Delete a queue, ``force`` also with messages and consumers; ``done`` gets how many."""
+
+    def cancel_scheduled(
+        self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
+    ) -> None:
+        """Delete a message of queue ``name`` that is to be delivered later; ``done`` gets 1.
+
+        Or 0 if there is none with this ``seq`` any more.
+        """
 
     def commit(
         self,

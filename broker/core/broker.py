@@ -30,7 +30,7 @@ from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import QUALIFIED, REPLAYS, parse
+from orthia.broker.core.destinations import QUALIFIED, REPLAYS, is_schedule, parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
@@ -39,6 +39,7 @@ from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.routing import Routed
+from orthia.broker.core.schedule import Schedule, ScheduleQueue
 from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
@@ -52,6 +53,7 @@ from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed
+from orthia.journal.fields import decode_fields, encode_fields
 from orthia.journal.message import LargeBody
 from orthia.journal.xa import XaTransactions
 
@@ -122,6 +124,7 @@ class Broker:
             ensure_queues=self._addresses.ensure_queues,
             relocate=self._publisher.relocate,
         )
+        self._schedule = Schedule(journal, self._publisher, self._addresses, self)
         self._withheld = self._withheld_by_transactions()
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding):
@@ -148,7 +151,12 @@ class Broker:
 
     def count_backlogs(self) -> None:
         """Count, in the background, what earlier epochs left."""
-        BacklogCount(self._addresses.queues.values(), self._journal, self).start()
+        queues = [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
+        BacklogCount(queues, self._journal, self).start()
+
+    def start_schedule(self) -> None:
+        """Begin to deliver what was to be delivered later; what is due is delivered now."""
+        self._schedule.start()
 
     def queues(self) -> Mapping[str, Queue]:
         """Return the queues by name."""
@@ -220,6 +228,10 @@ class Broker:
         """
         self._refuse_if_stopped()
         address, queues, topic, router = self._addresses.route(principal, destination)
+        if message.stated:
+            message, schedule = self._put_off(principal, destination, message)
+            if schedule is not None:
+                queues, topic, router = [schedule], None, None
         if router is not None or message.duplicate_id is not None:
             record = self._publisher.record(address, message)
             topics = () if topic is None else (topic,)
@@ -233,6 +245,35 @@ class Broker:
         return self._publisher.send(
             address, queues, topic, message, on_stored, on_refused, principal.sender
         )
+
+    def _put_off(
+        self, principal: Principal, destination: str, message: OutgoingMessage
+    ) -> tuple[OutgoingMessage, Queue | None]:
+        """Return where a message waits until it is due; None if it is to be delivered at once."""
+        fields = decode_fields(message.stated)
+        if not self._schedule.is_put_off(fields):
+            fields = fields._replace(delivery_ms=None, recurrence=None)
+            return message._replace(stated=encode_fields(fields)), None
+        if not self._settings.persistence_enabled:
+            raise LimitExceeded(
+                "this broker stores nothing (persistence-enabled is false), so that it delivers no"
+                " message later"
+            )
+        if principal.client_id is not None:
+            fields = fields._replace(client_id=principal.client_id)
+            message = message._replace(stated=encode_fields(fields))
+        return message, self._addresses.schedule_of(principal, destination)
+
+    def cancel_scheduled(
+        self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
+    ) -> None:
+        """Delete a message of queue ``name`` that is not due yet; ``done`` gets how many are gone.
+
+        Raises BrokerError.
+        """
+        self._refuse_if_stopped()
+        self.security.check_management(principal, f"queue.{name}", "removeMessage")
+        self._schedule.cancel(self._addresses.schedule_named(name), seq, done)
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
@@ -318,6 +359,7 @@ class Broker:
         return commit(
             self._publisher,
             self._addresses.route,
+            self._put_off,
             self._refuse_if_stopped,
             principal,
             work,
@@ -347,7 +389,8 @@ class Broker:
         return binding
 
     def _make_queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
-        return Queue(
+        kind = ScheduleQueue if is_schedule(binding.name) else Queue
+        queue = kind(
             binding.queue_id,
             binding.name,
             binding.address,
@@ -367,6 +410,9 @@ class Broker:
             max_consumers=at_most(binding.max_consumers),
             user=binding.user,
         )
+        if isinstance(queue, ScheduleQueue):
+            queue.scheduled = self._schedule.placed
+        return queue
 
     def _make_topic(self) -> Topic:
         return Topic(

@@ -18,6 +18,7 @@ from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
+from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.slices import GO_ON, REST, Steps
@@ -30,6 +31,9 @@ from orthia.journal.unit import Unit
 
 _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
+
+PutOff = Callable[[Principal, str, OutgoingMessage], tuple[OutgoingMessage, Queue | None]]
+"""Returns a message, and where it waits unless it is to be delivered at once."""
 
 
 class _Heard(NamedTuple):
@@ -46,6 +50,7 @@ class _Heard(NamedTuple):
 def commit(
     publisher: Publisher,
     route: Callable[[Principal, str], Route],
+    put_off: PutOff,
     refuse_if_stopped: Callable[[], None],
     principal: Principal,
     work: TransactionWork,
@@ -60,7 +65,7 @@ def commit(
     stored: list[Placed] = []
     heard: list[_Heard] = []
     for index, (destination, message) in enumerate(work.sends, 1):
-        address, routed = _routed(publisher, route, principal, destination, message)
+        address, routed = _routed(publisher, route, put_off, principal, destination, message)
         first, known_as, in_memory = len(stored), None, None
         if message.duplicate_id is not None:
             if publisher.stores(routed):
@@ -145,6 +150,7 @@ def _without_known(duplicates: DuplicateIds, heard: Iterable[_Heard]) -> list[_H
 def _routed(
     publisher: Publisher,
     route: Callable[[Principal, str], Route],
+    put_off: PutOff,
     principal: Principal,
     destination: str,
     message: OutgoingMessage,
@@ -152,6 +158,10 @@ def _routed(
     """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
     try:
         address, queues, topic, router = route(principal, destination)
+        if message.stated:
+            message, schedule = put_off(principal, destination, message)
+            if schedule is not None:
+                queues, topic, router = [schedule], None, None
     except BrokerError as error:
         raise type(error)(f"SEND to {quoted(destination)} in the transaction: {error}") from None
     record = publisher.record(address, message)

@@ -16,6 +16,9 @@ REPLAYS = addresses.REPLAYS
 MANAGEMENT_ADDRESS = "activemq.management"
 """Takes requests and no messages; Artemis' default of ``management-address``."""
 
+SCHEDULES = "orthia.scheduled."
+"""How the queues are called that hold what is delivered later; no client's queue is called so."""
+
 
 class Destination(NamedTuple):
     """An address, and how it is to be routed; None leaves that to the address."""
@@ -81,6 +84,17 @@ def of_type(destination: str, name: str | None) -> str:
 def is_name(text: str) -> bool:
     """Return whether an address or a queue may be called so."""
     return 0 < len(text) <= MAX_NAME_LENGTH and text.isprintable() and text == text.strip()
+
+
+def schedule_name(routing_type: RoutingType, where: Destination) -> str:
+    """Return what the queue is called of what is sent to a destination to be delivered later."""
+    one = "" if where.queue is None else QUALIFIED + where.queue
+    return f"{SCHEDULES}{routing_type.value.lower()}.{where.address}{one}"
+
+
+def is_schedule(name: str) -> bool:
+    """Return whether a queue of this name holds what is delivered later."""
+    return name.startswith(SCHEDULES)
 
 
 def _checked(name: str, text: str) -> str:

@@ -80,7 +80,7 @@ class Publisher:
         if not queues:
             if done is not None:
                 done()
-        elif len(queues) == 1 and record.large is None:
+        elif len(queues) == 1 and record.large is None and not record.stated:
             if topic is not None:
                 on_refused = _naming(on_stored, on_refused)
             self._send_to_one(queues[0], record, message, done, on_refused, sender)
@@ -231,13 +231,19 @@ class Publisher:
                 queue.use.release(size)
                 on_refused(refusal, done)
                 return
-            location = MessageLocation(seq)
+            location = MessageLocation(seq, None, None, record.expires_ms != 0)
             queue.add(MessageReference(seq, record, location, size, redelivered=False))
             if done is not None:
                 done()
 
         try:
-            seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
+            if record.expires_ms:
+                unit = Unit(answered)
+                unit.refused, unit.sender = answered, sender
+                unit.add_message([queue.id], payload)
+                seq = self._journal.append_unit(unit)[0].seq
+            else:
+                seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
         except (RecordTooLarge, JournalClosed) as error:
             queue.in_flight -= 1
             queue.use.release(size)
@@ -363,6 +369,12 @@ class Publisher:
         if self._large is not None:
             for body in bodies:
                 self._large.taken_over(body.id)
+
+    def pin(self, bodies: Iterable[LargeBody]) -> None:
+        """Keep bodies until they are let go of, whatever needs them meanwhile."""
+        if self._large is not None:
+            for body in bodies:
+                self._large.pin(body.id)
 
     def unpin(self, bodies: Iterable[LargeBody]) -> None:
         """Let go of bodies: their messages are stored and published, or refused."""

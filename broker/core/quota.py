@@ -7,7 +7,7 @@ to a dead-letter or expiry address is counted and never refused, and whoever tak
 asked nothing. What earlier nodes left counts from when it is counted, or read, in the background.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -194,6 +194,12 @@ class Charges:
         """Count a message; raises QuotaExceeded, NoRoomInStore."""
         use.charge(size)
         self._made.append((use, size))
+
+    def add(self, uses: Iterable[AddressUse], size: int) -> None:
+        """Count a message that the broker itself moves, whatever the limits are."""
+        for use in uses:
+            use.add(size)
+            self._made.append((use, size))
 
     @contextmanager
     def unless_refused(self) -> Iterator[None]:

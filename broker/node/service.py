@@ -172,6 +172,7 @@ class Service:
             lambda host, port: LOGGER.info("acceptor open on %s:%d for STOMP", host, port),
         )
         broker.count_backlogs()
+        broker.start_schedule()
 
     async def _stop_accepting(self) -> None:
         if self._server is not None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch, Marker, probe
 from orthia.journal.history import Kept, KeptRow
+from orthia.journal.moments import MomentKind, MomentPlace, Reached
 from orthia.journal.unit import Binding
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
@@ -99,11 +100,17 @@ class Windows(ABC):
     def window(
         self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
     ) -> Window:
-        """Read a window."""
+        """Read a window, with the deliveries in vain that earlier nodes counted."""
 
     @abstractmethod
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages."""
+
+    @abstractmethod
+    def reached(
+        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
+    ) -> Reached:
+        """Read messages whose moment of a kind has come, by the store's clock too."""
 
 
 class Piece(NamedTuple):

@@ -18,6 +18,7 @@ from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import JournalClosed
 from orthia.journal.history import HistoryTotals
 from orthia.journal.limits import JournalLimits
+from orthia.journal.moments import MomentKind, MomentPlace, Reached
 from orthia.journal.unit import Appended, Done, MessageLocation, Refused, Sender, Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
@@ -156,6 +157,19 @@ class Journal(MessageJournal):
     ) -> None:
         self._refuse_if_closed()
         self._reader.count(after, up_to_seq, limit, done)
+
+    @override
+    def read_reached(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        up_to_ms: int,
+        limit: int,
+        max_bytes: int,
+        done: Callable[[Reached | OrthiaError], None],
+    ) -> None:
+        self._refuse_if_closed()
+        self._reader.reached(kind, after, up_to_ms, limit, max_bytes, done)
 
     @override
     def register_room_listener(self, callback: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.read_thread import ReadThread
+from orthia.journal.moments import MomentKind, MomentPlace, Reached
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 
@@ -54,3 +55,15 @@ class Reader(ReadThread):
     ) -> None:
         """Have a stretch of all queues counted."""
         self.ask(partial(self._windows.count, after, up_to_seq, limit), done)
+
+    def reached(
+        self,
+        kind: MomentKind,
+        after: MomentPlace,
+        up_to_ms: int,
+        limit: int,
+        max_bytes: int,
+        done: Callable[[Reached | OrthiaError], None],
+    ) -> None:
+        """Have messages read whose moment has come."""
+        self.ask(partial(self._windows.reached, kind, after, up_to_ms, limit, max_bytes), done)

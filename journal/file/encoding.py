@@ -4,7 +4,8 @@ from typing import Final
 
 from orthia.journal.file.format import Record, encode_count, encode_seqs
 from orthia.journal.file.index import Added
-from orthia.journal.message import large_body_id
+from orthia.journal.message import large_body_id, moment
+from orthia.journal.moments import Moment
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
 from orthia.journal.unit import Row
 
@@ -49,12 +50,21 @@ def added_at(record: Record, offset: int) -> Added:
         offset,
         len(record.payload),
         large_id(record.user_record_type, record.payload),
+        moment_of(record.user_record_type, record.payload),
     )
 
 
 def large_id(user_record_type: int, payload: bytes) -> int | None:
     """Return the large body that a record refers to."""
     return large_body_id(payload) if user_record_type == UserRecordType.ADD_LARGE_MESSAGE else None
+
+
+_MESSAGES: Final = (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE)
+
+
+def moment_of(user_record_type: int, payload: bytes) -> Moment | None:
+    """Return when a record's message leaves its queue by itself."""
+    return moment(payload) if user_record_type in _MESSAGES else None
 
 
 _IN_TRANSACTION: Final = {

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from orthia.journal.file.format import RECORD_BYTES
+from orthia.journal.moments import Moment
 
 
 class Position(NamedTuple):
@@ -36,6 +37,8 @@ class Added(NamedTuple):
     size: int
     large_id: int | None = None
     """The large body of a message."""
+    moment: Moment | None = None
+    """When a message, or whatever refers to its body, leaves its queue by itself."""
 
 
 class RecordIndex(ABC):

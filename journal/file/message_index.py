@@ -17,6 +17,8 @@ from typing_extensions import override
 
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.index import Added, Position, RecordIndex
+from orthia.journal.file.moment_index import MomentIndex
+from orthia.journal.moments import Moment, MomentKind, MomentPlace
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import AppendedMessage, LargeReference
 
@@ -90,11 +92,14 @@ class MessageIndex(RecordIndex):
         self._references: Counter[int] = Counter()
         self._large: dict[int, int] = {}
         """The seqs of large messages, and the ids of their bodies."""
+        self._moments = MomentIndex(lambda seq: self._place(seq) is not None)
+        self._shared_moments: dict[int, Moment] = {}
+        """By the seq of the body that references share."""
         self.highest_seq = 0
 
     @override
     def add(self, file_id: int, added: Added) -> None:
-        seq, row_id, user_record_type, queue_id, offset, size, large_id = added
+        seq, row_id, user_record_type, queue_id, offset, size, large_id, moment = added
         if seq <= self.highest_seq:
             raise ValueError(f"seq {seq} comes after seq {self.highest_seq}")
         self.highest_seq = seq
@@ -118,6 +123,12 @@ class MessageIndex(RecordIndex):
             if queue is None:
                 queue = self._queues[queue_id] = _QueueSeqs()
             queue.seqs.append(seq)
+        if body and self._shared_moments:
+            moment = self._shared_moments.get(body)
+        elif moment is not None and queue_id is None:
+            self._shared_moments[seq] = moment
+        if moment is not None and queue_id is not None:
+            self._moments.add(moment, seq)
 
     def add_messages(
         self,
@@ -174,6 +185,8 @@ class MessageIndex(RecordIndex):
             self._leave(queue_id, seq)
         if self._large:
             self._large.pop(seq, None)
+        if self._shared_moments:
+            self._shared_moments.pop(seq, None)
         return segment.bodies[at]
 
     def _leave(self, queue_id: int, seq: int) -> None:
@@ -269,6 +282,16 @@ class MessageIndex(RecordIndex):
             whole = self.find(body)
             size = size if whole is None else whole.size
         return QueuedMessage(segment.seqs[at], size, segment.file_id, segment.offsets[at], body)
+
+    def moments(
+        self, kind: MomentKind, after: MomentPlace
+    ) -> Iterator[tuple[MomentPlace, int, QueuedMessage]]:
+        """Yield messages that have a moment, in the order of these, each with its queue."""
+        for found in self._moments.behind(kind, after):
+            place = self._place(found.seq)
+            if place is not None:
+                segment, at = place
+                yield found, segment.queues[at], self._queued(segment, at)
 
     def queues_from(self, queue_id: int) -> list[int]:
         """Return the ids of the queues that have messages, from this one on, in order."""

@@ -26,7 +26,7 @@ from typing import Final
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.encoding import large_id
+from orthia.journal.file.encoding import large_id, moment_of
 from orthia.journal.file.format import (
     HEADER_BYTES,
     BadHeader,
@@ -42,6 +42,7 @@ from orthia.journal.file.format import (
 from orthia.journal.file.index import Added, RecordIndex
 from orthia.journal.file.scan import Damage, FileScan
 from orthia.journal.file.transactions import Transactions
+from orthia.journal.message import RECORD_OVERHEAD, moment_bytes
 from orthia.journal.records import RecordType, UserRecordType
 
 LOGGER = logging.getLogger("orthia.journal")
@@ -283,10 +284,12 @@ _WITH_PAYLOAD: Final = frozenset(
 def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
     """Return the payload of a record whose meaning is in it; others are read when asked for."""
     is_large = record.user_record_type == UserRecordType.ADD_LARGE_MESSAGE
-    if record.record_type not in _WITH_PAYLOAD and not is_large:
-        return b""
     begin = record.end - record.payload_size
-    return data[begin : record.end]
+    if record.record_type in _WITH_PAYLOAD or is_large:
+        return data[begin : record.end]
+    if record.user_record_type == UserRecordType.ADD_MESSAGE:
+        return data[begin : begin + moment_bytes(data[begin : begin + RECORD_OVERHEAD])]
+    return b""
 
 
 class Replay:
@@ -332,6 +335,7 @@ def added(record: Scanned, payload: bytes) -> Added:
         record.offset,
         record.payload_size,
         large_id(record.user_record_type, payload) if payload else None,
+        moment_of(record.user_record_type, payload) if payload else None,
     )
 
 

@@ -5,7 +5,9 @@ is not what was planned is looked up again, and only if it still stands there it
 """
 
 import os
+import time
 from contextlib import ExitStack
+from itertools import islice
 
 from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
@@ -16,6 +18,7 @@ from orthia.journal.file.index import Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex, QueuedMessage
 from orthia.journal.message import large_body_size
+from orthia.journal.moments import MomentKind, MomentPlace, Reached, TimedMessage
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 
 MAX_SEQ = 2**63 - 1
@@ -70,6 +73,38 @@ class FileWindows(Windows):
             payloads = [(one.seq, reading.payload(one)) for one in places]
         # One that cannot be read is no id: so says whoever decodes it.
         return [(seq, payload or b"") for seq, payload in payloads]
+
+    def reached(
+        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
+    ) -> Reached:
+        """Read messages whose moment has come; the clock is this host's."""
+        now_ms = time.time_ns() // 1_000_000
+        reached = Reached([], [], [], None, None, now_ms)
+        latest = MomentPlace(min(up_to_ms, now_ms), MAX_SEQ)
+        with ExitStack() as closing:
+            reading = _Reading(self._files, self._index, closing)
+            with self._files.lock:
+                # One more than wanted tells whether anything is left, and when.
+                found = list(islice(self._index.moments(kind, after), limit + 1))
+                come = [one for one in found if one[0] <= latest]
+                sizes = [(place.seq, message.size) for place, _, message in come]
+                taken = within(sizes, limit, max_bytes)
+                plan = [(one, self._index.find(one[2].body)) for one in come[:taken]]
+                reading.open({message.file_id for (_, _, message), _ in plan})
+                reading.open({body.file_id for _, body in plan if body is not None})
+            for (place, queue_id, message), body in plan:
+                try:
+                    stored = reading.message(message, body)
+                except CorruptRecord as error:
+                    reached.corrupt.append(error)
+                else:
+                    if stored is not None:
+                        timed = TimedMessage(queue_id, place.at_ms, stored)
+                        reached.messages.append(timed)
+        if taken < len(come):
+            return reached._replace(next_after=come[taken - 1][0])
+        later = [place.at_ms for place, *_ in found[taken:]]
+        return reached._replace(next_at_ms=later[0] if later else None)
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages."""

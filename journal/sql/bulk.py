@@ -17,6 +17,8 @@ from orthia.database import Database, write_transaction
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.engine.abc import Piece
 from orthia.journal.engine.batch import batch_of
+from orthia.journal.message import moment
+from orthia.journal.moments import MessageTime, Moment
 from orthia.journal.records import UserRecordType
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.sql.fence import fenced_engine, prove_fence
@@ -78,6 +80,7 @@ class BulkLoad:
         self._engine = fenced_engine(database, s, "journal", token)
         self._store = batch_store(database, s, self._engine, token)
         self._bodies = SqlBodies(database, s, token)
+        self._last_body: tuple[int, Moment | None] = (0, None)
         self._history = fenced_engine(database, s, "history", token)
 
     def __enter__(self) -> Self:
@@ -96,10 +99,30 @@ class BulkLoad:
         for row, large_id in rows:
             unit.rows.append(row)
             unit.payload_bytes += len(row.record)
+            when = self._moment_of(row)
+            if when is not None and row.queue_id is not None:
+                unit.timed.append(MessageTime(row.seq, row.queue_id, *when))
             if large_id is not None and row.queue_id is not None:
                 unit.linked.append(LargeReference(large_id, row.seq))
         self._store.store(batch_of([unit]))
         return len(unit.rows)
+
+    def _moment_of(self, row: Row) -> Moment | None:
+        """Return when a row's message leaves its queue by itself.
+
+        That of a reference is its body's, if that was the last one before it. One that comes apart
+        from its body has none: if it expires, then when a consumer comes.
+        """
+        if row.user_record_type == UserRecordType.ADD_REF:
+            body_seq, when = self._last_body
+            return when if body_seq == row.id else None
+        try:
+            when = moment(row.record)
+        except ValueError:
+            when = None  # it is damaged, and stays as it is for whoever looks at it
+        if row.queue_id is None:
+            self._last_body = (row.seq, when)
+        return when
 
     def bindings(self, rows: Iterable[Row]) -> int:
         """Store rows of BINDINGS in one transaction; return how many. Raises CorruptRecord."""

@@ -21,6 +21,7 @@ from typing_extensions import override
 from orthia.database import translate_errors
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
+from orthia.journal.moments import MessageTime
 from orthia.journal.records import (
     RecordType,
     RemovalReason,
@@ -29,6 +30,7 @@ from orthia.journal.records import (
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
+    TIME_COLUMNS,
     Statements,
     TableNames,
     history_of,
@@ -42,6 +44,7 @@ _ROW_OVERHEAD_BYTES = 256
 """More than the text of a row without its record, or of a statement without its rows."""
 _SEQS_IN_STATEMENT = 5_000
 _BODIES_IN_STATEMENT = 200
+_TIMES_IN_STATEMENT = 1_000
 _KEEP_ALIVES_IN_SILENCE = 3
 """How many keep-alives fall into the time after which the server ends a silent session."""
 
@@ -181,6 +184,14 @@ class MysqlStore(SqlStore):
             self._cursor.execute(" UNION ALL ".join(questions))
             found += [seq for (seq,) in self._cursor.fetchall()]
         self._delete(table, found)
+
+    @override
+    def _put_times(self, times: Sequence[MessageTime]) -> None:
+        start = f"REPLACE INTO {self._names.times} {TIME_COLUMNS} VALUES "
+        for first in range(0, len(times), _TIMES_IN_STATEMENT):
+            some = times[first : first + _TIMES_IN_STATEMENT]
+            rows = (f"({','.join(f'{value:d}' for value in one)})" for one in some)
+            self._cursor.execute(start + ",".join(rows))
 
     @override
     def _execute(self, statement: str, values: Values = ()) -> None:

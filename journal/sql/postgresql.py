@@ -26,6 +26,7 @@ from orthia.database import UnknownOutcome, translate_errors
 from orthia.database.sessions import end_postgresql_session
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
+from orthia.journal.moments import MessageTime
 from orthia.journal.records import (
     RecordType,
     RemovalReason,
@@ -34,6 +35,7 @@ from orthia.journal.records import (
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
+    TIME_COLUMNS,
     Statements,
     TableNames,
     history_of,
@@ -86,7 +88,15 @@ class PostgresqlStore(SqlStore):
         self._delete_sql = {
             names.messages: "EXECUTE orthia_delete_unfenced(%s)",
             names.bindings: f"DELETE FROM {names.bindings} WHERE seq = ANY(%s)",
+            names.times: f"DELETE FROM {names.times} WHERE seq = ANY(%s)",
         }
+        # Alone of all that a batch does it cannot take two rows of one key.
+        self._times_sql = (
+            f"INSERT INTO {names.times} {TIME_COLUMNS} SELECT * FROM unnest(%s::bigint[],"
+            " %s::bigint[], %s::smallint[], %s::bigint[], %s::integer[], %s::bigint[])"
+            " ON CONFLICT (seq) DO UPDATE SET queue_id = EXCLUDED.queue_id, kind = EXCLUDED.kind,"
+            " at_ms = EXCLUDED.at_ms, attempts = EXCLUDED.attempts, retry_ms = EXCLUDED.retry_ms"
+        )
 
     @override
     def _use(self, connection: Any) -> None:
@@ -190,6 +200,12 @@ class PostgresqlStore(SqlStore):
         self._cursor.execute("EXECUTE orthia_delete_bodies(%s, %s)", (list(seqs), list(references)))
 
     @override
+    def _put_times(self, times: Sequence[MessageTime]) -> None:
+        last = {one.seq: one for one in times}
+        columns = zip(*last.values(), strict=True)
+        self._cursor.execute(self._times_sql, [list(map(int, column)) for column in columns])
+
+    @override
     def _execute(self, statement: str, values: Values = ()) -> None:
         self._cursor.execute(statement, values)
 
@@ -220,7 +236,7 @@ class PostgresqlStore(SqlStore):
 def _fits_one_statement(batch: Batch) -> bool:
     if batch.rows or batch.bodies or batch.touches_bindings or batch.touches_large_bodies:
         return False
-    if batch.forgotten:
+    if batch.forgotten or batch.touches_times:
         return False
     messages = batch.messages
     if len(messages) >= COPY_FROM_ROWS or batch.payload_bytes >= COPY_FROM_BYTES:

@@ -15,6 +15,7 @@ from orthia.database.sqlite_reserve import SpaceReserve
 from orthia.database.sqltime import microsecond_after
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
+from orthia.journal.moments import MessageTime
 from orthia.journal.records import (
     RecordType,
     RemovalReason,
@@ -23,6 +24,7 @@ from orthia.journal.records import (
 from orthia.journal.sql.statements import (
     HISTORY_COLUMNS,
     ROW_COLUMNS,
+    TIME_COLUMNS,
     Statements,
     TableNames,
     history_of,
@@ -157,6 +159,11 @@ class SqliteStore(SqlStore):
     @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         self._execute_each(self._body_sql, bodies)
+
+    @override
+    def _put_times(self, times: Sequence[MessageTime]) -> None:
+        statement = f"INSERT OR REPLACE INTO {self._names.times} {TIME_COLUMNS}"
+        self._execute_each(f"{statement} VALUES (?, ?, ?, ?, ?, ?)", times)
 
     @override
     def _execute(self, statement: str, values: Values = ()) -> None:

@@ -21,6 +21,7 @@ class TableNames:
     bindings: str
     node_manager_store: str
     large_messages: str
+    times: str
     history: str | None
     """None without retention: nothing is kept then."""
 
@@ -37,6 +38,7 @@ class TableNames:
             quoted(s.bindings_table_name),
             quoted(s.node_manager_store_table_name),
             quoted(s.large_message_table_name),
+            quoted(s.message_times_table_name),
             None if s.journal_retention is None else quoted(s.message_history_table_name),
         )
 
@@ -47,6 +49,8 @@ class TableNames:
 
 ROW_COLUMNS: Final = "(seq, id, record_type, user_record_type, queue_id, epoch, record)"
 """What is written to MESSAGES and BINDINGS; the database adds when."""
+TIME_COLUMNS: Final = "(seq, queue_id, kind, at_ms, attempts, retry_ms)"
+"""What is written to MESSAGE_TIMES: the fields of ``MessageTime``."""
 HISTORY_COLUMNS: Final = "seq, id, queue_id, epoch, written_at, record, size, reason, removed_at"
 """What is written to the history."""
 

@@ -9,6 +9,7 @@ keep        with retention, a copy of what is deleted next in the history
 delete      rows of MESSAGES
 forget      rows of MESSAGES that are duplicate ids, which no history keeps
 bodies      rows of MESSAGES that lost their last reference
+times       rows of MESSAGE_TIMES, then the end of rows
 links       references to large bodies, then the end of references
 bindings    rows of BINDINGS, then the end of rows
 counter     up to where ids are given out
@@ -33,6 +34,7 @@ from typing_extensions import override
 from orthia.database import translate_errors
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
+from orthia.journal.moments import MessageTime
 from orthia.journal.records import RemovalReason
 from orthia.journal.sql.statements import Statements, TableNames
 from orthia.journal.unit import AppendedMessage, Body, Row
@@ -123,6 +125,10 @@ class SqlStore(BatchStore):
             self._delete(names.messages, list(batch.forgotten))
         if batch.bodies:
             self._delete_bodies(set(batch.bodies))
+        if batch.timed:
+            self._put_times(batch.timed)
+        if batch.untimed:
+            self._delete(names.times, batch.untimed)
         if batch.linked:
             self._execute_each(self._sql.link, batch.linked)
         if batch.unlinked:
@@ -169,6 +175,10 @@ class SqlStore(BatchStore):
     @abstractmethod
     def _delete_bodies(self, bodies: Collection[Body]) -> None:
         """Delete those of these bodies that have no reference left."""
+
+    @abstractmethod
+    def _put_times(self, times: Sequence[MessageTime]) -> None:
+        """Insert rows of MESSAGE_TIMES, the last of each seq, in the place of those there are."""
 
     @abstractmethod
     def _execute(self, statement: str, values: Values = ()) -> None:

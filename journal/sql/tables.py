@@ -77,6 +77,27 @@ def large_messages_table(metadata: MetaData, name: str, dialect: Dialect) -> Tab
     )
 
 
+def times_index_name(table_name: str, dialect: Dialect) -> str:
+    """Return the name of the index on the moments of MESSAGE_TIMES, given its table's name."""
+    return fold_table_name(dialect, f"{table_name}_KIND_AT")
+
+
+def times_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
+    """Declare MESSAGE_TIMES under the configured ``name``; see ``orthia.journal.moments``."""
+    return Table(
+        fold_table_name(dialect, name),
+        metadata,
+        Column("seq", _SEQ, primary_key=True, autoincrement=False),
+        Column("queue_id", BigInteger, nullable=False),
+        Column("kind", SmallInteger, nullable=False),
+        Column("at_ms", BigInteger, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("retry_ms", BigInteger, nullable=False),
+        Index(times_index_name(name, dialect), "kind", "at_ms", "seq"),
+        mysql_engine="InnoDB",
+    )
+
+
 def _journal_table(metadata: MetaData, name: str, dialect: Dialect) -> Table:
     return Table(
         fold_table_name(dialect, name),

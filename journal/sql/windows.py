@@ -8,6 +8,8 @@ from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import large_body_size
+from orthia.journal.moments import MomentKind, MomentPlace, Reached
+from orthia.journal.sql.moments import MomentQueries
 from orthia.journal.sql.tables import messages_table
 from orthia.journal.sql.walk import QueueWalk
 from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message
@@ -21,6 +23,7 @@ class WindowQueries(Windows):
         self._engine = database.engine
         self._rows = messages_table(metadata, s.message_table_name, database.dialect)
         self._walk = QueueWalk(self._rows, database.dialect)
+        self._moments = MomentQueries(database, s, self._walk)
 
     def sizes(self, queue_id: int, after_seq: int, up_to_seq: int, limit: int) -> Select[int, int]:
         """Select seq and payload size of a stretch; no payload is read for it."""
@@ -42,6 +45,8 @@ class WindowQueries(Windows):
             window = Window([], [], next_after_seq, exhausted)
             if sizes:
                 self._fill(connection, window, queue_id, after_seq, sizes[taken - 1][0])
+                known = self._moments.with_attempts(connection, window.messages)
+                window = window._replace(messages=known)
         return window
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
@@ -72,6 +77,13 @@ class WindowQueries(Windows):
         last = None if exhausted else QueuePlace(found[-1][0], found[-1][3])
         counted = {queue_id: counted for queue_id, _, counted, *_ in found}
         return QueueCounts(counted, last, payload_bytes)
+
+    def reached(
+        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
+    ) -> Reached:
+        """Read messages whose moment has come; raises StoreError."""
+        with translate_errors("look whose moment has come"), self._engine.connect() as connection:
+            return self._moments.reached(connection, kind, after, up_to_ms, limit, max_bytes)
 
     def _fill(
         self, connection: Connection, window: Window, queue_id: int, after: int, last: int

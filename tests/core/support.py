@@ -209,6 +209,8 @@ class CoreUnderTest:
             id_limit=store.id_limit,
             messages=dict(store.messages),
             bindings=dict(store.bindings),
+            times=dict(store.times),
+            clock_ms=store.clock_ms,
         )
 
     def takeover(self, options: Settings = SETTINGS) -> "CoreUnderTest":

@@ -33,6 +33,7 @@ from orthia.journal.sql.tables import (
     history_table,
     large_messages_table,
     messages_table,
+    times_table,
 )
 from orthia.migrations import TableNames
 from orthia.nodemanager.tables import failover_log, node_manager_store
@@ -54,6 +55,7 @@ def declared(s: DatabaseStoreSettings) -> sa.MetaData:
     bindings_table(metadata, s.bindings_table_name, dialect)
     history_table(metadata, s.message_history_table_name, dialect)
     large_messages_table(metadata, s.large_message_table_name, dialect)
+    times_table(metadata, s.message_times_table_name, dialect)
     return metadata
 
 
@@ -193,7 +195,7 @@ def test_table_names_come_from_the_configuration(
         migrations.upgrade(database, s)
         assert migrations.current(database, s) == migrations.head()
     names = sa.inspect(database.engine).get_table_names()
-    assert len(names) == 14
+    assert len(names) == 16
     assert fold_table_name(database.dialect, "Second_NODES_VERSION") in names
 
 

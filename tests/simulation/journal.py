@@ -11,6 +11,7 @@ from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.writer import Writer
 from orthia.journal.limits import JournalLimits
+from orthia.journal.moments import MomentKind, MomentPlace, Reached
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
@@ -121,6 +122,12 @@ class _NoWindows(Windows):
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count nothing."""
+        raise NotImplementedError
+
+    def reached(
+        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
+    ) -> Reached:
+        """Find nobody whose moment has come."""
         raise NotImplementedError
 
 

@@ -132,12 +132,20 @@ HEADERS: Final = (
     *_refused(
         ("SEND",), "has a message take the place of an older one of its name", "_AMQ_LVQ_NAME"
     ),
-    *_refused(
+    *_acts(
         ("SEND",),
-        "has the message delivered later, or again",
-        *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "AMQ_SCHEDULED_PERIOD"),
-        *("AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON", "_AMQ_SCHED_DELIVERY"),
-        harmless=_ZERO,
+        {
+            "AMQ_SCHEDULED_TIME": "when the message is delivered, milliseconds since 1970 UTC; wins"
+            " over the two below",
+            "_AMQ_SCHED_DELIVERY": "the same, by Artemis' own name",
+            "AMQ_SCHEDULED_DELAY": "how many milliseconds later the message is delivered",
+            "AMQ_SCHEDULED_PERIOD": "how many milliseconds lie between its deliveries, as in"
+            " Classic; without a delay, before the first one, too",
+            "AMQ_SCHEDULED_REPEAT": "how often the message is delivered again, as in Classic; -1 is"
+            " for ever",
+            "AMQ_SCHEDULED_CRON": "at which times the message is delivered, again and again: five"
+            " fields, in UTC; with a delay or repeats each time begins a series, as in Classic",
+        },
     ),
     *_refused(
         ("SEND",), "asks for messages that are scheduled, or removes them", "AMQ_SCHEDULER_ACTION"
@@ -287,12 +295,23 @@ _REFUSED: Final[Mapping[str, Mapping[bytes, Header]]] = {
 }
 TOOLS_OWN: Final = frozenset(name.encode() for name in _TOOLS)
 """Headers of a SEND that are taken from Orthia's own tools only."""
-NOT_PASSED_ON: Final = frozenset(
-    one.name.encode() for one in HEADERS if one.rule is Rule.REMOVED
-) | {b"destination", b"content-length", b"receipt", b"transaction"}
+SCHEDULING: Final = frozenset(
+    one.name.encode()
+    for one in HEADERS
+    if "SEND" in one.frames and one.name.startswith(("AMQ_SCHEDULED_", "_AMQ_SCHED_"))
+)
+"""Headers of a SEND that say when its message is delivered."""
+NOT_PASSED_ON: Final = (
+    frozenset(one.name.encode() for one in HEADERS if one.rule is Rule.REMOVED)
+    | {b"destination", b"content-length", b"receipt", b"transaction"}
+    | SCHEDULING
+)
 """Headers of a SEND that no receiver gets."""
 LOOKED_AT: Final = (
-    frozenset(_REFUSED["SEND"]) | TOOLS_OWN | {b"destination-type", b"expires", b"_AMQ_DUPL_ID"}
+    frozenset(_REFUSED["SEND"])
+    | TOOLS_OWN
+    | SCHEDULING
+    | {b"destination-type", b"expires", b"_AMQ_DUPL_ID"}
 )
 """Headers of a SEND that few messages have: without any of them there is nothing to look at."""
 

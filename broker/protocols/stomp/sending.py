@@ -18,12 +18,19 @@ from orthia.broker.core.api import (
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.slices import REST, Steps
 from orthia.broker.protocols.stomp.frames import ProtocolError
-from orthia.broker.protocols.stomp.headers import LOOKED_AT, NOT_PASSED_ON, TOOLS_OWN, refuse
+from orthia.broker.protocols.stomp.headers import (
+    LOOKED_AT,
+    NOT_PASSED_ON,
+    SCHEDULING,
+    TOOLS_OWN,
+    refuse,
+)
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.management import DESTINATIONS, read_request
 from orthia.broker.protocols.stomp.parser import BodyPiece, Frame
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.receipts import Receipts
+from orthia.broker.protocols.stomp.scheduling import stated
 from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
 from orthia.broker.protocols.stomp.uploads import LargeSend, Uploads
@@ -133,7 +140,7 @@ class Sender:
         destination = frame.required(b"destination")
         if self._prefixes is not None:
             destination = self._prefixes.of_core(destination)
-        not_passed_on, expires_ms = NOT_PASSED_ON, 0
+        not_passed_on, expires_ms, when = NOT_PASSED_ON, 0, b""
         duplicate_id: str | None = None
         if not LOOKED_AT.isdisjoint(raw):
             refuse("SEND", raw)
@@ -142,6 +149,8 @@ class Sender:
             duplicate_id = frame.get(b"_AMQ_DUPL_ID")
             if duplicate_id == "":
                 raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
+            if not SCHEDULING.isdisjoint(raw):
+                when = stated(frame, self._core.time_ms)
             if not TOOLS_OWN.isdisjoint(raw) and self._core.may_replay(self._client.principal):
                 not_passed_on -= TOOLS_OWN
         headers = frame.user_headers(not_passed_on)
@@ -149,6 +158,8 @@ class Sender:
         message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, _PRIORITY)
         if duplicate_id is not None:
             message = message._replace(duplicate_id=duplicate_id)
+        if when:
+            message = message._replace(stated=when)
         return destination, message
 
 

@@ -1,0 +1,95 @@
+"""How often a message that is delivered later is delivered: Classic's period, repeat and cron.
+
+A message with a period and a number of repeats is a *series*: it is delivered when it is due, and
+then that many times more, one period after the other. One with a cron pattern is never delivered
+itself: each time of the pattern begins a series, after the delay if there is one, else after the
+period; without repeats it is delivered then, once. Times of a pattern are UTC's, so that they are
+the same on both nodes.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from orthia.config.errors import OrthiaError
+
+FOR_EVER = -1
+"""As many repeats as there is time for."""
+
+
+class RecurrenceRefused(OrthiaError):  # noqa: N818 - named for what is the case
+    """A pattern cannot be read, or names a time that never comes."""
+
+
+class Recurrence(NamedTuple):
+    """What follows when a message was due."""
+
+    period_ms: int = 0
+    repeats: int = 0
+    """How often it is delivered again; ``FOR_EVER`` or not negative."""
+    cron: str = ""
+    """A pattern of five fields; empty for a series."""
+    delay_ms: int = 0
+    """Of a pattern: how long after its times a series begins."""
+
+    def encode(self) -> str:
+        """Return it as it is stored."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+    def after(self, due_ms: int, now_ms: int) -> "Following":
+        """Return what follows a moment that has come, ``now_ms``."""
+        if self.cron:
+            begins = list(self._series(now_ms))
+            again = (next_time(self.cron, max(due_ms, now_ms)), self)
+            return Following(is_delivered=not begins, scheduled=[*begins, again])
+        if not self.repeats:
+            return Following(is_delivered=True, scheduled=[])
+        left = FOR_EVER if self.repeats == FOR_EVER else self.repeats - 1
+        # Times that passed while no node was live are not made up for, as in Classic.
+        following = due_ms + self.period_ms
+        if following <= now_ms:
+            following = now_ms + self.period_ms
+        scheduled = [(following, self._replace(repeats=left))]
+        return Following(is_delivered=True, scheduled=scheduled)
+
+    def _series(self, now_ms: int) -> Iterator[tuple[int, "Recurrence"]]:
+        if self.delay_ms or self.repeats:
+            begins = now_ms + (self.delay_ms or self.period_ms)
+            yield begins, Recurrence(self.period_ms, self.repeats)
+
+
+class Following(NamedTuple):
+    """What becomes of a message whose moment has come."""
+
+    is_delivered: bool
+    """Whether it goes to its queues now."""
+    scheduled: list[tuple[int, Recurrence]]
+    """When it is due again, milliseconds since 1970 UTC, and what follows then."""
+
+
+ONCE = Recurrence()
+
+
+def decode(stored: str) -> Recurrence:
+    """Return what was stored; raises ValueError."""
+    try:
+        return Recurrence(**json.loads(stored))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def next_time(cron: str, after_ms: int) -> int:
+    """Return the first time of a pattern behind a moment; raises RecurrenceRefused."""
+    # Few brokers ever meet a pattern.
+    from cronsim import CronSim, CronSimError
+
+    after = datetime.fromtimestamp(after_ms / 1000, UTC)
+    try:
+        return int(next(CronSim(cron, after)).timestamp() * 1000)
+    except CronSimError as error:
+        raise RecurrenceRefused(f"the cron pattern {cron!r:.100} cannot be read: {error}") from None
+    except StopIteration:
+        raise RecurrenceRefused(
+            f"the cron pattern {cron!r:.100} names a time that does not come"
+        ) from None

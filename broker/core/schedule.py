@@ -1,0 +1,397 @@
+"""Messages that are delivered later: where they wait, and what becomes of them when they are due.
+
+Each destination with such messages has a queue of its own for them, its *schedule*, which nobody
+consumes from: so they count against the limits of its address, are listed, deleted, exported and
+audited as all messages are, and survive what queues survive. None of them is in memory. The store
+finds those that are due by an index on their moments, a few at a time, and by its own clock: so
+none is early, whatever the node's clock shows.
+
+When a message is due, one unit of the journal takes it out of its schedule and puts it at the end
+of the queues that its destination has *then*; who hears a topic without a queue gets it then, too.
+A node that dies in between leaves it in one place or the other.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from typing_extensions import override
+
+from orthia.broker.core.api import (
+    BrokerError,
+    Consumer,
+    DestinationRefused,
+    MessageReference,
+)
+from orthia.broker.core.memory import size_in_memory, size_in_store
+from orthia.broker.core.publication import Publication
+from orthia.broker.core.publisher import Placed, Publisher
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.quota import Charges
+from orthia.broker.core.recurrence import ONCE, Recurrence, RecurrenceRefused, decode
+from orthia.broker.core.routing import Routed
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.topic import Topic
+from orthia.broker.core.window import QueueSubscription
+from orthia.broker.quoting import quoted
+from orthia.config.errors import OrthiaError
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed, StoreFull
+from orthia.journal.fields import Fields, decode_fields, encode_fields
+from orthia.journal.message import Message
+from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached, TimedMessage
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.windows import QueueCounts, QueuePlace, Window
+
+LOGGER = logging.getLogger("orthia.broker")
+_AT_ONCE: Final = 200
+"""Messages that are moved before the store is asked for more."""
+_BYTES_AT_ONCE: Final = 4 * 1024 * 1024
+_COUNT_STEP: Final = 5_000
+_LONGEST_MS: Final = 60_000
+"""How long at most until the clock is looked at again: it may be set meanwhile."""
+_RETRY_MS: Final = 1_000
+_AFTER_REFUSAL_MS: Final = 10_000
+"""When a message is tried again that could not be moved."""
+
+
+class ScheduleQueue(Queue):
+    """Messages of one destination that are not due; nobody consumes them, none is in memory."""
+
+    __slots__ = ("scheduled",)
+
+    scheduled: Callable[[int], None]
+    """Hears of each message that comes when it is due; set by whoever makes the queue."""
+
+    @override
+    def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> QueueSubscription:
+        del consumer, prefetch, max_bytes
+        raise DestinationRefused(
+            f"queue {quoted(self.name)} holds messages that are delivered later, and is not to be"
+            " consumed from: see `orthia queue scheduled`"
+        )
+
+    @override
+    def place(self, reference: MessageReference) -> None:
+        self.counters.added += 1
+        self._cursor.leave(reference.seq)
+        moment = reference.record.moment()
+        if moment is not None:
+            self.scheduled(moment.at_ms)
+
+    def left(self, seq: int, size: int) -> None:
+        """Have a message of ``size`` bytes count no more, which is gone from the store."""
+        if self._cursor.is_counted(seq):
+            self._cursor.unread -= 1
+            self.use.release(size)
+
+
+class Router(Protocol):
+    """Where messages wait, and where they go."""
+
+    def schedules(self) -> Iterable[Queue]:
+        """Return the schedules there are."""
+
+    def route_due(self, schedule: Queue, record: Message, client_id: str | None) -> list[Routed]:
+        """Return who gets a message of a schedule, which ``client_id`` sent; raises BrokerError."""
+
+
+class Schedule:
+    """Moves what is due; on the loop's thread."""
+
+    def __init__(
+        self, journal: MessageJournal, publisher: Publisher, router: Router, timers: Timers
+    ) -> None:
+        self._journal = journal
+        self._publisher = publisher
+        self._router = router
+        self._timers = timers
+        self._is_busy = False
+        """Whether the store was asked, or has work of ours that it did not answer."""
+        self._wake_ms: int | None = None
+        """When the next timer ends, by the clock of messages."""
+        self._next_ms: int | None = None
+        """When the next message is due, as far as this node knows; None if there is none."""
+        self._outstanding = 0
+        self._after: MomentPlace | None = None
+        """Where to read on; None once all that was due was read."""
+        self._retry_ms: int | None = None
+        """When to look again, whatever is due: something could not be moved."""
+        self._moving: set[int] = set()
+        self._cancelled: set[int] = set()
+        self._told: set[int] = set()
+
+    # --- coming in
+
+    def is_put_off(self, fields: Fields) -> bool:
+        """Return whether a message that states this is not to be delivered at once."""
+        if fields.delivery_ms is None:
+            return False
+        return fields.recurrence is not None or fields.delivery_ms > self._timers.time_ms()
+
+    def placed(self, at_ms: int) -> None:
+        """Take note that a message was stored that is due at a moment."""
+        if self._next_ms is None or at_ms < self._next_ms:
+            self._next_ms = at_ms
+            self._arm()
+
+    # --- when to look
+
+    def start(self) -> None:
+        """Look for what earlier nodes left, and count it."""
+        if any(True for _ in self._router.schedules()):
+            self._look()
+
+    def _arm(self) -> None:
+        due = [at for at in (self._next_ms, self._retry_ms) if at is not None]
+        if self._is_busy or not due:
+            return
+        now = self._timers.time_ms()
+        wake_ms = now + min(max(min(due) - now, 0), _LONGEST_MS)
+        if self._wake_ms is None or wake_ms < self._wake_ms:
+            self._wake_ms = wake_ms
+            self._timers.call_later(wake_ms - now, partial(self._wake, wake_ms))
+
+    def _wake(self, wake_ms: int) -> None:
+        if self._wake_ms != wake_ms:
+            return  # an earlier one was wanted, and came
+        self._wake_ms = None
+        now = self._timers.time_ms()
+        if self._is_busy:
+            return
+        if any(at is not None and at <= now for at in (self._next_ms, self._retry_ms)):
+            self._look()
+        else:
+            self._arm()
+
+    def _look(self) -> None:
+        self._is_busy = True
+        self._next_ms = self._retry_ms = None
+        self._after = FIRST_MOMENT
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Do the next step: count a schedule of an earlier node, read on, or wait."""
+        try:
+            uncounted = self._uncounted()
+            if uncounted is not None:
+                self._count(*uncounted)
+            elif self._after is None:
+                self._is_busy = False
+                self._arm()
+            elif self._journal.is_full:
+                self._timers.call_later(_RETRY_MS, self._go_on)
+            else:
+                self._journal.read_reached(
+                    MomentKind.DUE,
+                    self._after,
+                    self._timers.time_ms(),
+                    _AT_ONCE,
+                    _BYTES_AT_ONCE,
+                    self._read,
+                )
+        except JournalClosed:
+            return  # this node is ending: the next one goes on
+
+    # --- counting what earlier nodes left: while nothing is moved, so that it is exact
+
+    def _uncounted(self) -> tuple[Queue, int] | None:
+        for queue in self._router.schedules():
+            after = queue.uncounted_after
+            if after is not None:
+                return queue, after
+        return None
+
+    def _count(self, queue: Queue, after: int) -> None:
+        horizon = self._journal.recovery_horizon
+        place = QueuePlace(queue.id, after)
+
+        def counted(counts: QueueCounts | OrthiaError) -> None:
+            if isinstance(counts, OrthiaError):
+                LOGGER.warning(
+                    "what queue %s holds is not counted, and is asked for again: %s",
+                    queue.name,
+                    counts,
+                )
+                self._timers.call_later(_RETRY_MS, self._go_on)
+                return
+            last = counts.next_after
+            up_to = last.seq if last is not None and last.queue_id == queue.id else horizon
+            messages = counts.messages.get(queue.id, 0)
+            queue.counted(after, up_to, messages, counts.payload_bytes.get(queue.id, 0))
+            self._go_on()
+
+        self._journal.count(place, horizon, _COUNT_STEP, counted)
+
+    # --- moving what is due
+
+    def _read(self, reached: Reached | OrthiaError) -> None:
+        if isinstance(reached, OrthiaError):
+            LOGGER.error("what is due cannot be read, and is tried again: %s", reached)
+            self._timers.call_later(_RETRY_MS, self._go_on)
+            return
+        self._after = reached.next_after
+        if reached.next_at_ms is not None:
+            self.placed(reached.next_at_ms)
+        for corrupt in reached.corrupt:
+            if corrupt.seq not in self._told:
+                self._told.add(corrupt.seq)
+                LOGGER.error("a message that is due cannot be read: %s; its row stays", corrupt)
+        schedules = {queue.id: queue for queue in self._router.schedules()}
+        self._outstanding = 1
+        if reached.gone:
+            self._forget(reached.gone)
+        for timed in reached.messages:
+            queue = schedules.get(timed.queue_id)
+            if not isinstance(queue, ScheduleQueue):
+                self._forget([timed.message.seq])  # it lies in a queue: it is not waiting
+            elif not queue.is_leaving and timed.message.seq not in self._cancelled:
+                self._move(queue, timed, reached.now_ms)
+        self._moved()
+
+    def _forget(self, seqs: Sequence[int]) -> None:
+        unit = Unit(self._moved)
+        unit.untimed += seqs
+        self._outstanding += 1
+        self._journal.append_unit(unit)
+
+    def _moved(self) -> None:
+        self._outstanding -= 1
+        if not self._outstanding:
+            self._go_on()
+
+    def _move(self, schedule: ScheduleQueue, timed: TimedMessage, now_ms: int) -> None:
+        message = timed.message
+        seq, record, location = message.seq, message.record, message.location
+        size = size_in_store(record)
+        charges = Charges()
+        try:
+            plain, following, client_id = _following(record, timed.at_ms, now_ms)
+            routed: list[Routed] = []
+            if plain is not None:
+                routed = self._router.route_due(schedule, plain, client_id)
+            placed: list[Placed] = [([schedule], one) for one in following]
+            placed += [(one.queues, one.record) for one in routed if one.queues]
+            heard = [(topic, one.record) for one in routed for topic in one.topics]
+            unit = Unit()
+            for queues, one in placed:
+                unit.add_message([queue.id for queue in queues], self._publisher.encoded(one))
+            unit.delete(location, RemovalReason.DUE)
+            with charges.unless_refused():
+                for queues, one in placed:
+                    if following:
+                        # Without end it may fill what there is: it waits for room.
+                        self._publisher.charge(charges, queues, one)
+                    else:
+                        charges.add(
+                            [queue.use for queue in queues], size_in_store(one)
+                        )  # it was taken long ago
+                self._append(unit, placed, schedule, seq, size, heard, charges)
+        except (BrokerError, RecurrenceRefused, ValueError) as error:
+            self._not_moved(seq, schedule, error)
+
+    def _append(
+        self,
+        unit: Unit,
+        placed: Sequence[Placed],
+        schedule: ScheduleQueue,
+        seq: int,
+        size: int,
+        heard: Sequence[tuple[Topic, Message]],
+        charges: Charges,
+    ) -> None:
+        publisher = self._publisher
+        # The row that refers to it goes before the topic has it.
+        pinned = [record.large for _, record in heard if record.large is not None]
+        published = [(topic, record, publisher.next_id()) for topic, record in heard]
+
+        def moved() -> None:
+            schedule.undecided -= 1
+            self._moving.discard(seq)
+            schedule.left(seq, size)
+            for topic, record, number in published:
+                topic.publish(Publication(number, record, size_in_memory(record)))
+            publisher.unpin(pinned)
+            self._moved()
+
+        def refused(error: OrthiaError) -> None:
+            schedule.undecided -= 1
+            self._moving.discard(seq)
+            charges.take_back()
+            publisher.unpin(pinned)
+            self._not_moved(seq, schedule, error)
+            self._moved()
+
+        publisher.append(unit, placed, moved, refused)
+        publisher.pin(pinned)
+        schedule.undecided += 1
+        self._moving.add(seq)
+        self._outstanding += 1
+
+    def _not_moved(self, seq: int, schedule: Queue, error: Exception) -> None:
+        """Try again later; a store without room says so itself."""
+        self._retry_ms = self._timers.time_ms() + _AFTER_REFUSAL_MS
+        if not isinstance(error, StoreFull) and seq not in self._told:
+            self._told.add(seq)
+            LOGGER.error(
+                "message %d of queue %s is due, and cannot be delivered; it stays there, and is"
+                " tried again every %d s: %s",
+                seq,
+                schedule.name,
+                _AFTER_REFUSAL_MS // 1000,
+                error,
+            )
+
+    # --- being cancelled
+
+    def cancel(self, queue: Queue, seq: int, done: Callable[[int], None]) -> None:
+        """Delete a message that is not due; ``done`` gets 1 once it is gone.
+
+        0 if it is not there, or just being delivered.
+        """
+        if not isinstance(queue, ScheduleQueue) or seq in self._moving | self._cancelled:
+            self._timers.call_later(0, lambda: done(0))
+            return
+        self._cancelled.add(seq)
+
+        def found(window: Window | OrthiaError) -> None:
+            locations: list[MessageLocation] = []
+            size = 0
+            if isinstance(window, Window) and not queue.is_leaving and seq not in self._moving:
+                locations += [one.location for one in window.messages]
+                size = sum(size_in_store(one.record) for one in window.messages)
+                locations += [MessageLocation(one.seq, is_timed=True) for one in window.corrupt]
+            unit = Unit(partial(ended, len(locations), size))
+            for location in locations:
+                unit.delete(location, RemovalReason.DELETED)
+            self._journal.append_unit(unit)
+
+        def ended(count: int, size: int) -> None:
+            self._cancelled.discard(seq)
+            if count:
+                queue.left(seq, size)
+            done(count)
+
+        self._journal.read_window(queue.id, seq - 1, seq, 1, _BYTES_AT_ONCE, found)
+
+
+def _following(
+    record: Message, at_ms: int, now_ms: int
+) -> tuple[Message | None, list[Message], str | None]:
+    """Return the message that is delivered now, if one is, those due later, and whose it is."""
+    fields = decode_fields(record.stated)
+    recurrence: Recurrence = ONCE if fields.recurrence is None else decode(fields.recurrence)
+    following = recurrence.after(at_ms, now_ms)
+    rest = fields._replace(delivery_ms=None, recurrence=None, client_id=None)
+    plain = record._replace(stated=encode_fields(rest))
+    rest = rest._replace(client_id=fields.client_id)
+    later = [
+        record._replace(stated=encode_fields(one))
+        for one in (
+            rest._replace(delivery_ms=due, recurrence=recurrence.encode())
+            for due, recurrence in following.scheduled
+        )
+    ]
+    return plain if following.is_delivered else None, later, fields.client_id

@@ -1,0 +1,81 @@
+"""When messages leave their queues by themselves, and how often they were delivered in vain.
+
+A message that is to be delivered later has a moment when it is due, one that expires has the moment
+when it does. The store keeps an index of these moments, and of those messages alone: MESSAGE_TIMES,
+or the file journal's memory. It says nothing that the messages do not say, so that it can be made
+of them, but for the attempts.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from orthia.journal.errors import CorruptRecord
+    from orthia.journal.windows import StoredMessage
+
+
+class MomentKind(IntEnum):
+    """Why a message leaves its queue by itself."""
+
+    NEVER = 0
+    """It does not: it has only been delivered in vain."""
+    DUE = 1
+    """It was sent to be delivered later."""
+    EXPIRES = 2
+
+
+class Moment(NamedTuple):
+    """When a message leaves its queue by itself."""
+
+    kind: MomentKind
+    at_ms: int
+    """Milliseconds since 1970 UTC, by the store's clock."""
+
+
+class MessageTime(NamedTuple):
+    """What is kept of one message: a row of MESSAGE_TIMES, in the place of an older one."""
+
+    seq: int
+    queue_id: int
+    kind: int
+    """A ``MomentKind``."""
+    at_ms: int
+    attempts: int = 0
+    """How often it was delivered in vain."""
+    retry_ms: int = 0
+    """Before when it is not delivered again, milliseconds since 1970 UTC; 0 at once."""
+
+
+class MomentPlace(NamedTuple):
+    """A place among the moments of one kind, in their order."""
+
+    at_ms: int
+    seq: int
+
+
+FIRST_MOMENT = MomentPlace(-(2**63), 0)
+"""Before all of them."""
+
+
+class TimedMessage(NamedTuple):
+    """A message whose moment has come."""
+
+    queue_id: int
+    at_ms: int
+    message: "StoredMessage"
+
+
+class Reached(NamedTuple):
+    """Messages whose moment has come, in the order of the moments."""
+
+    messages: list[TimedMessage]
+    corrupt: "list[CorruptRecord]"
+    """Of messages that cannot be read; their rows stay."""
+    gone: list[int]
+    """The seqs of moments whose messages are gone: nobody else tells the store to forget them."""
+    next_after: MomentPlace | None
+    """Where to go on; None if there are no more whose moment has come."""
+    next_at_ms: int | None
+    """The first moment that has not come; None if there is none."""
+    now_ms: int
+    """The store's clock."""

@@ -1,0 +1,153 @@
+"""Reading MESSAGE_TIMES: whose moment has come, and who was delivered in vain."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, MetaData, Select, Table, literal_column, select
+
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database, db_now
+from orthia.journal.engine.reader import within
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.moments import MomentKind, MomentPlace, Reached, TimedMessage
+from orthia.journal.sql.tables import times_index_name, times_table
+from orthia.journal.sql.walk import LAST_SEQ, QueueWalk
+from orthia.journal.windows import StoredMessage, stored_message
+
+_SEQS_IN_STATEMENT = 500
+
+
+class MomentQueries:
+    """The SQL of the table; moments are found by its index on kind, moment and seq."""
+
+    def __init__(self, database: Database, s: DatabaseStoreSettings, walk: QueueWalk) -> None:
+        self._times: Table = times_table(MetaData(), s.message_times_table_name, database.dialect)
+        self._index = times_index_name(s.message_times_table_name, database.dialect)
+        self._walk = walk
+        self._had_rows: bool | None = None
+
+    def reached(
+        self,
+        connection: Connection,
+        kind: MomentKind,
+        after: MomentPlace,
+        up_to_ms: int,
+        limit: int,
+        max_bytes: int,
+    ) -> Reached:
+        """Read messages whose moment has come."""
+        self._walk.prepare(connection)
+        now: datetime = connection.execute(select(db_now())).scalar_one()
+        now_ms = int(now.timestamp() * 1000)
+        up_to = MomentPlace(min(up_to_ms, now_ms), LAST_SEQ)
+        ask = self._stretch(kind, after, up_to).limit(limit + 1)
+        found = [(row.seq, row.at_ms, row.queue_id) for row in connection.execute(ask)]
+        messages = self._sizes(connection, [seq for seq, *_ in found[:limit]])
+        sized = [(seq, messages.get(seq, 0)) for seq, *_ in found]
+        taken = min(within(sized, limit, max_bytes), len(found))
+        read, corrupt = self._messages(connection, [seq for seq, *_ in found[:taken]])
+        damaged = {error.seq for error in corrupt}
+        reached = Reached([], corrupt, [], None, None, now_ms)
+        for seq, at_ms, queue_id in found[:taken]:
+            message = read.get(seq)
+            if message is not None:
+                reached.messages.append(TimedMessage(queue_id, at_ms, message))
+            elif seq not in damaged:
+                reached.gone.append(seq)
+        if taken < len(found):
+            last_seq, last_ms, _ = found[taken - 1]
+            return reached._replace(next_after=MomentPlace(last_ms, last_seq))
+        end = MomentPlace(LAST_SEQ, LAST_SEQ)
+        following = connection.execute(self._stretch(kind, up_to, end).limit(1)).first()
+        return reached._replace(next_at_ms=None if following is None else following.at_ms)
+
+    def _stretch(
+        self, kind: MomentKind, after: MomentPlace, up_to: MomentPlace
+    ) -> Select[tuple[int, int, int]]:
+        columns = self._times.c
+        statement = select(columns.seq, columns.at_ms, columns.queue_id)
+        # A literal: a plan that is made for any kind could walk the table.
+        is_kind = columns.kind == literal_column(str(int(kind)))
+        behind = (columns.at_ms > after.at_ms) | (
+            (columns.at_ms == after.at_ms) & (columns.seq > after.seq)
+        )
+        statement = statement.where(
+            is_kind, columns.at_ms >= after.at_ms, columns.at_ms <= up_to.at_ms, behind
+        )
+        statement = statement.with_hint(
+            self._times, f"FORCE INDEX ({self._index})", "mysql"
+        ).with_hint(self._times, f"INDEXED BY {self._index}", "sqlite")
+        return statement.order_by(columns.kind, columns.at_ms, columns.seq)
+
+    def _sizes(self, connection: Connection, seqs: Sequence[int]) -> dict[int, int]:
+        columns = self._walk.messages.c
+        sizes: dict[int, int] = {}
+        for some in _lists(seqs):
+            ask = select(columns.seq, self._walk.payload_size()).where(columns.seq.in_(some))
+            sizes.update((seq, size) for seq, size in connection.execute(ask))
+        return sizes
+
+    def _messages(
+        self, connection: Connection, seqs: Sequence[int]
+    ) -> tuple[dict[int, StoredMessage], list[CorruptRecord]]:
+        columns = self._walk.messages.c
+        statement = select(
+            columns.seq,
+            columns.id,
+            columns.user_record_type,
+            columns.epoch,
+            columns.record,
+            self._walk.of_body(lambda body: body.c.record),
+        )
+        found: dict[int, StoredMessage] = {}
+        corrupt: list[CorruptRecord] = []
+        for some in _lists(seqs):
+            for seq, row_id, kind, epoch, record, body in connection.execute(
+                statement.where(columns.seq.in_(some))
+            ):
+                try:
+                    payload = None if body is None else bytes(body)
+                    found[seq] = stored_message(seq, row_id, kind, epoch, bytes(record), payload)
+                except CorruptRecord as error:
+                    corrupt.append(error)
+        return found, corrupt
+
+    def with_attempts(
+        self, connection: Connection, messages: list[StoredMessage]
+    ) -> list[StoredMessage]:
+        """Return messages with what is known of their deliveries in vain.
+
+        What this node delivered it has in memory: only what was in the table when it began is
+        looked for.
+        """
+        if self._had_rows is None:
+            self._had_rows = (
+                connection.execute(select(self._times.c.seq).limit(1)).first() is not None
+            )
+        if not self._had_rows or not messages:
+            return messages
+        columns = self._times.c
+        known: dict[int, tuple[int, int]] = {}
+        for some in _lists([message.seq for message in messages]):
+            ask = select(columns.seq, columns.attempts, columns.retry_ms)
+            for seq, attempts, retry_ms in connection.execute(
+                ask.where(columns.seq.in_(some), columns.attempts > 0)
+            ):
+                known[seq] = (attempts, retry_ms)
+        return [
+            one
+            if one.seq not in known
+            else one._replace(
+                attempts=known[one.seq][0],
+                retry_ms=known[one.seq][1],
+                location=one.location._replace(is_timed=True),
+            )
+            for one in messages
+        ]
+
+
+def _lists(seqs: Sequence[int]) -> list[Sequence[int]]:
+    return [
+        seqs[start : start + _SEQS_IN_STATEMENT]
+        for start in range(0, len(seqs), _SEQS_IN_STATEMENT)
+    ]

@@ -1,0 +1,186 @@
+"""What every journal keeps of when messages leave their queues by themselves."""
+
+from orthia.config.errors import OrthiaError
+from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
+from orthia.journal.fields import Fields, encode_fields
+from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached
+from orthia.journal.records import RemovalReason
+from tests.journal.support import (
+    ALWAYS,
+    NO_BYTE_LIMIT,
+    OTHER_QUEUE,
+    QUEUE,
+    JournalStore,
+    record,
+)
+
+LONG_AGO = 1_000_000
+"""Milliseconds since 1970: due by any clock."""
+NOT_YET = 2**52
+"""After whatever a test reads."""
+
+
+def later(at_ms: int, text: str = "") -> bytes:
+    """Return an encoded message that is due at ``at_ms``."""
+    return encode_message(record(text)._replace(stated=encode_fields(Fields(delivery_ms=at_ms))))
+
+
+def expiring(at_ms: int, text: str = "") -> bytes:
+    """Return an encoded message that expires at ``at_ms``."""
+    return encode_message(record(text)._replace(expires_ms=at_ms))
+
+
+def put(
+    store: JournalStore,
+    journal: MessageJournal,
+    *payloads: bytes,
+    queues: tuple[int, ...] = (QUEUE,),
+) -> list[MessageLocation]:
+    """Store messages as one unit."""
+    unit = Unit()
+    for payload in payloads:
+        unit.add_message(queues, payload)
+    locations = journal.append_unit(unit)
+    store.settle(journal)
+    return locations
+
+
+def reached(
+    store: JournalStore,
+    journal: MessageJournal,
+    kind: MomentKind = MomentKind.DUE,
+    *,
+    after: MomentPlace = FIRST_MOMENT,
+    up_to_ms: int = ALWAYS,
+    limit: int = 100,
+    max_bytes: int = NO_BYTE_LIMIT,
+) -> Reached:
+    """Read whose moment has come, and wait for it."""
+    answers: list[Reached | OrthiaError] = []
+    journal.read_reached(kind, after, up_to_ms, limit, max_bytes, answers.append)
+    store.loop.run_until(lambda: answers, "whose moment has come")
+    (answer,) = answers
+    assert isinstance(answer, Reached)
+    return answer
+
+
+def bodies(found: Reached) -> list[str]:
+    """Return the bodies of what was read."""
+    return [one.message.record.body.decode() for one in found.messages]
+
+
+def test_what_is_due_is_read_in_the_order_of_its_moments(store: JournalStore) -> None:
+    """What was sent for an earlier moment comes first, of one moment what was sent first."""
+    journal = store.open()
+    moments = [(LONG_AGO + 5, "d"), (LONG_AGO, "a"), (LONG_AGO + 1, "b"), (LONG_AGO + 1, "c")]
+    put(store, journal, *(later(at, text) for at, text in moments))
+    found = reached(store, journal)
+    assert bodies(found) == ["a", "b", "c", "d"]
+    assert [one.at_ms for one in found.messages] == [LONG_AGO, *[LONG_AGO + 1] * 2, LONG_AGO + 5]
+    assert {one.queue_id for one in found.messages} == {QUEUE}
+    assert (found.next_after, found.next_at_ms) == (None, None)
+
+
+def test_no_moment_comes_too_early_by_the_stores_clock(store: JournalStore) -> None:
+    """Whatever the node believes, the store's clock decides; and it says when to ask again."""
+    journal = store.open()
+    put(store, journal, later(LONG_AGO, "due"), later(NOT_YET, "not due"))
+    found = reached(store, journal, up_to_ms=ALWAYS)
+    assert bodies(found) == ["due"]
+    assert found.next_at_ms == NOT_YET
+    assert LONG_AGO < found.now_ms < NOT_YET
+
+
+def test_no_moment_comes_before_it_is_asked_for(store: JournalStore) -> None:
+    """A node whose clock is behind reads up to its own time."""
+    journal = store.open()
+    put(store, journal, later(LONG_AGO, "first"), later(LONG_AGO + 2, "second"))
+    found = reached(store, journal, up_to_ms=LONG_AGO + 1)
+    assert (bodies(found), found.next_at_ms) == (["first"], LONG_AGO + 2)
+
+
+def test_kinds_are_apart(store: JournalStore) -> None:
+    """Those that expire are not among those that are due."""
+    journal = store.open()
+    put(store, journal, later(LONG_AGO, "due"), expiring(LONG_AGO, "expired"))
+    assert bodies(reached(store, journal, MomentKind.DUE)) == ["due"]
+    assert bodies(reached(store, journal, MomentKind.EXPIRES)) == ["expired"]
+
+
+def test_what_is_read_at_once_is_bounded_and_goes_on(store: JournalStore) -> None:
+    """Many of one moment are read in pieces, by number and by size, each once."""
+    journal = store.open()
+    put(store, journal, *(later(LONG_AGO, f"{n:04}") for n in range(50)))
+    seen: list[str] = []
+    place: MomentPlace | None = FIRST_MOMENT
+    while place is not None:
+        found = reached(store, journal, after=place, limit=7)
+        assert 0 < len(found.messages) <= 7
+        seen += bodies(found)
+        place = found.next_after
+    assert seen == [f"{n:04}" for n in range(50)]
+    assert bodies(reached(store, journal, max_bytes=1)) == ["0000"]
+
+
+def test_a_message_that_leaves_takes_its_moment_along(store: JournalStore) -> None:
+    """A delete by its location, the move of what is due, and the end of a window's message."""
+    journal = store.open()
+    first, second, third = put(store, journal, *(expiring(LONG_AGO, text) for text in "abc"))
+    journal.delete([first])
+    unit = Unit()
+    unit.delete(second, RemovalReason.DUE)
+    journal.append_unit(unit)
+    store.settle(journal)
+    found = reached(store, journal, MomentKind.EXPIRES)
+    assert (bodies(found), found.gone) == (["c"], [])
+    (message,) = store.window(journal).messages
+    assert message.location == third
+    journal.delete([message.location])
+    store.settle(journal)
+    found = reached(store, journal, MomentKind.EXPIRES)
+    assert (found.messages, found.gone) == ([], [])
+
+
+def test_each_queue_of_a_message_has_its_moment(store: JournalStore) -> None:
+    """A message of two queues expires in each, and is gone from the one that it leaves."""
+    journal = store.open()
+    locations = put(store, journal, expiring(LONG_AGO, "both"), queues=(QUEUE, OTHER_QUEUE))
+    found = reached(store, journal, MomentKind.EXPIRES)
+    assert [one.queue_id for one in found.messages] == [QUEUE, OTHER_QUEUE]
+    assert [one.message.location for one in found.messages] == locations
+    journal.delete(locations[:1])
+    store.settle(journal)
+    left = reached(store, journal, MomentKind.EXPIRES)
+    assert [one.queue_id for one in left.messages] == [OTHER_QUEUE]
+
+
+def test_the_next_node_finds_the_moments(store: JournalStore) -> None:
+    """What is due outlives the node that took it, also in units with other changes."""
+    journal = store.open()
+    put(store, journal, later(NOT_YET, "later"), later(LONG_AGO, "due"), expiring(LONG_AGO, "old"))
+    put(store, journal, expiring(LONG_AGO, "both"), queues=(QUEUE, OTHER_QUEUE))
+    journal.close(drain=True)
+    store.advance_fence(2)
+    following = store.open(token=2)
+    found = reached(store, following)
+    assert (bodies(found), found.next_at_ms) == (["due"], NOT_YET)
+    assert bodies(reached(store, following, MomentKind.EXPIRES)) == ["old", "both", "both"]
+
+
+def test_what_cannot_be_read_is_told_and_stays(store: JournalStore) -> None:
+    """A damaged record is no message whose moment has come, nor one that is gone."""
+    journal = store.open()
+    damaged, _ = put(store, journal, later(LONG_AGO, "damaged"), later(LONG_AGO, "whole"))
+    store.spoil(damaged.seq, b"\0" * 64)
+    found = reached(store, journal)
+    assert bodies(found) == ["whole"]
+    assert [error.seq for error in found.corrupt] == [damaged.seq]
+    assert found.gone == []
+
+
+def test_a_plain_message_has_no_moment(store: JournalStore) -> None:
+    """Nothing is kept of messages that neither expire nor are to come later."""
+    journal = store.open()
+    (location,) = put(store, journal, encode_message(record("plain")))
+    assert not location.is_timed
+    assert reached(store, journal).next_at_ms is None

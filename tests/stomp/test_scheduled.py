@@ -1,0 +1,359 @@
+"""SEND with the headers that say when a message is delivered, and how often."""
+
+from typing import Any
+
+import pytest
+
+from orthia.config.settings import AddressFullPolicy, Settings
+from orthia.journal.errors import UnitRefused
+from orthia.journal.memory import MemoryStore
+from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
+from tests.stomp.support import Client
+
+NOON_MS = 1_700_049_600_000
+"""2023-11-15 12:00:00 UTC, a Wednesday."""
+
+
+class Clock:
+    """The clock of the core under test, which its timers and its store follow."""
+
+    def __init__(self, options: Settings = SETTINGS) -> None:
+        self.started = 0.0
+        self.core: CoreUnderTest
+        self.begin(CoreUnderTest(options, store=MemoryStore(clock_ms=self.ms), time_ms=self.ms))
+
+    def begin(self, core: CoreUnderTest) -> None:
+        """Go on with another core."""
+        self.core = core
+        core.broker.count_backlogs()
+        core.broker.start_schedule()
+        core.settle()
+
+    def ms(self) -> int:
+        """Return the time of messages."""
+        return NOON_MS + int((self.started + getattr(self, "core", _BEFORE).now) * 1000)
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, timer by timer."""
+        core = self.core
+        end = core.now + ms / 1000
+        while core._timers and core._timers[0][0] <= end:
+            core.now = max(core.now, core._timers[0][0])
+            core.settle()
+        core.now = end
+        core.settle()
+
+    def takeover(self, options: Settings = SETTINGS) -> None:
+        """Have the next node go on."""
+        self.started += self.core.now
+        self.core.broker.stop()
+        store = self.core.journal.store
+        store.fence_token += 1
+        core = CoreUnderTest(options, store=store, token=store.fence_token, time_ms=self.ms)
+        self.begin(core)
+
+
+class _Before:
+    now = 0.0
+
+
+_BEFORE = _Before()
+
+
+def send(clock: Clock, text: str, destination: str = "/queue/orders", /, **headers: Any) -> None:
+    """Send a message as a client that ends."""
+    client = Client(clock.core)
+    lines = {name: str(value) for name, value in headers.items()}
+    client.session.receive(
+        "".join(
+            (
+                f"SEND\ndestination:{destination}\nreceipt:r\n",
+                *(f"{name}:{value}\n" for name, value in lines.items()),
+                f"\n{text}\0",
+            )
+        ).encode()
+    )
+    clock.core.settle()
+    frames = client.frames()
+    assert [frame.command for frame in frames] == ["RECEIPT"], frames
+
+
+def refusal(clock: Clock, **headers: Any) -> str:
+    """Return the ERROR that a SEND gets."""
+    client = Client(clock.core)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    client.session.receive(f"SEND\ndestination:/queue/orders\n{lines}\nx\0".encode())
+    return client.error()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Give a broker whose time the test moves."""
+    return Clock()
+
+
+def depth(clock: Clock, queue: str = "orthia.scheduled.anycast.orders") -> int:
+    """Return how many messages a queue has."""
+    return clock.core.broker.depths().get(queue, 0)
+
+
+def test_a_delayed_message_comes_when_it_is_due(clock: Clock) -> None:
+    """It gets its RECEIPT at once, and is delivered after its delay and not before."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    send(clock, "later", AMQ_SCHEDULED_DELAY=5_000)
+    send(clock, "now")
+    assert (consumer.texts, depth(clock)) == (["now"], 1)
+    clock.pass_ms(4_999)
+    assert consumer.texts == ["now"]
+    clock.pass_ms(1)
+    assert (consumer.texts, depth(clock)) == (["now", "later"], 0)
+    assert not clock.core.journal.store.times
+
+
+@pytest.mark.parametrize("name", ["AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"])
+def test_a_message_comes_at_the_time_it_names(clock: Clock, name: str) -> None:
+    """A time wins over a delay; one that has passed is at once."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    send(clock, "later", **{name: NOON_MS + 2_000, "AMQ_SCHEDULED_DELAY": 1})
+    send(clock, "passed", **{name: NOON_MS - 1})
+    assert consumer.texts == ["passed"]
+    clock.pass_ms(1_999)
+    assert consumer.texts == ["passed"]
+    clock.pass_ms(1)
+    assert consumer.texts == ["passed", "later"]
+
+
+def test_the_receiver_does_not_see_when_it_was_to_come(clock: Clock) -> None:
+    """A receiver that sends the message on does not delay it again; other headers stay."""
+    consumer = clock.core.consume("/queue/orders")
+    send(clock, "later", AMQ_SCHEDULED_DELAY=10, colour="red")
+    clock.pass_ms(10)
+    (reference,) = consumer.received
+    assert reference.record.head == b"colour:red\n"
+    assert reference.record.stated == b""
+
+
+def test_what_is_due_comes_behind_what_is_there(clock: Clock) -> None:
+    """It takes its place at the end of its queue, and an earlier moment comes first."""
+    send(clock, "c", AMQ_SCHEDULED_DELAY=3)
+    send(clock, "b", AMQ_SCHEDULED_DELAY=2)
+    send(clock, "a")
+    clock.pass_ms(10)
+    assert clock.core.consume("/queue/orders").texts == ["a", "b", "c"]
+
+
+def test_the_next_node_delivers_what_is_due(clock: Clock) -> None:
+    """What waited survives a takeover, due before it, and due after it, once each."""
+    send(clock, "after", AMQ_SCHEDULED_DELAY=60_000)
+    send(clock, "meanwhile", AMQ_SCHEDULED_DELAY=1_000)
+    clock.core.broker.stop()
+    clock.pass_ms(5_000)
+    clock.takeover()
+    assert (depth(clock), depth(clock, "orders")) == (1, 1)
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    clock.pass_ms(54_999)
+    assert consumer.texts == ["meanwhile"]
+    clock.pass_ms(1)
+    assert consumer.texts == ["meanwhile", "after"]
+
+
+def test_a_transaction_may_send_later(clock: Clock) -> None:
+    """With its COMMIT it is stored, and then comes when it is due; an ABORT sends nothing."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    client = Client(clock.core)
+    for name, end in (("kept", "COMMIT"), ("gone", "ABORT")):
+        client.send("BEGIN", transaction=name)
+        client.session.receive(
+            f"SEND\ndestination:/queue/orders\ntransaction:{name}\nAMQ_SCHEDULED_DELAY:100\n\n"
+            f"{name}\0".encode()
+        )
+        client.send(end, transaction=name)
+    assert depth(clock) == 1
+    clock.pass_ms(100)
+    assert consumer.texts == ["kept"]
+
+
+def test_a_topics_message_goes_to_who_is_there_when_it_is_due(clock: Clock) -> None:
+    """Whoever subscribed after the SEND hears it; whoever did not stay does not."""
+    gone = clock.core.consume("/topic/news", auto=True)
+    send(clock, "later", "/topic/news", AMQ_SCHEDULED_DELAY=100)
+    gone.end.close()
+    there = clock.core.consume("/topic/news", auto=True)
+    clock.pass_ms(100)
+    clock.core.settle()
+    assert (gone.texts, there.texts) == ([], ["later"])
+    assert depth(clock, "orthia.scheduled.multicast.news") == 0
+
+
+def test_a_million_waiting_messages_are_not_in_memory(clock: Clock) -> None:
+    """What waits counts nothing against the memory, however much of it there is."""
+    for number in range(100):
+        send(clock, str(number), AMQ_SCHEDULED_DELAY=10_000 + number)
+    assert (depth(clock), clock.core.broker.bytes_in_memory) == (100, 0)
+    clock.pass_ms(20_000)
+    assert depth(clock, "orders") == 100
+
+
+def test_what_waits_counts_against_the_limits_of_its_address() -> None:
+    """An address that may hold two messages takes no third one, due or not; also later."""
+    options = settings("orders", max_size_messages=2, address_full_policy=AddressFullPolicy.FAIL)
+    clock = Clock(options)
+    send(clock, "a", AMQ_SCHEDULED_DELAY=1_000)
+    send(clock, "b")
+    assert "max-size-messages 2" in refusal(clock, AMQ_SCHEDULED_DELAY=1)
+    clock.takeover(options)
+    clock.core.consume("/queue/orders", auto=True)  # counts what it reads
+    assert depth(clock) == 1
+    send(clock, "c", AMQ_SCHEDULED_DELAY=1_000)
+    assert "max-size-messages 2" in refusal(clock, AMQ_SCHEDULED_DELAY=1)
+    clock.pass_ms(10_000)
+    assert depth(clock) == 0
+    send(clock, "d", AMQ_SCHEDULED_DELAY=1_000)
+
+
+def test_a_series_is_delivered_so_many_times_more(clock: Clock) -> None:
+    """Three repeats are four deliveries, one period after the other, over a takeover."""
+    send(clock, "tick", AMQ_SCHEDULED_DELAY=50, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=3)
+    for passed, deliveries in ((49, 0), (1, 1), (99, 1), (1, 2)):
+        clock.pass_ms(passed)
+        assert depth(clock, "orders") == deliveries
+    clock.takeover()
+    clock.pass_ms(100)
+    assert clock.core.consume("/queue/orders", auto=True).texts == ["tick"] * 3
+    clock.pass_ms(1_000)
+    assert depth(clock) == 0
+
+
+def test_a_period_alone_is_a_delay(clock: Clock) -> None:
+    """Without repeats the message comes once, after the period, as in Classic."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    send(clock, "once", AMQ_SCHEDULED_PERIOD=100)
+    clock.pass_ms(99)
+    assert consumer.texts == []
+    clock.pass_ms(1_000)
+    assert consumer.texts == ["once"]
+
+
+def test_times_that_no_node_saw_are_not_made_up_for(clock: Clock) -> None:
+    """After an hour without a node a message of each second comes once, and goes on."""
+    send(clock, "tick", AMQ_SCHEDULED_PERIOD=1_000, AMQ_SCHEDULED_REPEAT=-1)
+    clock.core.broker.stop()
+    clock.pass_ms(3_600_000)
+    clock.takeover()
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    assert consumer.texts == ["tick"]
+    clock.pass_ms(3_000)
+    assert consumer.texts == ["tick"] * 4
+
+
+def test_a_pattern_delivers_at_its_times(clock: Clock) -> None:
+    """At each full hour of UTC, again and again, until somebody deletes it."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    send(clock, "hourly", AMQ_SCHEDULED_CRON="0 * * * *")
+    clock.pass_ms(3_599_999)
+    assert consumer.texts == []
+    clock.pass_ms(1)
+    assert consumer.texts == ["hourly"]
+    clock.takeover()
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    clock.pass_ms(2 * 3_600_000)
+    assert (consumer.texts, depth(clock)) == (["hourly"] * 2, 1)
+
+
+def test_each_time_of_a_pattern_begins_a_series(clock: Clock) -> None:
+    """With a delay and two repeats: three deliveries after each full hour, as in Classic."""
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    send(
+        clock,
+        "x",
+        AMQ_SCHEDULED_CRON="0 * * * *",
+        AMQ_SCHEDULED_DELAY=1_000,
+        AMQ_SCHEDULED_PERIOD=500,
+        AMQ_SCHEDULED_REPEAT=2,
+    )
+    clock.pass_ms(3_600_000)
+    assert consumer.texts == []
+    clock.pass_ms(1_500)
+    assert consumer.texts == ["x"] * 2
+    clock.pass_ms(3_600_000)
+    assert consumer.texts == ["x"] * 5
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        ({"AMQ_SCHEDULED_DELAY": "soon"}, "AMQ_SCHEDULED_DELAY"),
+        ({"AMQ_SCHEDULED_DELAY": "-1"}, "AMQ_SCHEDULED_DELAY"),
+        ({"AMQ_SCHEDULED_TIME": "1e9"}, "AMQ_SCHEDULED_TIME"),
+        ({"AMQ_SCHEDULED_TIME": "9" * 30}, "AMQ_SCHEDULED_TIME"),
+        ({"AMQ_SCHEDULED_DELAY": "253402300799999"}, "9999"),
+        ({"AMQ_SCHEDULED_PERIOD": "x"}, "AMQ_SCHEDULED_PERIOD"),
+        ({"AMQ_SCHEDULED_PERIOD": "5", "AMQ_SCHEDULED_REPEAT": "-2"}, "AMQ_SCHEDULED_REPEAT"),
+        ({"AMQ_SCHEDULED_REPEAT": "5"}, "AMQ_SCHEDULED_PERIOD"),
+        ({"AMQ_SCHEDULED_CRON": "every day"}, "AMQ_SCHEDULED_CRON"),
+        ({"AMQ_SCHEDULED_CRON": "0 0 31 2 *"}, "AMQ_SCHEDULED_CRON"),
+        ({"AMQ_SCHEDULED_CRON": "0 * * * *", "AMQ_SCHEDULED_TIME": "5"}, "AMQ_SCHEDULED_CRON"),
+        ({"AMQ_SCHEDULER_ACTION": "REMOVE"}, "AMQ_SCHEDULER_ACTION"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(
+    clock: Clock, headers: dict[str, str], named: str
+) -> None:
+    """A value that is none, and a header that does nothing here."""
+    assert named in refusal(clock, **headers)
+    assert depth(clock) == 0
+
+
+def test_nothing_of_a_schedule_is_taken_or_given_by_its_name(clock: Clock) -> None:
+    """Its queue is no destination, and no client can make one that looks like it."""
+    send(clock, "later", AMQ_SCHEDULED_DELAY=1_000)
+    for name in ("orthia.scheduled.anycast.orders", "orthia.scheduled.anycast.others"):
+        for command in ("SUBSCRIBE", "SEND"):
+            client = Client(clock.core)
+            client.send(command, destination=f"/queue/{name}", id="1")
+            assert client.error()
+
+
+def test_a_message_that_waits_can_be_cancelled(clock: Clock) -> None:
+    """It is never delivered, and counts no more; a second time there is nothing to cancel."""
+    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
+    send(clock, "stays", AMQ_SCHEDULED_DELAY=100)
+    (first, _) = sorted(clock.core.journal.store.times)
+    counts: list[int] = []
+    for _ in range(2):
+        clock.core.broker.cancel_scheduled(
+            anyone(), "orthia.scheduled.anycast.orders", first, counts.append
+        )
+        clock.core.settle()
+    assert (counts, depth(clock)) == ([1, 0], 1)
+    clock.pass_ms(100)
+    assert clock.core.consume("/queue/orders").texts == ["stays"]
+
+
+def test_a_deleted_schedule_delivers_nothing(clock: Clock) -> None:
+    """Whoever deletes the queue cancels all that is in it; a later SEND makes another."""
+    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
+    deleted: list[int] = []
+    clock.core.broker.delete_queue(
+        anyone(), "orthia.scheduled.anycast.orders", deleted.append, force=True
+    )
+    clock.core.settle()
+    assert deleted == [1]
+    send(clock, "stays", AMQ_SCHEDULED_DELAY=100)
+    clock.pass_ms(100)
+    assert clock.core.consume("/queue/orders").texts == ["stays"]
+
+
+def test_a_delivery_that_the_store_refuses_is_tried_again(clock: Clock) -> None:
+    """Nothing is lost, and nothing comes twice, when a move is refused for a while."""
+    send(clock, "later", AMQ_SCHEDULED_DELAY=100)
+    clock.core.journal.auto_commit = False
+    clock.pass_ms(100)
+    assert clock.core.journal.waiting
+    while clock.core.journal.waiting:
+        clock.core.journal.refuse(UnitRefused("for a test"))
+    clock.core.journal.auto_commit = True
+    clock.core.settle()
+    assert (depth(clock), depth(clock, "orders")) == (1, 0)
+    clock.pass_ms(20_000)
+    assert (depth(clock), depth(clock, "orders")) == (0, 1)
