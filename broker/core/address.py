@@ -86,7 +86,7 @@ class Address:
     def configure(self, types: frozenset[RoutingType]) -> None:
         """Note what the address is configured as."""
         self.configured = types
-        self.types |= types
+        self._find_types()
 
     def add_queue(self, queue: Queue, gate: Gate | None = None) -> None:
         """Note a queue of the address, which takes what its ``gate`` lets in."""
@@ -128,6 +128,9 @@ class Address:
             self.anycast_queues.remove(queue)
         else:
             self.multicast_queues.remove(queue)
+        self._find_types()
+
+    def _find_types(self) -> None:
         left = (one.routing_type for one in (*self.anycast_queues, *self.multicast_queues))
         self.types = self.configured | frozenset(left)
 

@@ -29,6 +29,7 @@ from orthia.broker.core.destinations import (
     MANAGEMENT_ADDRESS,
     QUALIFIED,
     Destination,
+    is_name,
     is_schedule,
     parse,
     schedule_name,
@@ -92,6 +93,8 @@ class AddressBook:
         self._addresses: dict[str, Address] = {}
         self._sweep_at = MIN_SWEEP
         self._wildcards = settings.wildcard_addresses
+        self._temporary: dict[str, Principal] = {}
+        """Addresses that are a connection's own, and whose."""
         self._patterns = Patterns(self._wildcards, self._addresses)
         self._diverts = [
             (self._wildcards.matcher(one.address), Divert(one)) for one in settings.diverts
@@ -106,6 +109,8 @@ class AddressBook:
         """
         where = parse(destination)
         self._security.check(principal, "send", where.address)
+        if where.is_temporary and not self._is_there(where):
+            return where.address, [], None, None
         if where.queue is not None:
             return where.address, [self._qualified(principal, where, where.queue)], None, None
         if self.routing_type(where) is _MULTICAST:
@@ -177,12 +182,63 @@ class AddressBook:
 
         Raises DestinationRefused, NotAuthorized, LimitExceeded.
         """
+        if where.is_temporary and not self._is_there(where):
+            raise DestinationRefused(f"{quoted(where.address)} was temporary, and is gone")
+        if where.address in self._temporary:
+            self._refuse_if_anothers(principal, where.address)
         if where.queue is not None:
             self._check_consume(principal, where.address, where.queue)
             return self._qualified(principal, where, where.queue, to_consume=True)
         if self._type_to_consume(where) is _MULTICAST:
             return self.topic_to_hear(principal, where)
         return self.queue_to_consume(principal, where)
+
+    # --- temporary ones
+
+    def create_temporary(self, principal: Principal, name: str, kind: RoutingType) -> None:
+        """Create an address that is a connection's own, with its queue if it is ANYCAST.
+
+        Raises NotAuthorized, LimitExceeded. No wildcard and no divert finds it.
+        """
+        self._security.check_temporary_queue(principal, name)
+        if not is_name(name):
+            raise DestinationRefused(f"the name of a temporary destination is too long: {name}")
+        self._creations.refuse_if_too_many(principal, name, len(self.queues))
+        self._store_use.refuse_if_closed()
+        self._temporary[name] = principal
+        self._address(name).configure(frozenset({kind}))
+        if kind is RoutingType.ANYCAST:
+            user = self._creations.user_of(principal)
+            self._create_queue(name, name, kind, auto_created=True, user=user, durable=False)
+        self._creations.created(principal)
+
+    def end_temporary(self, name: str) -> Queue | None:
+        """Route nothing to an address any more that was a connection's own; return its queue."""
+        del self._temporary[name]
+        self._address(name).configure(frozenset())
+        queue = self.queues.get(name)
+        return None if queue is None or queue.is_leaving else queue
+
+    def temporaries_left(self) -> list[Queue]:
+        """Return the queues of before this node that were a connection's own."""
+        return [
+            queue
+            for queue in self.queues.values()
+            if not queue.durable
+            and queue.name not in self._temporary
+            and queue.name not in self._configured_queues
+        ]
+
+    def _is_there(self, temporary: Destination) -> bool:
+        name = temporary.address
+        is_topic = temporary.routing_type is _MULTICAST
+        return name in self._temporary and (is_topic or name in self.queues)
+
+    def _refuse_if_anothers(self, principal: Principal, name: str) -> None:
+        if self._temporary[name] is not principal:
+            raise DestinationRefused(
+                f"{quoted(name)} is another connection's own: it alone consumes from it"
+            )
 
     def _type_to_consume(self, where: Destination) -> RoutingType:
         """Return what a subscription is to; of an address of both types what its queues default to.
@@ -285,6 +341,8 @@ class AddressBook:
             settings = self._resolver.resolve(name)
             use = AddressUse(name, settings, self._store_use)
             address = self._addresses[name] = Address(settings, use, self._forward)
+            if name in self._temporary:
+                return address
             diverts = [one for matches, one in self._diverts if matches(name)]
             if diverts:
                 address.route_by(diverts=diverts)
@@ -608,6 +666,7 @@ class AddressBook:
         user: str | None = None,
         subscription: DurableSubscription | None = None,
         options: QueueOptions = PLAIN,
+        durable: bool = True,
     ) -> Queue:
         binding = QueueBinding(
             0,
@@ -619,6 +678,7 @@ class AddressBook:
             user=user,
             subscription=subscription,
             options=options,
+            durable=durable,
         )
         return self.open_queue(self._bind(binding), unread_up_to=0)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from orthia.broker.core.slices import Slices, Steps
 from orthia.config.errors import OrthiaError
+from orthia.config.settings import RoutingType
 from orthia.journal.encodings import FIRST_ENCODING
 from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.message import LargeBody, Message
@@ -315,6 +316,15 @@ class BrokerCore(Protocol):
 
     def hears_many(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""
+
+    def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
+        """Return the destination of a new one of the principal's own, which it calls ``name``.
+
+        Anybody may send there who is told of it; it alone consumes.
+        """
+
+    def end_temporaries(self, principal: Principal) -> None:
+        """End what ``create_temporary`` gave: the connection is over."""
 
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
         """Delete a durable subscription of the principal's client id, with its messages.

@@ -41,6 +41,7 @@ from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.schedule import Schedule, ScheduleQueue
 from orthia.broker.core.slices import Slices, Steps
+from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
@@ -48,7 +49,7 @@ from orthia.broker.security.permissions import Security
 from orthia.config.addresses import AddressResolver
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import Settings, User
+from orthia.config.settings import RoutingType, Settings, User
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
@@ -118,6 +119,7 @@ class Broker:
             make_topic=self._make_topic,
         )
         self._deletions = Deletions(journal, self._addresses, duplicates, self)
+        self._temporaries = TemporaryDestinations(self._addresses, self._deletions)
         self._durable = DurableSubscriptions(self._addresses)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
@@ -150,7 +152,8 @@ class Broker:
         self._gate.is_running = False
 
     def count_backlogs(self) -> None:
-        """Count, in the background, what earlier epochs left."""
+        """Count, in the background, what earlier epochs left; delete what nobody has any more."""
+        self._temporaries.delete_left()
         queues = [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
         BacklogCount(queues, self._journal, self).start()
 
@@ -341,6 +344,15 @@ class Broker:
         if not self._addresses.hears_many(where.address):
             return None
         return where.address if where.queue is None else f"{where.address}{QUALIFIED}{where.queue}"
+
+    def create_temporary(self, principal: Principal, kind: RoutingType, name: str) -> str:
+        """Return the destination of a new one of the principal's own; raises BrokerError."""
+        self._refuse_if_stopped()
+        return self._temporaries.create(principal, kind, name)
+
+    def end_temporaries(self, principal: Principal) -> None:
+        """End those of a connection that is over."""
+        self._temporaries.end(principal)
 
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
         """Delete a durable subscription with its messages; raises BrokerError if it stays."""

@@ -16,6 +16,7 @@ what was in it, as ``deleted``.
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import BrokerError, Principal
@@ -36,6 +37,8 @@ from orthia.journal.xa import XaTransactions
 LOGGER = logging.getLogger("orthia.broker")
 _WINDOW_BYTES = 4 * 1024 * 1024
 _RETRY_MS = 1_000
+
+_NOBODY: Final = Principal("the broker", frozenset(), unrestricted=True)
 
 Deleted = Callable[[int], None]
 """Gets the number of messages that went with the queue."""
@@ -89,6 +92,10 @@ class Deletions:
                 " ended once the others have unsubscribed without its name, or disconnected"
             )
         self._begin(queue, principal, logging.INFO, done)
+
+    def end_temporary(self, queue: Queue) -> None:
+        """Delete a queue that was a connection's own, which is over."""
+        self._begin(queue, _NOBODY, logging.DEBUG, lambda _: None)
 
     def _begin(self, queue: Queue, principal: Principal, level: int, done: Deleted) -> None:
         self._addresses.withdraw(queue)

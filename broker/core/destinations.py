@@ -27,11 +27,16 @@ class Destination(NamedTuple):
     routing_type: RoutingType | None
     queue: str | None = None
     """Of ``ADDRESS::QUEUE``: the one queue of the address that is meant."""
+    is_temporary: bool = False
+    """Whether it is a connection's own."""
 
 
 _PREFIXES = {"/queue/": RoutingType.ANYCAST, "/topic/": RoutingType.MULTICAST}
-_TEMPORARY = {"/temp-queue/": "/queue/", "/temp-topic/": "/topic/"}
-"""Of Classic, where they are a connection's own and end with it; and what there is instead."""
+REMOTE_PREFIXES = {
+    RoutingType.ANYCAST: "/remote-temp-queue/",
+    RoutingType.MULTICAST: "/remote-temp-topic/",
+}
+"""Of destinations that are another connection's own, as Classic calls them."""
 
 
 @lru_cache(maxsize=1024)  # asked for every SEND
@@ -40,14 +45,10 @@ def parse(text: str) -> Destination:
     for prefix, routing_type in _PREFIXES.items():
         if text.startswith(prefix):
             return _destination(text[len(prefix) :], routing_type, text)
-    for prefix, instead in _TEMPORARY.items():
+    for routing_type, prefix in REMOTE_PREFIXES.items():
         if text.startswith(prefix):
-            raise DestinationRefused(
-                f"destination {quoted(text[:300])} is temporary, and this version of Orthia has no"
-                " temporary queues and topics: a queue of that name would stay for good; use"
-                f" {instead}NAME with a name that nobody else has, in reply-to too, and delete the"
-                " queue with `orthia queue delete` when nobody needs it"
-            )
+            name = _checked(text[len(prefix) :], text)
+            return Destination(name, routing_type, is_temporary=True)
     return _destination(text, None, text)
 
 
@@ -77,6 +78,8 @@ def of_type(destination: str, name: str | None) -> str:
             f"destination {quoted(destination)} is {named.routing_type.value}, and the header"
             f" beside it says {name}"
         )
+    if named.is_temporary:
+        return destination
     qualified = "" if named.queue is None else QUALIFIED + named.queue
     return prefixes[name] + named.address + qualified
 

@@ -213,7 +213,7 @@ class Publisher:
         queue.use.charge(size)
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
-        stores = message.persistent and self._persistent
+        stores = message.persistent and self._persistent and queue.durable
         if not stores and not queue.in_flight and queue.takes_in_memory(size):
             seq = self.next_id()
             queue.add(MessageReference(seq, record, None, size, redelivered=False))

@@ -51,6 +51,8 @@ CONFIGURED = replace(
     ("text", "destination"),
     [
         ("/queue/a", Destination("a", ANYCAST)),
+        ("/queue/a::b", Destination("a", ANYCAST, "b")),
+        ("/remote-temp-topic/a", Destination("a", MULTICAST, is_temporary=True)),
         ("/topic/a", Destination("a", MULTICAST)),
         ("a", Destination("a", None)),
         ("/queue/a/b", Destination("a/b", ANYCAST)),
@@ -63,23 +65,6 @@ CONFIGURED = replace(
 def test_a_destination_is_a_kind_and_a_name(text: str, destination: Destination) -> None:
     """Only the two prefixes mean something; the rest is the name."""
     assert parse(text) == destination
-
-
-@pytest.mark.parametrize(
-    ("temporary", "instead"),
-    [("/temp-queue/replies", "use /queue/NAME"), ("/temp-topic/replies", "use /topic/NAME")],
-)
-def test_a_temporary_destination_is_refused(temporary: str, instead: str) -> None:
-    """What would be made of it is no connection's own, and stays; the refusal says what to use."""
-    core = CoreUnderTest()
-    with pytest.raises(DestinationRefused, match=instead):
-        core.consume(temporary)
-    with pytest.raises(DestinationRefused, match="has no temporary queues and topics"):
-        core.send(temporary, "a")
-    assert core.broker.queues() == {}
-    # Where an older version has made an address of that name, it can be emptied.
-    core.send(f"/queue/{temporary}", "a")
-    assert core.consume(f"/queue/{temporary}").texts == ["a"]
 
 
 def test_a_queue_is_consumed_by_its_own_name() -> None:

@@ -229,7 +229,7 @@ def test_headers_of_no_consequence_are_taken() -> None:
 def test_a_send_without_special_headers_is_not_looked_at_twice() -> None:
     """Those that most messages have are not among those that are looked for."""
     usual = {b"destination", b"content-type", b"content-length", b"receipt", b"persistent"}
-    assert LOOKED_AT.isdisjoint(usual | {b"transaction", b"correlation-id", b"reply-to", b"type"})
+    assert LOOKED_AT.isdisjoint(usual | {b"transaction", b"correlation-id", b"type"})
     assert {name for name in LOOKED_AT if name in NOT_PASSED_ON} == (
         table.TOOLS_OWN | table.SCHEDULING
     )

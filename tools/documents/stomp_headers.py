@@ -41,9 +41,10 @@ trim names, and to them it would be another header, such as the content-length.
 
 ## Temporary destinations
 
-`destination:/temp-queue/NAME` and `/temp-topic/NAME`, which are Classic's, are refused on every
-frame until there are some: see [addresses](addresses.md#queues-and-topics) for what to use. A
-`reply-to` that names one passes, and who answers to it is refused.
+`/temp-queue/NAME` and `/temp-topic/NAME`, as Classic's, are a connection's own: see
+[addresses](addresses.md#temporary-queues-and-topics). The `reply-to` of a SEND that names one says
+`/remote-temp-queue/...` or `/remote-temp-topic/...` to whoever gets the message, who can answer
+there.
 
 ## Dead letters that are sent again
 

@@ -48,6 +48,7 @@ from orthia.broker.protocols.stomp.states import (
     taken,
 )
 from orthia.broker.protocols.stomp.subscriptions import ClientSubscriptions
+from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.broker.protocols.stomp.uploads import Uploads
 from orthia.config.errors import OrthiaError
@@ -122,8 +123,16 @@ class StompConnection:
         self.holdings = Holdings(
             parser, inbox, uploads, transactions, receipts, subscriptions, outbox
         )
+        temporaries = Temporaries(core, client)
         self._sender = Sender(
-            core, client, options.prefixes, transactions, uploads, receipts, self._refuse_unstored
+            core,
+            client,
+            options.prefixes,
+            temporaries,
+            transactions,
+            uploads,
+            receipts,
+            self._refuse_unstored,
         )
         self._committer = Committer(
             core, client, transactions, subscriptions, receipts, outbox, self._refuse_unstored
@@ -135,6 +144,7 @@ class StompConnection:
             transactions,
             receipts,
             outbox,
+            temporaries=temporaries,
             options=options,
             connection=self,
             holds=self.holdings.hold,

@@ -21,6 +21,7 @@ from orthia.broker.protocols.stomp.subscriptions import (
     ClientSubscriptions,
     ManyAddresses,
 )
+from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.config.errors import OrthiaError
 from orthia.journal.message import LargeBody
@@ -43,6 +44,7 @@ class Receiver:
         "_receipts",
         "_streamed_whole",
         "_subscriptions",
+        "_temporaries",
         "_transactions",
     )  # fmt: skip
 
@@ -55,6 +57,7 @@ class Receiver:
         receipts: Receipts,
         outbox: Outbox,
         *,
+        temporaries: Temporaries,
         options: StompOptions,
         connection: object,
         holds: Callable[[int], None],
@@ -74,6 +77,7 @@ class Receiver:
         self._transactions = transactions
         self._receipts = receipts
         self._outbox = outbox
+        self._temporaries = temporaries
         self._options = options
         self._connection = connection
         self._holds = holds
@@ -95,7 +99,7 @@ class Receiver:
         """Do a SUBSCRIBE."""
         version = self._client.version
         asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
-        meant = asked.destination
+        meant = self._temporaries.of_core(asked.destination)
         if self._options.prefixes is not None:
             meant = self._options.prefixes.of_core(meant)
         meant = of_type(meant, asked.kind)
@@ -208,6 +212,7 @@ class Receiver:
             else:
                 core.close(attempted=attempted(core, subscription.oldest, works, left))
             yield GO_ON
+        self._temporaries.end()
         self._receipts.done()
 
     def _stream(

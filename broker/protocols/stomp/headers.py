@@ -111,7 +111,8 @@ HEADERS: Final = (
         for name, meaning in {
             "content-type": "what the body is",
             "correlation-id": "which request the message answers",
-            "reply-to": "where an answer is to go; as it was written, for the receiver to send to",
+            "reply-to": "where an answer is to go, for the receiver to send to; of a temporary"
+            " destination what others call it",
             "type": "what kind of message the application says it is (JMSType)",
             "amq-msg-type": "which JMS message Classic makes of it, for its JMS receivers",
             "transformation": "how the sender wrote a JMS map or object, for the receiver to read",
@@ -311,7 +312,7 @@ LOOKED_AT: Final = (
     frozenset(_REFUSED["SEND"])
     | TOOLS_OWN
     | SCHEDULING
-    | {b"destination-type", b"expires", b"_AMQ_DUPL_ID"}
+    | {b"destination-type", b"expires", b"reply-to", b"_AMQ_DUPL_ID"}
 )
 """Headers of a SEND that few messages have: without any of them there is nothing to look at."""
 

@@ -32,6 +32,7 @@ from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.scheduling import stated
 from orthia.broker.protocols.stomp.states import Handlers
+from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
 from orthia.broker.protocols.stomp.uploads import LargeSend, Uploads
 from orthia.journal.message import LargeBody
@@ -44,7 +45,8 @@ class Sender:
     """What a client sends, on its way to the core; methods raise ProtocolError and BrokerError."""
 
     __slots__ = (
-        "_client", "_core", "_prefixes", "_receipts", "_refused", "_transactions", "_uploads",
+        "_client", "_core", "_prefixes", "_receipts", "_refused", "_temporaries", "_transactions",
+        "_uploads",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +54,7 @@ class Sender:
         core: BrokerCore,
         client: Client,
         prefixes: Prefixes | None,
+        temporaries: Temporaries,
         transactions: OpenTransactions,
         uploads: Uploads,
         receipts: Receipts,
@@ -61,6 +64,7 @@ class Sender:
         self._core = core
         self._client = client
         self._prefixes = prefixes
+        self._temporaries = temporaries
         self._transactions = transactions
         self._uploads = uploads
         self._receipts = receipts
@@ -138,12 +142,15 @@ class Sender:
         """Return a SEND's message and where it goes."""
         raw = frame.raw
         destination = frame.required(b"destination")
+        if destination.startswith("/temp-"):
+            destination = self._temporaries.of_core(destination)
         if self._prefixes is not None:
             destination = self._prefixes.of_core(destination)
         not_passed_on, expires_ms, when = NOT_PASSED_ON, 0, b""
         duplicate_id: str | None = None
         if not LOOKED_AT.isdisjoint(raw):
             refuse("SEND", raw)
+            self._temporaries.name_for_others(frame)
             destination = of_type(destination, frame.get(b"destination-type"))
             expires_ms = frame.number(b"expires", 0)
             duplicate_id = frame.get(b"_AMQ_DUPL_ID")

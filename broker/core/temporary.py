@@ -1,0 +1,51 @@
+"""Temporary queues and topics: a connection's own, which end with it.
+
+Each has an address of a name that nobody can guess, so that another connection can answer to it
+and no other does by chance. What is sent to one is kept in memory as long as there is room, and is
+never there for another node: what is left of them in the store is deleted when a node opens. Only
+their own connection consumes from them; what is sent to one that is gone is dropped, as what is
+sent to a topic that nobody hears: whoever answers is not ended for a client that did not wait.
+"""
+
+import uuid
+from typing import Final
+
+from orthia.broker.core.addresses import AddressBook
+from orthia.broker.core.api import Principal
+from orthia.broker.core.deletion import Deletions
+from orthia.broker.core.destinations import REMOTE_PREFIXES
+from orthia.config.settings import RoutingType
+
+NAMES: Final = {RoutingType.ANYCAST: "temp-queue", RoutingType.MULTICAST: "temp-topic"}
+"""What the names of their addresses begin with: what settings and permissions can match."""
+
+
+class TemporaryDestinations:
+    """Makes and ends them; on the loop's thread."""
+
+    def __init__(self, addresses: AddressBook, deletions: Deletions) -> None:
+        self._addresses = addresses
+        self._deletions = deletions
+        self._owned: dict[Principal, list[str]] = {}
+
+    def create(self, principal: Principal, kind: RoutingType, name: str) -> str:
+        """Return the destination of a new one that its connection calls ``name``.
+
+        Raises BrokerError.
+        """
+        address = f"{NAMES[kind]}.{uuid.uuid4()}.{name}"
+        self._addresses.create_temporary(principal, address, kind)
+        self._owned.setdefault(principal, []).append(address)
+        return REMOTE_PREFIXES[kind] + address
+
+    def end(self, principal: Principal) -> None:
+        """End those of a connection that is over."""
+        for address in self._owned.pop(principal, ()):
+            queue = self._addresses.end_temporary(address)
+            if queue is not None:
+                self._deletions.end_temporary(queue)
+
+    def delete_left(self) -> None:
+        """Delete what is left of those whose node is gone."""
+        for queue in self._addresses.temporaries_left():
+            self._deletions.end_temporary(queue)

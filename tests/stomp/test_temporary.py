@@ -1,0 +1,206 @@
+"""Temporary queues and topics: a connection's own, which others answer to and which end with it."""
+
+from dataclasses import replace
+
+import pytest
+
+from orthia.config.secrets import Secret
+from orthia.config.settings import AddressSettings, DivertSettings, SecuritySetting, User
+from tests.core.support import SETTINGS, CoreUnderTest
+from tests.stomp.support import Client, acknowledge, bodies
+
+KINDS = ["queue", "topic"]
+
+
+def subscribed(core: CoreUnderTest, kind: str, name: str = "answers") -> Client:
+    """Return a client that is subscribed to a temporary destination of its own."""
+    client = Client(core)
+    client.send("SUBSCRIBE", destination=f"/temp-{kind}/{name}", id="s")
+    assert client.frames() == []
+    return client
+
+
+def ask(client: Client, kind: str, name: str = "answers") -> None:
+    """Send a request that is to be answered at a temporary destination."""
+    client.send("SEND", "?", destination="/queue/requests", reply_to=f"/temp-{kind}/{name}")
+
+
+def answer_to(core: CoreUnderTest) -> tuple[Client, str]:
+    """Return who has the next request, and where it is to answer."""
+    server = Client(core)
+    server.send("SUBSCRIBE", destination="/queue/requests", id="r")
+    return server, server.read().get(b"reply-to") or ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("asks_first", [True, False])
+def test_another_connections_answer_arrives(kind: str, version: str, *, asks_first: bool) -> None:
+    """By the reply-to of the request; with the destination that the client calls it by."""
+    core = CoreUnderTest()
+    client = Client(core, version)
+    if asks_first and kind == "queue":
+        ask(client, kind)
+        client.send("SUBSCRIBE", destination=f"/temp-{kind}/answers", id="s")
+    else:
+        client.send("SUBSCRIBE", destination=f"/temp-{kind}/answers", id="s")
+        ask(client, kind)
+    server, where = answer_to(core)
+    assert where.startswith(f"/remote-temp-{kind}/temp-{kind}.")
+    server.send("SEND", "!", destination=where, receipt="r")
+    assert server.commands() == ["RECEIPT"]
+    frame = client.read()
+    assert (frame.get(b"destination"), frame.body) == (f"/temp-{kind}/answers", b"!")
+
+
+def test_a_reply_to_in_a_transaction_and_an_answer_in_one() -> None:
+    """At their COMMITs."""
+    core = CoreUnderTest()
+    client = subscribed(core, "queue")
+    client.send("BEGIN", transaction="t")
+    request = {"destination": "/queue/requests", "reply-to": "/temp-queue/answers"}
+    client.send("SEND", "?", transaction="t", **request)
+    client.send("COMMIT", transaction="t")
+    server, where = answer_to(core)
+    server.send("BEGIN", transaction="t")
+    server.send("SEND", "!", destination=where, transaction="t")
+    server.send("COMMIT", transaction="t")
+    assert bodies(client.frames()) == ["!"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_are_each_connections_own(kind: str) -> None:
+    """Two clients with one name get each their own answers."""
+    core = CoreUnderTest()
+    first, second = subscribed(core, kind), subscribed(core, kind)
+    for client in (first, second):
+        client.send("SEND", "own", destination=f"/temp-{kind}/answers")
+        assert bodies(client.frames()) == ["own"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["DISCONNECT", "lost"])
+def test_it_ends_with_its_connection(kind: str, how: str) -> None:
+    """An answer that comes later is dropped, and whoever sends it goes on."""
+    core = CoreUnderTest()
+    client = subscribed(core, kind)
+    ask(client, kind)
+    server, where = answer_to(core)
+    server.send("SEND", "!", destination=where)
+    if how == "lost":
+        client.session.connection_lost()
+    else:
+        client.send("DISCONNECT", receipt="bye")
+    core.pass_time(1)
+    assert list(core.broker.queues()) == ["requests"]
+    server.send("SEND", "!", destination=where, receipt="r")
+    assert server.commands() == ["RECEIPT"]
+    assert list(core.broker.queues()) == ["requests"]
+
+
+def test_nobody_else_consumes_from_it() -> None:
+    """Not by any of its names."""
+    core = CoreUnderTest()
+    client = subscribed(core, "queue")
+    ask(client, "queue")
+    _, where = answer_to(core)
+    for destination in (where, where.replace("/remote-temp-queue/", "/queue/")):
+        other = Client(core)
+        other.send("SUBSCRIBE", destination=destination, id="s")
+        assert "is another connection's own: it alone consumes" in other.error()
+    client.send("DISCONNECT")
+    core.pass_time(1)
+    late = Client(core)
+    late.send("SUBSCRIBE", destination=where, id="s")
+    assert "was temporary, and is gone" in late.error()
+
+
+def test_nothing_of_it_is_stored_nor_there_after_a_takeover() -> None:
+    """Its client subscribes again, under a new name; what is sent to the old one is dropped."""
+    core = CoreUnderTest()
+    client = subscribed(core, "queue")
+    ask(client, "queue")
+    server, where = answer_to(core)
+    before = len(core.journal.store.messages)
+    client.send("UNSUBSCRIBE", id="s")
+    server.send("SEND", "!", destination=where)
+    assert len(core.journal.store.messages) == before
+    successor = core.takeover()
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    assert list(successor.broker.queues()) == ["requests"]
+    late = Client(successor)
+    late.send("SEND", "!", destination=where, receipt="r")
+    assert late.commands() == ["RECEIPT"]
+
+
+def test_what_memory_has_no_room_for_is_there_all_the_same() -> None:
+    """It is stored meanwhile, and deleted with the queue, by this node or by the next."""
+    settings = replace(SETTINGS, address_settings=(AddressSettings("#", max_size_messages=2),))
+    core = CoreUnderTest(settings)
+    client = Client(core)
+    for number in range(5):
+        client.send("SEND", str(number), destination="/temp-queue/q")
+    assert len(core.journal.store.messages) == 3
+    successor = CoreUnderTest(settings, store=core.successor_store())
+    client.send("SUBSCRIBE", destination="/temp-queue/q", id="s")
+    assert bodies(client.frames()) == ["0", "1", "2", "3", "4"]
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    assert not successor.journal.store.messages
+    assert not successor.broker.queues()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wildcards_and_diverts_do_not_hear_it(kind: str) -> None:
+    """What is answered is between two."""
+    divert = DivertSettings("all", "#", "copies")
+    core = CoreUnderTest(replace(SETTINGS, diverts=(divert,)))
+    every = Client(core)
+    every.send("SUBSCRIBE", destination="/topic/#", id="s")
+    client = subscribed(core, kind)
+    client.send("SEND", "own", destination=f"/temp-{kind}/answers")
+    assert bodies(client.frames()) == ["own"]
+    assert every.frames() == []
+    assert core.consume("/queue/copies").texts == []
+
+
+def test_messages_come_back_as_of_any_queue() -> None:
+    """NACK and a large name too."""
+    core = CoreUnderTest()
+    client = Client(core)
+    name = "x" * 200
+    client.send("SUBSCRIBE", destination=f"/temp-queue/{name}", id="s", ack="client-individual")
+    client.send("SEND", "1", destination=f"/temp-queue/{name}")
+    acknowledge(client, client.read(), "NACK")
+    assert client.read().get(b"redelivered") == "true"
+    other = Client(core)
+    other.send("SUBSCRIBE", destination=f"/temp-queue/{name}x", id="s")
+    assert "has a name of 1 to 200 characters" in other.error()
+
+
+def test_permissions_and_limits() -> None:
+    """createAddress and createNonDurableQueue of the address, and a queue of a connection's."""
+    granted = {
+        one: frozenset({"r"}) for one in ("createAddress", "createNonDurableQueue", "consume")
+    }
+    for missing in (None, "createAddress", "createNonDurableQueue"):
+        permissions = {name: roles for name, roles in granted.items() if name != missing}
+        settings = replace(
+            SETTINGS,
+            security_enabled=True,
+            users=(User("u", Secret("p"), frozenset({"r"})),),
+            security_settings=(SecuritySetting("temp-queue.#", permissions),),
+            address_settings=(AddressSettings("#", auto_create_queues=False),),
+        )
+        client = Client(CoreUnderTest(settings), login="u", passcode="p")
+        client.send("SUBSCRIBE", destination="/temp-queue/q", id="s", receipt="r")
+        if missing is None:
+            assert client.commands() == ["RECEIPT"]
+        else:
+            assert f"permission '{missing}' on address 'temp-queue." in client.error()
+    limits = replace(SETTINGS.stomp_limits, max_queues_per_connection=2)
+    client = Client(CoreUnderTest(replace(SETTINGS, stomp_limits=limits)))
+    for number in range(3):
+        client.send("SEND", "1", destination=f"/temp-queue/{number}")
+    assert "has created max-queues-per-connection 2 already" in client.error()
