@@ -165,8 +165,9 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
             reader.not_applied.append(NotApplied(where, element, _NO_DISK))
     if core.get("global_max_size", -1) != -1:
         given["global_max_size"] = core["global_max_size"]
-    if "failover_log_directory" in core:
-        given["failover_log_directory"] = instance / core["failover_log_directory"]
+    for name in ("failover_log_directory", "audit_log_directory"):
+        if name in core:
+            given[name] = instance / core[name]
     if not given["acceptors"]:
         warnings.append(NO_ACCEPTOR)
     if core.get("security_enabled", True) and not (

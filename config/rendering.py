@@ -100,6 +100,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "disk_scan_period",
         "id_cache_size",
         "failover_log_directory",
+        "audit_log_directory",
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",

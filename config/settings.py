@@ -506,6 +506,8 @@ class Settings:
     disk_scan_period: int = 5_000
     failover_log_directory: Path | None = None
     """Orthia's own: where this node's failover log file is written; None writes no file."""
+    audit_log_directory: Path | None = None
+    """Orthia's own: where this node's audit log is written; None writes none."""
     io_error_policy: IoErrorPolicy = IoErrorPolicy.SHUTDOWN
     resume_check_sleep_period: int = 5_000
     critical_analyzer: bool = True

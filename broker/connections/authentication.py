@@ -5,6 +5,7 @@ What takes long is done by other threads, when it is the turn of where the clien
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
@@ -26,7 +27,17 @@ _Answered = Callable[[Principal | BrokerError], None]
 class Authentication(Generic[_Client]):
     """The logins of one connection, of which one at most is waiting."""
 
-    __slots__ = ("_after", "_client", "_clients", "_core", "_loop", "_task", "_timer", "_waiting")
+    __slots__ = (
+        "_after",
+        "_client",
+        "_clients",
+        "_core",
+        "_loop",
+        "_principal",
+        "_task",
+        "_timer",
+        "_waiting",
+    )
 
     def __init__(
         self, core: BrokerCore, clients: Clients[_Client], client: _Client, after: Done
@@ -40,6 +51,8 @@ class Authentication(Generic[_Client]):
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiting: str | None = None
+        self._principal: Principal | None = None
+        """Who has logged in."""
 
     def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
         """Return who this is, or None, and have ``answered`` told later; raises BrokerError."""
@@ -67,6 +80,9 @@ class Authentication(Generic[_Client]):
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        if self._principal is not None:
+            self._core.audit.disconnected(self._principal)
+            self._principal = None
 
     def _begin(self, login: str | None) -> float:
         return self._clients.logins.begin(self._client.address, login, monotonic_seconds())
@@ -137,11 +153,16 @@ class Authentication(Generic[_Client]):
 
     def _failed(self, login: str | None) -> None:
         self._clients.logins.failed(self._client.address, login, monotonic_seconds())
+        acceptor = self._client.acceptor.settings.name
+        self._core.audit.login_failed(self._client.address, login, acceptor)
 
     def _succeeded(self, login: str | None, principal: Principal) -> Principal:
         if not principal.unrestricted:
             self._clients.logins.succeeded(self._client.address, login)
+        principal = replace(principal, origin=self._client.address)
         self._clients.log_in(self._client, principal)
+        self._core.audit.logged_in(principal, self._client.acceptor.settings.name)
+        self._principal = principal
         return principal
 
     def _answer(self, answered: _Answered, outcome: Principal | BrokerError) -> None:

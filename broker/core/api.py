@@ -66,6 +66,8 @@ class Principal:
     """True when security is off: every permission is granted."""
     client_id: str | None = None
     """What its durable subscriptions are found by, whichever connection it is; as it says."""
+    origin: str = ""
+    """The address it comes from."""
     sender: Sender = field(default_factory=Sender)
     """By whom the journal keeps the order of what the connection sends."""
 
@@ -239,8 +241,25 @@ class FanOut(Protocol):
         """Whether any of it is still being given to the topic's subscribers."""
 
 
+class AuditNotes(Protocol):
+    """What is noted of logins."""
+
+    def logged_in(self, principal: Principal, acceptor: str) -> None:
+        """Note a client that was let in."""
+
+    def login_failed(self, origin: str, login: str | None, acceptor: str) -> None:
+        """Note a client that was not."""
+
+    def disconnected(self, principal: Principal) -> None:
+        """Note that a client that was let in is gone."""
+
+
 class BrokerCore(Protocol):
     """What a session needs; each method raises BrokerError when it refuses."""
+
+    @property
+    def audit(self) -> AuditNotes:
+        """Where it is noted who came and who was refused."""
 
     @property
     def slices(self) -> Slices:

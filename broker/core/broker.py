@@ -45,6 +45,7 @@ from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
+from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.permissions import Security
 from orthia.config.addresses import AddressResolver
 from orthia.config.clock import monotonic_seconds
@@ -75,12 +76,13 @@ class Broker:
         call_later: Callable[[float, Callable[[], None]], object],
         time_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         clock: Callable[[], float] = monotonic_seconds,
+        audit: Write | None = None,
     ) -> None:
         """Open the queues that the journal's bindings and the configuration name.
 
         ``lease_valid`` is asked before each delivery; ``call_later`` takes seconds; ``time_ms``,
         milliseconds since 1970 UTC, is when messages are sent and expire; ``clock``, in seconds,
-        says how long the loop has been at work.
+        says how long the loop has been at work. ``audit`` takes the lines of the audit log.
         """
         self._settings = settings
         self._journal = journal
@@ -98,7 +100,7 @@ class Broker:
         self._publisher = Publisher(
             journal, time_ms, duplicates, persistent=settings.persistence_enabled
         )
-        self.security = Security(settings, clock)
+        self.security = Security(settings, clock, audit)
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
@@ -212,6 +214,11 @@ class Broker:
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         return self.security.authenticate(login, passcode)
+
+    @property
+    def audit(self) -> Audit:
+        """Where it is noted who came and who was refused."""
+        return self.security.audit
 
     def replace_users(self, users: Iterable[User]) -> frozenset[str]:
         """Have these beside the users of ``broker.xml``; return the names of those who changed."""
@@ -387,7 +394,7 @@ class Broker:
         Raises BrokerError if it stays: without ``force`` one that has messages or consumers does.
         """
         self._refuse_if_stopped()
-        self.security.check_management(principal, "broker", "destroyQueue")
+        self.security.check_management(principal, "broker", "destroyQueue", (name, force))
         self._deletions.delete(principal, name, force=force, done=done)
 
     # --- queues

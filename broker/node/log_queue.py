@@ -1,4 +1,4 @@
-"""A log handler that never makes its caller wait: a thread of its own writes the lines.
+"""A log that never makes its caller wait: a thread of its own writes the lines.
 
 A standard error that nobody reads (a full pipe, a stopped journald, a terminal on hold) blocks
 whoever writes to it, and a broker logs on its event loop and on the watchdog of its lease. So lines
@@ -36,46 +36,32 @@ class _Gap:
     since_seconds: float = field(default_factory=monotonic_seconds)
 
 
-class QueuedHandler(logging.Handler):
-    """Formats records on the caller's thread, and has a thread write the lines."""
+class LineQueue:
+    """Lines that wait for a thread of their own to write them; whoever puts one never waits."""
 
-    def __init__(self, stream: TextIO, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
-        """Write to the descriptor of ``stream``, or to itself if it has none."""
-        super().__init__()
-        self._write = _writer(stream)
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        report: Callable[[int, float], bytes],
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        name: str = "orthia-log",
+    ) -> None:
+        """``write`` writes a line, and may block or raise: then it gets the line again.
+
+        ``report`` makes the line that stands for so many that were lost, within so many seconds.
+        """
+        self._write = write
+        self._report = report
         self._max_waiting_bytes = max_waiting_bytes
         self._changed = threading.Condition()
         self._waiting: deque[bytes | _Gap] = deque()
         self._waiting_bytes = 0
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name="orthia-log", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written soon; raises nothing."""
-        with contextlib.suppress(MemoryError):
-            self._put(self._line(record))
-
-    def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
-        """Wait until all that was logged is written, for at most ``timeout_seconds``."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._waiting, timeout_seconds)
-
-    def stop(self) -> None:
-        """Flush, and end the thread: another handler takes this one's place."""
-        self.flush()
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
-
-    def _line(self, record: logging.LogRecord) -> bytes:
-        try:
-            text = self.format(record)
-        except Exception as error:  # noqa: BLE001 - who logs is not to fail of it
-            text = f"a line of {record.name} cannot be shown: {record.msg!r}: {error!r}"
-        return f"{text}\n".encode(errors="backslashreplace")
-
-    def _put(self, line: bytes) -> None:
+    def put(self, line: bytes) -> None:
+        """Have a line written soon; it is lost, and counted, if too much waits."""
         cost = len(line) + _LINE_BYTES
         with self._changed:
             if self._waiting_bytes + cost <= self._max_waiting_bytes:
@@ -88,6 +74,18 @@ class QueuedHandler(logging.Handler):
                 last = _Gap()
                 self._waiting.append(last)
             last.lines += 1
+            self._changed.notify_all()
+
+    def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Wait until all lines are written, for at most ``timeout_seconds``."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting, timeout_seconds)
+
+    def stop(self) -> None:
+        """Flush, and end the thread."""
+        self.flush()
+        with self._changed:
+            self._is_stopped = True
             self._changed.notify_all()
 
     # --- the thread
@@ -115,14 +113,44 @@ class QueuedHandler(logging.Handler):
                 return None
             first = self._waiting[0]
             if isinstance(first, _Gap):
-                first = self._waiting[0] = self._report(first)
+                seconds = monotonic_seconds() - first.since_seconds
+                first = self._waiting[0] = self._report(first.lines, seconds)
                 self._waiting_bytes += len(first) + _LINE_BYTES
             return first
 
-    def _report(self, gap: _Gap) -> bytes:
-        seconds = monotonic_seconds() - gap.since_seconds
+
+class QueuedHandler(logging.Handler):
+    """Formats records on the caller's thread, and has a thread write the lines."""
+
+    def __init__(self, stream: TextIO, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+        """Write to the descriptor of ``stream``, or to itself if it has none."""
+        super().__init__()
+        self._write = _writer(stream)
+        self._lines = LineQueue(self._write, self._report, max_waiting_bytes)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record written soon; raises nothing."""
+        with contextlib.suppress(MemoryError):
+            self._lines.put(self._line(record))
+
+    def flush(self, timeout_seconds: float = FLUSH_SECONDS) -> None:
+        """Wait until all that was logged is written, for at most ``timeout_seconds``."""
+        self._lines.flush(timeout_seconds)
+
+    def stop(self) -> None:
+        """Flush, and end the thread: another handler takes this one's place."""
+        self._lines.stop()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        try:
+            text = self.format(record)
+        except Exception as error:  # noqa: BLE001 - who logs is not to fail of it
+            text = f"a line of {record.name} cannot be shown: {record.msg!r}: {error!r}"
+        return f"{text}\n".encode(errors="backslashreplace")
+
+    def _report(self, lines: int, seconds: float) -> bytes:
         text = (
-            f"{gap.lines} lines of this log were lost here: for {seconds:.1f} s nobody read what"
+            f"{lines} lines of this log were lost here: for {seconds:.1f} s nobody read what"
             " this node logs, or it could not be written; the failover log has every event of it"
         )
         record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)

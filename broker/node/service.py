@@ -14,7 +14,9 @@ from orthia.broker.connections.acceptor import Acceptors
 from orthia.broker.core.broker import Broker
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus, RunningNode
+from orthia.broker.node.audit_file import AuditFile
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
+from orthia.broker.node.log_queue import FLUSH_SECONDS
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.watch import CertificateWatch
@@ -53,6 +55,8 @@ class Service:
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
         self._user_files: UserFiles | None = None
+        directory = settings.audit_log_directory
+        self._audit = None if directory is None else AuditFile(directory, settings.name)
 
     def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take note of the loop, once it runs."""
@@ -118,6 +122,8 @@ class Service:
         if not self._loaded().close(drain=True):
             LOGGER.warning("not everything was stored in time; its senders got no receipt")
         self._on_loop(self._stop())
+        if self._audit is not None:
+            self._audit.flush(FLUSH_SECONDS)
         self._journal = None
 
     # --- on any thread
@@ -157,6 +163,7 @@ class Service:
             lease_valid=manager.may_deliver,
             call_later=lambda seconds, callback: loop.call_later(seconds, callback),
             time_ms=manager.message_time_ms,
+            audit=None if self._audit is None else self._audit.write,
         )
         broker.replace_users(users)
         server = self._server = Acceptors(
@@ -210,6 +217,8 @@ class Service:
             return
         changed = self._broker.replace_users(users)
         ended = self._server.clients.end_users(changed, _USER_CHANGED)
+        if changed:
+            self._broker.audit.users_changed(changed, ended)
         LOGGER.info(
             "the files of users were read again: %d users; %d of those before have another password"
             " or other roles, or are gone, and %d connections of theirs were ended",

@@ -1,11 +1,12 @@
 """Who may connect, and who may do what: ``users`` and ``security-settings``."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from orthia.broker.core.api import NotAuthorized, Principal, Verification
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS
 from orthia.broker.quoting import quoted
+from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
 from orthia.config.clock import monotonic_seconds
@@ -17,7 +18,13 @@ class Security:
 
     MAX_REMEMBERED = 10_000
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic_seconds) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = monotonic_seconds,
+        audit: Write | None = None,
+    ) -> None:
+        """``audit`` takes the lines of the audit log, if there is one."""
         self._enabled = settings.security_enabled
         self.users = UserDirectory(
             settings.users,
@@ -25,6 +32,7 @@ class Security:
             cache_size=settings.authentication_cache_size,
             cache_seconds=settings.security_invalidation_interval / 1000,
         )
+        self.audit = Audit(audit, settings.name, self.users.knows)
         self._settings = MatchIndex(settings.security_settings, settings.wildcard_addresses)
         self._fully_qualified = {
             one.match for one in settings.security_settings if "::" in one.match
@@ -49,11 +57,17 @@ class Security:
         self, principal: Principal, permission: str, address: str, queue: str | None = None
     ) -> bool:
         """Return whether ``principal`` has a permission; see ``check``."""
-        try:
-            self.check(principal, permission, address, queue)
-        except NotAuthorized:
-            return False
-        return True
+        if principal.unrestricted:
+            return True
+        match = address if queue is None else self._match_of(address, queue)
+        key = (permission, match)
+        roles = self._remembered.get(key)
+        if roles is None:
+            roles = self._roles(permission, match)
+            if len(self._remembered) >= self.MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = roles
+        return not roles.isdisjoint(principal.roles)
 
     def check(
         self, principal: Principal, permission: str, address: str, queue: str | None = None
@@ -63,22 +77,15 @@ class Security:
         What is asked is about ``queue`` of it, if that is given: a setting for exactly
         ``address::queue`` decides alone then.
         """
-        if principal.unrestricted:
+        if self.allows(principal, permission, address, queue):
             return
         match = address if queue is None else self._match_of(address, queue)
-        key = (permission, match)
-        roles = self._remembered.get(key)
-        if roles is None:
-            roles = self._roles(permission, match)
-            if len(self._remembered) >= self.MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = roles
-        if not roles & principal.roles:
-            permission = _needed(permission, match)
-            raise NotAuthorized(
-                f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
-                f" address {quoted(match)}"
-            )
+        permission = _needed(permission, match)
+        self.audit.refused(principal, permission, match)
+        raise NotAuthorized(
+            f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
+            f" address {quoted(match)}"
+        )
 
     # --- what is asked together
 
@@ -94,15 +101,23 @@ class Security:
         self.check(principal, "createAddress", address)
         self.check(principal, "createNonDurableQueue", address, address)
 
-    def check_management(self, principal: Principal, resource: str, operation: str) -> None:
+    def check_management(
+        self,
+        principal: Principal,
+        resource: str,
+        operation: str,
+        arguments: Sequence[object] = (),
+    ) -> None:
         """Raise NotAuthorized unless ``principal`` may ask for a management operation.
 
         ``resource`` is as a request says it: ``broker``, or ``queue.NAME`` and ``address.NAME``.
-        With ``management-message-rbac`` also the operation itself must be allowed.
+        With ``management-message-rbac`` also the operation itself must be allowed. What is allowed
+        is in the audit log then, with its ``arguments``.
         """
         self.check(principal, "manage", MANAGEMENT_ADDRESS)
         if self._is_rbac_of_messages:
             self.check_operation(principal, resource, operation)
+        self.audit.managed(principal, resource, operation, arguments)
 
     def check_operation(self, principal: Principal, resource: str, operation: str) -> None:
         """Raise NotAuthorized unless ``principal`` may do an operation, however it is asked for.

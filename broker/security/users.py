@@ -53,6 +53,10 @@ class UserDirectory:
         self._decoy = next((one for one in hashed if isinstance(one, HashedPassword)), None)
         return frozenset(name for name, user in before.items() if self._users.get(name) != user)
 
+    def knows(self, name: str) -> bool:
+        """Return whether there is a user of this name."""
+        return name in self._users
+
     def authenticate(self, login: str, passcode: str) -> Principal | Verification:
         """Return who this is, or what has to be done to know; raises AuthenticationFailed."""
         user = self._users.get(login)

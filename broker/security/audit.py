@@ -1,0 +1,87 @@
+"""The audit log: who came from where, who was refused what, and what was changed by whom.
+
+One fact is one JSON object; ``orthia.broker.node.audit_file`` writes them. None has a secret: of a
+login that failed only the name of a user that there is, since people type the passcode where the
+name belongs, and a passcode never.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from orthia.broker.core.api import Principal
+
+Write = Callable[[bytes], None]
+"""Takes a line, at once: it waits for nothing, and raises nothing."""
+
+
+class Audit:
+    """Makes lines of what happens, where there is a log for them; on the loop's thread."""
+
+    def __init__(
+        self, write: Write | None, node: str, is_user: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """``write`` is None where there is no audit log; ``is_user`` knows the users' names."""
+        self._write = write
+        self._node = node
+        self._is_user = is_user
+
+    def logged_in(self, principal: Principal, acceptor: str) -> None:
+        """Note a client that was let in."""
+        self._note(
+            "login",
+            principal.origin,
+            principal.name,
+            acceptor=acceptor,
+            roles=sorted(principal.roles),
+            verified=not principal.unrestricted,
+        )
+
+    def login_failed(self, origin: str, login: str | None, acceptor: str) -> None:
+        """Note a client that was not."""
+        known = login if login is not None and self._is_user(login) else None
+        self._note("login-failed", origin, known, acceptor=acceptor)
+
+    def disconnected(self, principal: Principal) -> None:
+        """Note that a client that was let in is gone."""
+        self._note("disconnect", principal.origin, principal.name)
+
+    def refused(self, principal: Principal, permission: str, address: str) -> None:
+        """Note a permission that somebody does not have."""
+        self._note(
+            "permission-refused",
+            principal.origin,
+            principal.name,
+            permission=permission,
+            address=address,
+        )
+
+    def managed(
+        self, principal: Principal, resource: str, operation: str, arguments: Sequence[object]
+    ) -> None:
+        """Note a management operation that somebody asked for and may ask for."""
+        self._note(
+            "management",
+            principal.origin,
+            principal.name,
+            resource=resource,
+            operation=operation,
+            arguments=list(arguments),
+        )
+
+    def users_changed(self, names: Iterable[str], connections: int) -> None:
+        """Note users whose password or roles are others now, or who are gone."""
+        self._note("users-changed", None, None, names=sorted(names), ended=connections)
+
+    def _note(self, event: str, origin: str | None, user: str | None, **facts: object) -> None:
+        if self._write is None:
+            return
+        shown = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "node": self._node,
+            "event": event,
+            "from": origin,
+            "user": user,
+            **facts,
+        }
+        self._write(json.dumps(shown, default=str, ensure_ascii=True).encode() + b"\n")
