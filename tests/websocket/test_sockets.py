@@ -1,5 +1,6 @@
 """STOMP over WebSocket on the sockets of a server, with wsproto as the client."""
 
+import asyncio
 import socket
 import ssl
 import time
@@ -9,8 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 from wsproto.events import CloseConnection, Pong
 
+from orthia.broker.connections.connection import Connection
+from orthia.broker.connections.opened import OpenAcceptor
 from orthia.broker.core.refusals import Refusal
 from orthia.config.acceptor_websocket import AcceptorWebSocket
 from orthia.config.acceptors import parse_acceptor
@@ -19,7 +23,9 @@ from tests.core.support import SETTINGS
 from tests.core.test_server import ServerUnderTest, serving
 from tests.support.certificates import Authority
 from tests.support.waiting import wait_until
-from tests.websocket.client import ALL, Rejected, WebSocketClient
+from tests.websocket.client import ALL, CONNECT, Rejected, WebSocketClient
+from tests.websocket.test_upgrade import head
+from tests.websocket.test_websocket import frame
 
 SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client-individual\n\n\0"
 
@@ -194,8 +200,8 @@ def test_a_large_message_is_one_message_of_the_websocket() -> None:
     with websockets() as server, connected(server) as client, connected(server) as other:
         client.connect()
         other.connect()
-        head = f"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:{len(body)}\n\n"
-        other.send(head.encode(), is_last=False)
+        send = f"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:{len(body)}\n\n"
+        other.send(send.encode(), is_last=False)
         for start in range(0, len(body), 60_000):
             other.send(body[start : start + 60_000], is_last=False)
         other.send(b"\0")
@@ -298,3 +304,63 @@ def test_by_tls_it_is_wss(authority: Authority, tmp_path: Path) -> None:
         client.send("DISCONNECT\nreceipt:bye\n\n\0")
         assert client.text() == "RECEIPT\nreceipt-id:bye\n\n\0"
         assert client.closed() == (1000, "")
+
+
+class _Still(asyncio.Transport):
+    """A transport of which a test sees whether it is read from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = True
+        self.written = b""
+
+    @override
+    def write(self, data: object) -> None:
+        assert isinstance(data, bytes)
+        self.written += data
+
+    @override
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    @override
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    @override
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    @override
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    @override
+    def is_closing(self) -> bool:
+        return False
+
+
+def test_one_is_not_read_from_before_what_came_is_decoded() -> None:
+    """However many frames that are: it is counted as held, and the loop has other turns."""
+    sends = b"".join(frame(0x82, one) for one in (send_frame("x").encode(),) * 4_000)
+    with websockets() as server:
+
+        def connect() -> tuple[Connection, _Still]:
+            acceptor = OpenAcceptor.of(AcceptorSettings("a", "h", 1), SETTINGS.stomp_limits)
+            connection = Connection(server.broker, server.server.clients, acceptor)
+            transport = _Still()
+            connection.connection_made(transport)
+            connection.data_received(head() + frame(0x82, CONNECT.encode()))
+            connection.data_received(sends)
+            return connection, transport
+
+        def held() -> tuple[bool, int]:
+            return transport.is_read, connection.held
+
+        connection, transport = server.call(connect)
+        is_read, most = server.call(held)
+        assert not is_read
+        assert most > len(sends) / 2
+        wait_until(lambda: server.depth("a") == 4_000, what="all to be sent")
+        wait_until(lambda: server.call(held)[0], what="it to be read from again")
+        server.call(lambda: connection.connection_lost(None))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orthia.config.settings import Role
 from tests.hostile.node import LimitedNode, live_node
 from tests.websocket.javascript_clients import NodeClient, needs_node
 
@@ -53,10 +54,18 @@ def test_it_may_split_its_frames(node: LimitedNode) -> None:
 
 def test_it_is_told_to_go_elsewhere_when_the_node_stops(tmp_path: Path) -> None:
     """With 1001, as a page that is left tells a broker."""
-    parameters = ";webSocketMaxFramePayloadLength=1000000"
-    with live_node(tmp_path, parameters=parameters) as stopping:
+    stopping = LimitedNode(
+        Role.LIVE,
+        f"jdbc:sqlite:{tmp_path / 'orthia.db'}",
+        tmp_path,
+        "live",
+        parameters=";webSocketMaxFramePayloadLength=1000000",
+    )
+    try:
+        stopping.start().wait_serving()
         with NodeClient({**options(stopping), "stays": True}) as running:
             running.is_ready()
             stopping.terminate()
             assert running.seen().closes == [1001]
-        stopping.start().wait_serving()
+    finally:
+        stopping.end()
