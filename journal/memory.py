@@ -212,8 +212,9 @@ class MemoryJournal(MessageJournal):
                 for item in stretch:
                     self._post_callback(partial(self._intake.refuse, item, reason))
                 continue
-            for part in without_conflicts(batch_of(stretch)):
-                batch = self._duplicates.screen(part)
+            whole = batch_of(stretch)
+            for part in without_conflicts(whole) if whole.guarded else (whole,):
+                batch = self._duplicates.screen(part) if part.guarded else part
                 for item in batch.items:
                     self.store.apply(item, self._token)
                 for seq in batch.forgotten:
