@@ -13,7 +13,7 @@ from orthia.broker.node.exit_codes import ExitCode
 from orthia.pipeline.errors import OutputFailed
 from orthia.pipeline.outputs import whole_file
 
-TABLES: dict[str, list[dict[str, object]]] = {}
+TABLES: dict[str, list[dict[str, object]]] = {"availability": []}
 
 
 def names(directory: Path) -> list[str]:
