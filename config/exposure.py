@@ -68,11 +68,14 @@ def exposure_warnings(settings: Settings, environment: Mapping[str, str] = os.en
     if module is not None:
         found += readable_by_others(module.user)
     health = settings.health
-    if health is not None and not is_loopback(health.host):
+    if health is not None and not is_loopback(health.host) and health.token is None:
         found.append(
-            f"the health endpoint listens on {health.host}: anybody who reaches it reads roles,"
-            " queue names and figures; listen on 127.0.0.1, or on an address that only your"
-            " monitoring reaches"
+            f"the health endpoint listens on {health.host} with allow-anonymous: anybody who"
+            " reaches it reads roles, queue names and figures; give it a <token>, or listen on"
+            " 127.0.0.1"
+            if health.allow_anonymous
+            else f"the health endpoint listens on {health.host} without a <token>: /role and"
+            " /metrics are refused there; give one, or <allow-anonymous>true</allow-anonymous>"
         )
     return found
 

@@ -33,6 +33,9 @@ from orthia.config.settings import (
 MINIMUM_QUERY_TIMEOUT: Final = 100
 """Milliseconds: below this an ordinary pause of a busy machine passes for a dead database."""
 
+MINIMUM_TOKEN: Final = 16
+"""Characters of a secret that is sent with each request, and that nobody has to type."""
+
 MINIMUM_FILE_SIZE: Final = 65_536
 """Bytes: below this a journal is mostly headers and files."""
 
@@ -280,6 +283,13 @@ def _acceptors(settings: Settings) -> Iterator[Violation]:
             )
     if settings.health is not None:
         yield from _port("core/health", settings.health.port)
+        token = settings.health.token
+        if token is not None and len(token.reveal()) < MINIMUM_TOKEN:
+            yield Violation(
+                "core/health/token",
+                f"has fewer than {MINIMUM_TOKEN} characters; expected a long one that a machine"
+                " drew, as `openssl rand -hex 24` prints it",
+            )
         for acceptor in settings.acceptors:
             if settings.health.port and settings.health.port == acceptor.port:
                 yield Violation(

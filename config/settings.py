@@ -406,6 +406,10 @@ class HealthSettings:
     host: str = "127.0.0.1"
     port: int = 8_161
     """Artemis' console listens there; both are where an operator looks how the broker is."""
+    token: Secret | None = None
+    """What ``Authorization: Bearer`` must say for all but ``/live`` and ``/ready``."""
+    allow_anonymous: bool = False
+    """Whether others than this host may ask for all of it without a token."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What ``run``, ``live`` and ``backup`` have in common: a node in this process, until its end."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from orthia.config.addresses import UNDELIVERABLE
 from orthia.config.exposure import exposure_warnings
 from orthia.config.loader import NO_ACCEPTOR
 from orthia.config.rules import check
+from orthia.config.secrets import Secret, codec_key, read_secret
 from orthia.config.settings import (
     AcceptorSettings,
     DatabaseStoreSettings,
@@ -76,6 +78,9 @@ def log_options(command: _Command) -> _Command:
     return result
 
 
+TOKEN_VARIABLE: Final = "ORTHIA_HEALTH_TOKEN"  # noqa: S105 - the name of one
+
+
 def node_options(command: _Command) -> _Command:
     """Give ``command`` the options of a node without a broker.xml, those of its log among them."""
     decorated: Any = command
@@ -95,7 +100,11 @@ def node_options(command: _Command) -> _Command:
             show_default=True,
             help=f"Failover log, and without --url the database ({DATABASE_FILE}).",
         ),
-        click.option("--health", type=HostPort(), help="Serve probes and metrics there."),
+        click.option(
+            "--health",
+            type=HostPort(),
+            help="Serve probes and metrics there; metrics for who has ORTHIA_HEALTH_TOKEN.",
+        ),
     ):
         decorated = option(decorated)
     result: _Command = log_options(policy_options(store_options(decorated)))
@@ -132,7 +141,8 @@ def node_settings(
         others = tuple(warning for warning in settings.warnings if warning != NO_ACCEPTOR)
         settings = replace(settings, acceptors=(acceptor,), warnings=others)
     if health is not None:
-        settings = replace(settings, health=HealthSettings(health.host, health.port))
+        given = settings.health or HealthSettings(token=_health_token())
+        settings = replace(settings, health=replace(given, host=health.host, port=health.port))
     settings = replace(settings, ha_policy=apply_policy(settings.ha_policy, role, policy))
     told = exposure_warnings(settings)
     if store.url is not None:
@@ -140,6 +150,12 @@ def node_settings(
     settings = replace(settings, warnings=(*settings.warnings, *told))
     check(settings)
     return settings
+
+
+def _health_token() -> Secret | None:
+    """Return the token of an endpoint that no broker.xml describes."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    return read_secret(given, codec_key({}, os.environ)) if given else None
 
 
 def _without_file(

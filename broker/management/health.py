@@ -22,6 +22,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from orthia.broker.management.exposition import Exposition, RenderingError
 from orthia.config.errors import OrthiaError
+from orthia.config.exposure import is_loopback
+from orthia.config.secrets import Secret
 from orthia.config.settings import HealthSettings
 
 _MAX_HEAD_BYTES: Final = 8_192
@@ -29,6 +31,7 @@ _MAX_CONNECTIONS: Final = 64
 _READ_BYTES: Final = 4_096
 _WRITE_BYTES: Final = 65_536
 """A large answer is written in pieces, so that a slow client has one piece copied and no more."""
+_GUARDED: Final = frozenset({b"/role", b"/metrics"})
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain; charset=utf-8"
 
@@ -185,10 +188,31 @@ class HealthServer:
             else:
                 return None
 
+    def _refusal(self, request: h11.Request) -> _Answer | None:
+        """Return what a request gets that may not see more than the probes; None for the others."""
+        token = self._settings.token
+        if token is not None:
+            given = [value for name, value in request.headers if name == b"authorization"]
+            if len(given) == 1 and _is_token(given[0], token):
+                return None
+            return _plain(
+                HTTPStatus.UNAUTHORIZED,
+                "expected Authorization: Bearer, with the token of <health>",
+            )
+        if self._settings.allow_anonymous or is_loopback(self._settings.host):
+            return None
+        return _plain(
+            HTTPStatus.FORBIDDEN,
+            "only /live and /ready are for everybody: this node's <health> has no <token>",
+        )
+
     async def _answer(self, request: h11.Request) -> _Answer:
         if request.method not in (b"GET", b"HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
-        match request.target.partition(b"?")[0]:
+        path = request.target.partition(b"?")[0]
+        if path in _GUARDED and (refusal := self._refusal(request)) is not None:
+            return refusal
+        match path:
             case b"/live":
                 return _verdict(self._source.liveness())
             case b"/ready":
@@ -204,6 +228,11 @@ class HealthServer:
                 return _Answer(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, metrics)
             case _:
                 return _plain(HTTPStatus.NOT_FOUND, "try /live, /ready, /role or /metrics")
+
+
+def _is_token(header: bytes, token: Secret) -> bool:
+    scheme, _, given = header.partition(b" ")
+    return scheme.lower() == b"bearer" and token.matches(given.strip().decode("latin-1"))
 
 
 def _verdict(verdict: Verdict) -> _Answer:
@@ -223,6 +252,8 @@ def _response(http: h11.Connection, answer: _Answer, *, head_only: bool) -> Iter
     ]
     if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
         headers.append(("allow", "GET, HEAD"))
+    if answer.status is HTTPStatus.UNAUTHORIZED:
+        headers.append(("www-authenticate", 'Bearer realm="orthia"'))
     if http.their_state is h11.ERROR:
         headers.append(("connection", "close"))
     response = h11.Response(status_code=answer.status, headers=headers, reason=answer.status.phrase)

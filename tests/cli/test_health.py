@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,6 +25,7 @@ from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
 from orthia.broker.node.node import BrokerNode
 from orthia.broker.node.state import Phase
 from orthia.config.errors import OrthiaError
+from orthia.config.secrets import Secret
 from orthia.config.settings import DatabaseStoreSettings, HealthSettings, Settings
 from orthia.config.urls import DatabaseUrl
 from orthia.journal.history import HistoryTotals, Kept
@@ -511,3 +513,47 @@ def test_a_port_in_use_is_a_clear_error() -> None:
         return b"done"
 
     assert served(scenario) == b"done"
+
+
+TOKEN = "t0ken-of-the-metrics"
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "given", "status"),
+    [
+        ("127.0.0.1", {}, "", 200),
+        ("0.0.0.0", {}, "", 403),  # noqa: S104 - that is what is refused
+        ("0.0.0.0", {"allow_anonymous": True}, "", 200),  # noqa: S104
+        ("127.0.0.1", {"token": Secret(TOKEN)}, "", 401),
+        ("127.0.0.1", {"token": Secret(TOKEN)}, "Bearer wrong", 401),
+        ("127.0.0.1", {"token": Secret(TOKEN)}, f"Basic {TOKEN}", 401),
+        ("0.0.0.0", {"token": Secret(TOKEN), "allow_anonymous": True}, "", 401),  # noqa: S104
+        ("0.0.0.0", {"token": Secret(TOKEN)}, f"bearer {TOKEN}", 200),  # noqa: S104
+    ],
+)
+def test_more_than_the_probes_is_for_who_may(
+    host: str, settings: dict[str, Any], given: str, status: int
+) -> None:
+    """Who has the token, if there is one; else who is on this host, unless all are meant."""
+
+    async def run() -> list[bytes]:
+        server = HealthServer(HealthSettings(host, 0, **settings), Node())
+        await server.start()
+        try:
+            return [
+                await exchange(
+                    server.port,
+                    f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                    f"{f'Authorization: {given}' if given else 'X: y'}\r\n\r\n".encode(),
+                )
+                for path in ("/live", "/role", "/metrics")
+            ]
+        finally:
+            await server.close()
+
+    live, role, metrics = asyncio.run(run())
+    assert live.startswith(b"HTTP/1.1 200 ")
+    for answer in (role, metrics):
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert TOKEN.encode() not in answer
+        assert (b'www-authenticate: Bearer realm="orthia"' in answer) == (status == 401)

@@ -80,6 +80,8 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "broker/node/user_files.py module.reload",
     ),
     "core/health/host": ("broker/management/health.py self._settings.host",),
+    "core/health/token": ("broker/management/health.py self._settings.token",),
+    "core/health/allow-anonymous": ("broker/management/health.py self._settings.allow_anonymous",),
     "core/health/port": ("broker/management/health.py self._settings.port",),
     "core/max-store-bytes": (
         "config/settings.py self.max_store_bytes",
