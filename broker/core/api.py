@@ -325,12 +325,14 @@ class BrokerCore(Protocol):
         window: int | None = None,
         durable: str | None = None,
         no_local: bool = False,
+        selector: str | None = None,
     ) -> Subscription:
         """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded.
 
         ``window`` bounds their bytes, where that is less than the broker's own bound. ``durable``
         is the name of a durable subscription, which is made if it is not there; ``no_local`` leaves
-        out what the connection itself sends, or for a durable one the client id.
+        out what the connection itself sends, or for a durable one the client id. With a
+        ``selector`` it gets the messages that match; SelectorRefused says what is wrong with it.
         """
 
     def hears_many(self, destination: str) -> str | None:

@@ -49,6 +49,8 @@ class BacklogCount:
         def answered(counts: QueueCounts | OrthiaError) -> None:
             if isinstance(counts, OrthiaError):
                 _say(counts)
+                for queue in self._queues.values():
+                    queue.give_up_counting()
             else:
                 self._take(self._walked(after, counts))
 
@@ -104,6 +106,7 @@ class BacklogCount:
             if isinstance(counts, OrthiaError):
                 _say(counts)
                 again.popleft()
+                queue.give_up_counting()
             else:
                 self._note(after, counts)
             queue.release_windows()

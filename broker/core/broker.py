@@ -40,6 +40,7 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.schedule import Schedule, ScheduleQueue
+from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.topic import Topic
@@ -50,6 +51,7 @@ from orthia.broker.security.permissions import Security
 from orthia.config.addresses import AddressResolver
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
+from orthia.config.queues import QueueOptions
 from orthia.config.settings import RoutingType, Settings, User
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
@@ -330,6 +332,7 @@ class Broker:
         window: int | None = None,
         durable: str | None = None,
         no_local: bool = False,
+        selector: str | None = None,
     ) -> Subscription:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
@@ -337,13 +340,19 @@ class Broker:
         if window is not None:
             max_bytes = min(window, max_bytes)
         where = parse(destination)
+        wanted = None if selector is None else parse_selector(selector)
         if durable is not None:
-            queue = self._durable.to_consume(principal, where, durable, no_local=no_local)
+            options = QueueOptions(filter=selector)
+            queue = self._durable.to_consume(
+                principal, where, durable, no_local=no_local, options=options
+            )
             return queue.attach(consumer, prefetch, max_bytes)
         if no_local:
             topic = self._addresses.topic_without_own(principal, where)
-            return topic.attach(consumer, prefetch, max_bytes, without=principal.sender)
-        return self._addresses.to_consume(principal, where).attach(consumer, prefetch, max_bytes)
+            own = principal.sender
+            return topic.attach(consumer, prefetch, max_bytes, without=own, selector=wanted)
+        source = self._addresses.to_consume(principal, where)
+        return source.attach(consumer, prefetch, max_bytes, selector=wanted)
 
     def hears_many(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""

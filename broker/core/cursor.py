@@ -15,7 +15,15 @@ from collections.abc import Collection
 class Cursor:
     """How far a queue was read, and counted; pure."""
 
-    __slots__ = ("_counted_to", "_old_tail", "_withheld", "read_seq", "tail_seq", "unread")
+    __slots__ = (
+        "_counted_to",
+        "_is_given_up",
+        "_old_tail",
+        "_withheld",
+        "read_seq",
+        "tail_seq",
+        "unread",
+    )
 
     def __init__(self, unread_up_to: int = 0, withheld: Collection[int] = ()) -> None:
         """Begin before all messages, of which those with the seqs ``withheld`` are passed over."""
@@ -25,6 +33,7 @@ class Cursor:
         """How many messages lie ahead, as far as they are counted."""
         self._old_tail = unread_up_to
         self._counted_to = 0
+        self._is_given_up = False
         self._withheld = withheld
 
     @property
@@ -67,7 +76,16 @@ class Cursor:
     def uncounted_after(self) -> int | None:
         """The seq behind which messages of earlier epochs are not counted; None if all are."""
         after = max(self._counted_to, self.read_seq)
-        return after if after < self._old_tail else None
+        return after if after < self._old_tail and not self._is_given_up else None
+
+    @property
+    def is_counted_whole(self) -> bool:
+        """Whether ``unread`` is all there is to read."""
+        return max(self._counted_to, self.read_seq) >= self._old_tail
+
+    def give_up_counting(self) -> None:
+        """Take note that the rest of earlier epochs' messages is not going to be counted."""
+        self._is_given_up = True
 
     def count(self, messages: int, up_to: int) -> None:
         """Count messages behind ``uncounted_after`` and up to ``up_to``."""

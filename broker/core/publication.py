@@ -1,6 +1,7 @@
 """A message of a topic, of which there is one for all of its subscribers."""
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.selectors import Said
 from orthia.journal.message import Message
 from orthia.journal.unit import Sender
 
@@ -8,7 +9,7 @@ from orthia.journal.unit import Sender
 class Publication:
     """A message of a topic: one for all of its subscribers, and what their frames share."""
 
-    __slots__ = ("frames", "holders", "record", "sender", "seq", "size")
+    __slots__ = ("_said", "frames", "holders", "record", "sender", "seq", "size")
 
     def __init__(self, seq: int, record: Message, size: int, sender: Sender | None = None) -> None:
         self.seq = seq
@@ -21,6 +22,13 @@ class Publication:
         """Which connection sent it; None for the broker."""
         self.holders = 0
         """How many subscribers hold it, and its topic; see ``TopicMemory``."""
+        self._said: Said | None = None
+
+    def said(self) -> Said:
+        """Return it as selectors see it: one for all of them."""
+        if self._said is None:
+            self._said = Said(self.record)
+        return self._said
 
 
 class PublishedReference(MessageReference):

@@ -24,6 +24,7 @@ from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
+from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Subscription, locations
@@ -128,21 +129,39 @@ class Queue(WindowedQueue):
 
     # --- going out
 
-    def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> QueueSubscription:
-        """Add a consumer; deliveries begin with its ``resume``. Raises LimitExceeded."""
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        selector: Selector | None = None,
+    ) -> QueueSubscription:
+        """Add a consumer; deliveries begin with its ``resume``. Raises LimitExceeded.
+
+        With a ``selector`` it gets what that matches, and nothing of it waits for other consumers.
+        """
         if not self.takes_consumers:
             raise LimitExceeded(
                 f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
             )
         subscription = Subscription(self, self._budget, consumer, prefetch, max_bytes)
+        if selector is not None:
+            self.match()
         self._subscriptions.add(subscription)
-        self._turns.join(subscription)
+        if self._matching is None:
+            self._turns.join(subscription)
+        else:
+            self._matching.attach(subscription, selector)
         return subscription
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
         self._subscriptions.remove(subscription)
-        self._turns.leave(subscription)
+        if self._matching is None:
+            self._turns.leave(subscription)
+        else:
+            self._matching.detach(subscription)
 
     @override
     def _next(self) -> MessageReference | None:
@@ -152,10 +171,17 @@ class Queue(WindowedQueue):
             self._budget.unclaim(reference.size)
         else:
             reference = ready.popleft()
+        if reference.record.expires_ms:
+            return self.hand_out(reference)
+        self._delivered += 1
+        return reference
+
+    @override
+    def hand_out(self, reference: MessageReference) -> MessageReference | None:
         expires = reference.record.expires_ms
         if expires and expires <= self._timers.time_ms():
             self.counters.expired += 1
-            self._let_go(reference)
+            self._drop(reference)
             self.use.release(size_in_store(reference.record))
             self._disposal.expire(self, reference)
             return None
@@ -197,6 +223,8 @@ class Queue(WindowedQueue):
         """Forget delivered messages; their rows are deleted by the caller."""
         self._delivered -= len(references)
         self.counters.acknowledged += len(references)
+        if self._matching is not None:
+            self._matching.acknowledged(references)
         size = large = 0
         for reference in references:
             size += reference.size
@@ -211,6 +239,8 @@ class Queue(WindowedQueue):
 
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Count as delivered again what was acknowledged: the rows stay."""
+        if self._matching is not None:
+            self._matching.restored(references)
         self._delivered += len(references)
         self.counters.acknowledged -= len(references)
         size = sum([reference.size for reference in references])
@@ -295,14 +325,22 @@ class Queue(WindowedQueue):
         if not self._disposal.dead_letter(self, reference):
             return max(delay_ms, BACK_OFF_MS)
         self.counters.dead_lettered += 1
-        self._let_go(reference)
+        self._drop(reference)
         self.use.release(size_in_store(reference.record))
         self._budget.unclaim(reference.size)
         return None
 
+    def _drop(self, reference: MessageReference) -> None:
+        """Have a message no more that goes somewhere else, or nowhere."""
+        self._let_go(reference)
+        if self._matching is not None:
+            self._matching.acknowledged((reference,))
+
     def take_back(self, reference: MessageReference) -> None:
         """Have a message again that was let go to be moved, and could not be: after a while."""
         self._keep(reference)
+        if self._matching is not None:
+            self._matching.restored((reference,))
         self.use.add(size_in_store(reference.record))
         self._budget.claim(reference.size)
         self._delayed.add(reference)
@@ -326,6 +364,7 @@ class Queue(WindowedQueue):
     def forget_memory(self) -> int:
         """Forget what is in memory; return how many messages were nowhere else."""
         self._is_forgotten = True  # what clients that are ended still have is given back later
+        self.match_no_more()
         claimed = [*(one for _, one in self._returned), *self._delayed]
         references = [*self._ready, *claimed]
         self._ready.clear()

@@ -31,6 +31,7 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
 from orthia.broker.core.recurrence import ONCE, Recurrence, RecurrenceRefused, decode
 from orthia.broker.core.routing import Routed
+from orthia.broker.core.selectors import Selector
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.window import QueueSubscription
@@ -66,8 +67,15 @@ class ScheduleQueue(Queue):
     """Hears of each message that comes when it is due; set by whoever makes the queue."""
 
     @override
-    def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> QueueSubscription:
-        del consumer, prefetch, max_bytes
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        selector: Selector | None = None,
+    ) -> QueueSubscription:
+        del consumer, prefetch, max_bytes, selector
         raise DestinationRefused(
             f"queue {quoted(self.name)} holds messages that are delivered later, and is not to be"
             " consumed from: see `orthia queue scheduled`"

@@ -91,6 +91,7 @@ class Subscription(Generic[Reference]):
         "_queue",
         "has_turn",
         "is_closed",
+        "view",
     )
 
     def __init__(
@@ -109,6 +110,8 @@ class Subscription(Generic[Reference]):
         self.is_closed = False
         self.has_turn = False
         """Kept by ``Turns``."""
+        self.view: object = None
+        """Kept by ``Matching``."""
         self._queue = queue
         self._pool = pool
         self._consumer = consumer

@@ -15,10 +15,11 @@ from typing import Any
 
 from orthia.broker.core.api import Consumer, FanOut
 from orthia.broker.core.publication import Publication
+from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
-from orthia.broker.core.volatile import VolatileQueue, WithoutOwn
+from orthia.broker.core.volatile import SelectiveQueue, VolatileQueue
 from orthia.journal.unit import Sender
 
 _AT_ONCE = 32
@@ -71,13 +72,20 @@ class Topic:
         return _Behind(self, self._published) if self.given < self._published else None
 
     def attach(
-        self, consumer: Consumer, prefetch: int, max_bytes: int, *, without: Sender | None = None
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        without: Sender | None = None,
+        selector: Selector | None = None,
     ) -> Subscription[Any]:
         """Give a consumer what is published from now on, in a queue of its own.
 
-        All but what the connection ``without`` sends.
+        All that is selected but what the connection ``without`` sends.
         """
-        make = VolatileQueue if without is None else partial(WithoutOwn, without)
+        is_all = without is None and selector is None
+        make = VolatileQueue if is_all else partial(SelectiveQueue, without, selector)
         queue = make(
             memory=self._memory,
             connection=consumer.connection,

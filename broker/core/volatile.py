@@ -14,6 +14,7 @@ from typing_extensions import override
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.publication import Publication, PublishedReference
+from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Gone
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Source, Subscription
@@ -156,17 +157,23 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         """Refuse nothing: what a closed subscription had is gone, as if it was acknowledged."""
 
 
-class WithoutOwn(VolatileQueue):
-    """What a subscriber has that does not hear itself: ``no-local``."""
+class SelectiveQueue(VolatileQueue):
+    """What a subscriber has that does not want every message: ``no-local`` or ``selector``."""
 
-    __slots__ = ("_own",)
+    __slots__ = ("_own", "_selector")
 
-    def __init__(self, own: Sender, **rest: Any) -> None:
-        """Begin empty, as a ``VolatileQueue`` does; ``own`` is the subscriber's connection."""
+    def __init__(self, own: Sender | None, selector: Selector | None, **rest: Any) -> None:
+        """Begin empty, as a ``VolatileQueue`` does.
+
+        What ``own``, the subscriber's connection, sends is left out, and what is not selected.
+        """
         super().__init__(**rest)
         self._own = own
+        self._selector = selector
 
     @override
     def add(self, publication: Publication) -> None:
-        if publication.sender is not self._own:
+        if self._own is not None and publication.sender is self._own:
+            return
+        if self._selector is None or self._selector.accepts(publication.said()):
             super().add(publication)

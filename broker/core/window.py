@@ -8,7 +8,9 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
 - the table only: what is ahead of the cursor.
 """
 
+import heapq
 import logging
+from abc import abstractmethod
 from collections.abc import Collection
 
 from typing_extensions import override
@@ -18,6 +20,7 @@ from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.gate import Deliverer, DeliveryGate
+from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import (
     MESSAGE_OVERHEAD,
     MemoryBudget,
@@ -54,9 +57,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
 
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
-        "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_journal", "_journal_full",
-        "_max_bytes", "_max_messages", "_reading", "_subscriptions", "_timers", "_window_bytes",
-        "address", "bytes_in_memory", "counters", "id", "is_leaving", "name", "settings", "use",
+        "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_is_stale", "_journal",
+        "_journal_full", "_matching", "_max_bytes", "_max_messages", "_reading", "_subscriptions",
+        "_timers", "_window_bytes", "address", "bytes_in_memory", "counters", "id", "is_leaving",
+        "name", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -104,7 +108,11 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._subscriptions: set[QueueSubscription] = set()
         self._cursor = Cursor(unread_up_to, withheld)
         self._reading = False
+        self._is_stale = False
+        """Whether what is being read was asked for before others took from the table."""
         self._is_holder = False
+        self._matching: Matching | None = None
+        """What delivers while some consumer does not want every message."""
 
     # --- what others see
 
@@ -116,7 +124,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     @property
     def in_memory(self) -> int:
         """How many messages are in memory, delivered ones included."""
-        return len(self._ready) + len(self._returned) + self._delivered + len(self._delayed)
+        matching = self._matching
+        matched = 0 if matching is None else matching.in_memory
+        waiting = len(self._ready) + len(self._returned) + matched
+        return waiting + self._delivered + len(self._delayed)
 
     @property
     def depth(self) -> int:
@@ -153,7 +164,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         """Take a message as ``add`` does, of several of which none is to be delivered yet."""
         self.counters.added += 1
         if reference.location is not None and not self.takes_in_memory(reference.size):
+            tail_before = self._cursor.tail_seq
             self._cursor.leave(reference.seq)
+            if self._matching is not None:
+                self._matching.left(reference, tail_before)
             return
         self._keep(reference)
         self._ready.append(reference)
@@ -161,6 +175,11 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     def _keep(self, reference: MessageReference) -> None:
         self.bytes_in_memory += reference.size
         self._budget.used += reference.size
+        if not self._is_holder:
+            self.hold()
+
+    def hold(self) -> None:
+        """Have this queue asked to shed when another needs room."""
         if not self._is_holder:
             self._is_holder = True
             self._budget.register(self)
@@ -174,6 +193,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
 
         Whatever was ever delivered is before them, so that reading on meets none of it again.
         """
+        if self._matching is not None:
+            return self._shed_matched(self._matching, size)
         ready = self._ready
         if self._subscriptions or self._reading:
             size = 0
@@ -185,11 +206,28 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._is_holder = self.in_memory > 0
         return self._is_holder
 
+    def _shed_matched(self, matching: Matching, size: int) -> bool:
+        size = matching.shed(size)
+        matching.take_in()
+        newest = matching.newest()
+        while size > 0 and newest is not None and newest.location is not None:
+            if self._subscriptions:
+                break
+            matching.leave(newest)
+            self._let_go(newest)
+            self._cursor.leave_again(newest.seq)
+            size -= newest.size
+            newest = matching.newest()
+        self._is_holder = self.in_memory > 0 or matching.holds
+        return self._is_holder
+
     # --- reading on from the table
 
     def _refill(self) -> None:
         if self._reading or not self.is_paged or not self._subscriptions:
             return
+        if self._matching is not None:
+            return  # which reads for itself
         if len(self._ready) > WINDOW_MESSAGES // 4:
             return
         if self._journal.is_full:
@@ -217,6 +255,11 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
 
     def _window_read(self, window: Window | OrthiaError) -> None:
         self._reading = False
+        if self._is_stale:
+            self._is_stale = False
+            self._plain_window_answered()
+            self.dispatch()
+            return
         if self.is_leaving:
             return
         if isinstance(window, OrthiaError):
@@ -227,11 +270,12 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
         for message in window.messages:
             if not self._cursor.is_withheld(message.seq):
-                self._ready.append(self._loaded(message))
+                self._ready.append(self.loaded(message))
         self._cursor.pass_to(window.next_after_seq)
         self.dispatch()
 
-    def _loaded(self, message: StoredMessage) -> MessageReference:
+    def loaded(self, message: StoredMessage) -> MessageReference:
+        """Have a message in memory that was in the table only."""
         cursor, seq, record = self._cursor, message.seq, message.record
         size = size_in_memory(record)
         if cursor.is_counted(seq):
@@ -262,6 +306,14 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._cursor.count(messages, up_to)
         outside = RECORD_OVERHEAD + len(self.address.encode())
         self.use.add(payload_bytes + messages * (MESSAGE_OVERHEAD - outside), messages)
+        if self._matching is not None:
+            self.resume()
+
+    def give_up_counting(self) -> None:
+        """Note that what is not counted by now is not going to be."""
+        self._cursor.give_up_counting()
+        if self._matching is not None:
+            self.resume()
 
     def hold_windows(self) -> bool:
         """Read no window until ``release_windows``; return False if one is on its way."""
@@ -273,10 +325,17 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     def release_windows(self) -> None:
         """Read on."""
         self._reading = False
+        self._plain_window_answered()
         self._refill()
+
+    def _plain_window_answered(self) -> None:
+        if self._matching is not None:
+            self._matching.plain_window_answered()
 
     @override
     def dispatch(self) -> bool:
+        if self._matching is not None:
+            return self._dispatch_matched(self._matching)
         is_done = Dispatcher.dispatch(self)  # for each message: ``super`` would cost more
         cursor = self._cursor
         if is_done and cursor.read_seq < cursor.tail_seq:
@@ -284,6 +343,99 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         return is_done
 
     @override
+    def join(self, subscription: QueueSubscription) -> None:
+        if self._matching is None:
+            self._turns.join(subscription)
+        else:
+            self._matching.join(subscription)
+
+    @override
     def resume(self) -> None:
+        if self._matching is not None:
+            self._matching.resume()
         self._refill()
         self.dispatch()
+
+    # --- consumers that do not want every message
+
+    @property
+    def is_matching(self) -> bool:
+        """Whether some consumer does not want every message, or one did a moment ago."""
+        return self._matching is not None
+
+    def match(self) -> Matching:
+        """Return the machine that delivers to them, from here on to all consumers."""
+        if self._matching is None:
+            self._is_stale = self._reading
+            self._matching = Matching(
+                self,
+                self._cursor,
+                self._journal,
+                self._budget,
+                self._timers,
+                self._slices,
+                window_messages=WINDOW_MESSAGES,
+            )
+            for subscription in self._subscriptions:
+                subscription.has_turn = False
+                self._matching.attach(subscription, None)
+            self._turns = InTurn()
+        return self._matching
+
+    def match_no_more(self) -> None:
+        """Deliver with the plain machine: all consumers want every message."""
+        matching = self._matching
+        if matching is None:
+            return
+        ready, returned = matching.dissolve()
+        self._matching = None
+        self._ready.extendleft(reversed(ready))
+        for reference in returned:
+            heapq.heappush(self._returned, (reference.seq, reference))
+        for subscription in self._subscriptions:
+            subscription.view = None
+            subscription.has_turn = False
+            self._turns.join(subscription)
+
+    def _dispatch_matched(self, matching: Matching) -> bool:
+        if self._dispatching or self._held:
+            return False
+        self._dispatching = True
+        try:
+            is_done = matching.dispatch()
+        finally:
+            self._dispatching = False
+        matching.tidy()
+        return is_done if self._matching is not None else self.dispatch()
+
+    def take_in(self) -> tuple[list[MessageReference], list[MessageReference]]:
+        """Return what came into memory, in order, and what was given back, and forget both."""
+        came, returned = list(self._ready), [reference for _, reference in self._returned]
+        self._ready.clear()
+        self._returned.clear()
+        return came, returned
+
+    @abstractmethod
+    def hand_out(self, reference: MessageReference) -> MessageReference | None:
+        """Count a message as delivered; None if it is not to be."""
+
+    def may_go_on(self) -> bool:
+        """Return whether a delivery is allowed at this moment."""
+        return self._may_deliver(self)
+
+    def go_on_later(self) -> None:
+        """Have ``dispatch`` called in a later turn of the loop."""
+        self._go_on_later()
+
+    def note_journal_full(self) -> None:
+        """Have ``resume`` called once the journal is full no more."""
+        self._journal_full.note(self)
+
+    def window_bytes(self) -> int:
+        """Return how many bytes a window may have, with the memory there is."""
+        self._budget.make_room(self._window_bytes)
+        return min(self._window_bytes, max(MIN_WINDOW_BYTES, self._budget.room))
+
+    def reads_window(self) -> bool:
+        """Return whether a window that the plain machine asked for is under way."""
+        return self._reading

@@ -182,12 +182,17 @@ class CoreUnderTest:
         self.settle()
 
     def consume(
-        self, destination: str, *, prefetch: int = 1_000, auto: bool = False
+        self,
+        destination: str,
+        *,
+        prefetch: int = 1_000,
+        auto: bool = False,
+        selector: str | None = None,
     ) -> FakeConsumer:
         """Subscribe."""
         consumer = FakeConsumer(auto=auto)
         consumer.subscription = self.broker.subscribe(
-            ANYONE, destination, consumer, prefetch=prefetch
+            ANYONE, destination, consumer, prefetch=prefetch, selector=selector
         )
         consumer.subscription.resume()
         self.settle()

@@ -1,6 +1,6 @@
 """A queue against a model of it: random clients, tiny windows, restarts, over and over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -26,6 +26,16 @@ TINY = replace(
     address_settings=(AddressSettings("#", max_size_messages=4, max_delivery_attempts=-1),),
 )
 DATA = st.data()
+KINDS = "abc"
+"""What messages say of themselves, one after the other at random."""
+SELECTORS: dict[str | None, str] = {
+    None: KINDS,
+    "kind = 'a'": "a",
+    "kind <> 'a'": "bc",
+    "kind IN ('a', 'b')": "ab",
+    "kind = 'd'": "",
+}
+"""And which of them a selector matches."""
 MOST_HELD = 3 * 6
 """Three consumers with the greatest prefetch: what a lost one held is in memory still."""
 
@@ -36,6 +46,8 @@ class ModelConsumer(FakeConsumer):
 
     judge: Callable[["ModelConsumer", MessageReference], None] = lambda *_: None
     prefetch: int = 1
+    kinds: str = KINDS
+    """What it is to get."""
 
     def deliver(self, reference: MessageReference) -> None:
         """Note and judge a delivery."""
@@ -57,16 +69,23 @@ class QueueMachine(RuleBasedStateMachine):
         self.maybe_seen: set[int] = set()
         self.volatile: set[int] = set()
         self.sent = 0
+        self.kinds: dict[int, str] = {}
 
     def judge(self, consumer: ModelConsumer, reference: MessageReference) -> None:
         """Accept a delivery: the next in order, to nobody else, flagged if it may be known."""
         number = int(reference.record.body)
-        assert number == next(one for one in self.waiting if one not in self.held)
+        assert number == next(self.wanted_by(consumer))
         assert reference.redelivered is (number in self.maybe_seen)
         self.held[number] = consumer
         self.maybe_seen.add(number)
         assert self.unanswered(consumer) <= consumer.prefetch
         assert consumer.is_writable
+
+    def wanted_by(self, consumer: ModelConsumer) -> Iterator[int]:
+        """Yield what a consumer wants and nobody has, in order."""
+        for number in self.waiting:
+            if number not in self.held and self.kinds[number] in consumer.kinds:
+                yield number
 
     def unanswered(self, consumer: ModelConsumer) -> int:
         """Return how many messages a consumer holds."""
@@ -74,24 +93,27 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- what happens
 
-    @rule(count=st.integers(1, 12), persistent=st.booleans())
-    def send(self, count: int, persistent: bool) -> None:
+    @rule(kinds=st.text(KINDS, min_size=1, max_size=12), persistent=st.booleans())
+    def send(self, kinds: str, persistent: bool) -> None:
         """A producer sends."""
-        for _ in range(count):
+        for kind in kinds:
             self.sent += 1
+            self.kinds[self.sent] = kind
             self.waiting.append(self.sent)
             if not persistent:
                 self.volatile.add(self.sent)
-            self.core.send(QUEUE, str(self.sent), persistent=persistent)
+            headers = f"kind:{kind}\n".encode()
+            self.core.send(QUEUE, str(self.sent), persistent=persistent, headers=headers)
 
     @precondition(lambda self: len(self.consumers) < 3)
-    @rule(prefetch=st.integers(1, 6))
-    def subscribe(self, prefetch: int) -> None:
+    @rule(prefetch=st.integers(1, 6), selector=st.sampled_from([None, *SELECTORS]))
+    def subscribe(self, prefetch: int, selector: str | None) -> None:
         """A consumer comes."""
-        consumer = ModelConsumer(judge=self.judge, prefetch=prefetch)
+        kinds = SELECTORS[selector]
+        consumer = ModelConsumer(judge=self.judge, prefetch=prefetch, kinds=kinds)
         self.consumers.append(consumer)
         consumer.subscription = self.core.broker.subscribe(
-            ANYONE, QUEUE, consumer, prefetch=prefetch
+            ANYONE, QUEUE, consumer, prefetch=prefetch, selector=selector
         )
         consumer.end.resume()
         self.core.settle()
@@ -159,10 +181,9 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_stuck(self) -> None:
         """A consumer with room holds back only if there is nothing for it."""
-        has_room = any(
-            one.is_writable and self.unanswered(one) < one.prefetch for one in self.consumers
-        )
-        assert not has_room or len(self.held) == len(self.waiting)
+        for one in self.consumers:
+            if one.is_writable and self.unanswered(one) < one.prefetch:
+                assert not list(self.wanted_by(one))
 
     @invariant()
     def depth_is_right(self) -> None:

@@ -127,6 +127,7 @@ class Receiver:
             window=asked.window,
             durable=asked.durable,
             no_local=asked.no_local,
+            selector=asked.selector,
         )
         subscription.durable = asked.durable
         self._subscriptions.add(asked.key, subscription)

@@ -190,6 +190,8 @@ HEADERS: Final = (
             "destination": "`/queue/NAME`, `/topic/NAME`, or NAME",
             "subscription-type": "ANYCAST makes NAME a queue, MULTICAST a topic, as in Artemis",
             "id": "names the subscription; required from STOMP 1.1 on",
+            "selector": "which messages it gets, see [selectors](selectors.md)",
+            "activemq.selector": "the same, as in Classic; `selector` wins",
             "ack": "`auto`, `client` or `client-individual`",
             "consumer-window-size": "bytes of messages that may be unacknowledged, as they count in"
             " memory; 0 is one message at a time, -1 as many as the limits allow; wins over the two"
@@ -199,12 +201,6 @@ HEADERS: Final = (
             "prefetch-count": "the same, as in RabbitMQ, and wins over it; without either, or with"
             " 0, `prefetch-count` of `stomp-limits`",
         },
-    ),
-    *_refused(
-        ("SUBSCRIBE",),
-        "selects the messages the subscription gets",
-        *("selector", "activemq.selector"),
-        harmless=frozenset({""}),
     ),
     *_acts(
         ("SUBSCRIBE",),

@@ -29,6 +29,7 @@ class Subscribe(NamedTuple):
     durable: str | None
     """The name of a durable subscription."""
     no_local: bool
+    selector: str | None
 
 
 class Unsubscribe(NamedTuple):
@@ -61,6 +62,7 @@ def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subsc
         window,
         _durable_name(frame),
         _flag(frame, b"no-local") or _flag(frame, b"activemq.noLocal"),
+        _selector(frame),
     )
 
 
@@ -94,6 +96,11 @@ def _durable_name(frame: Frame) -> str | None:
         names = " and ".join(name.decode() for name in found)
         raise ProtocolError(f"{names} name two durable subscriptions; give one of them")
     return next(iter(found.values()), None)
+
+
+def _selector(frame: Frame) -> str | None:
+    """Return which messages are wanted, as SUBSCRIBE or Classic's family of headers says it."""
+    return frame.get(b"selector") or frame.get(b"activemq.selector") or None
 
 
 def _flag(frame: Frame, name: bytes) -> bool:

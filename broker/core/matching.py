@@ -1,0 +1,459 @@
+"""Delivery out of the middle of a queue: to consumers that do not want every message.
+
+A queue delivers with this machine while it has such a consumer, and with the plain one otherwise.
+Consumers with the same selector share a *view*, which goes through the queue on its own, however
+long the queue is and whatever other views do: so a message that one does not want is in nobody's
+way. What a view takes out is *taken*, and no other view gets it; given back, it is offered to every
+view again. Each gets what it wants in the order of the queue.
+
+Windows are read for the views that are furthest behind, and all views look at them that are within:
+views that read the same stretch at the same time cost one read. A queue reads one window at a time.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from orthia.broker.core.api import MessageReference
+from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.dispatcher import AT_ONCE
+from orthia.broker.core.memory import MemoryBudget, size_in_memory
+from orthia.broker.core.resident import Resident
+from orthia.broker.core.selectors import Said, Selector
+from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.subscriptions import Subscription
+from orthia.broker.core.taken import Taken
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.views import View
+from orthia.config.errors import OrthiaError
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.unit import Unit
+from orthia.journal.windows import StoredMessage, Window
+
+LOGGER = logging.getLogger("orthia.broker")
+_MATCH_COST: Final = 4
+"""How many deliveries matching a message is worth, where work is divided."""
+_MATCHED_AT_ONCE: Final = 32
+"""How many messages of a window are matched before others have a turn."""
+_WINDOW: Final = "window"
+_PLAIN_WINDOW: Final = "plain window"
+_RETRY_MS: Final = 1_000
+QueueSubscription = Subscription[MessageReference]
+
+
+class Matched(Protocol):
+    """The queue, as far as this machine asks it."""
+
+    id: int
+    name: str
+    is_leaving: bool
+
+    def resume(self) -> None:
+        """Go on delivering."""
+
+    def take_in(self) -> tuple[Sequence[MessageReference], Sequence[MessageReference]]:
+        """Return what came into memory, in order, and what was given back, and forget both."""
+
+    def loaded(self, message: StoredMessage) -> MessageReference:
+        """Have a message in memory that was in the table only."""
+
+    def hand_out(self, reference: MessageReference) -> MessageReference | None:
+        """Count a message as delivered; None if it is not to be."""
+
+    def may_go_on(self) -> bool:
+        """Return whether a delivery is allowed at this moment."""
+
+    def go_on_later(self) -> None:
+        """Have ``dispatch`` called in a later turn of the loop."""
+
+    def note_journal_full(self) -> None:
+        """Have ``resume`` called once the journal is full no more."""
+
+    def window_bytes(self) -> int:
+        """Return how many bytes a window may have, with the memory there is."""
+
+    def reads_window(self) -> bool:
+        """Return whether a window that the plain machine asked for is under way."""
+
+    def hold(self) -> None:
+        """Note that there is something in memory, which can be shed."""
+
+    def match_no_more(self) -> None:
+        """Go back to the plain machine."""
+
+
+class Matching:
+    """The views of a queue; all calls on the loop's thread."""
+
+    def __init__(
+        self,
+        queue: Matched,
+        cursor: Cursor,
+        journal: MessageJournal,
+        budget: MemoryBudget,
+        timers: Timers,
+        slices: Slices,
+        *,
+        window_messages: int,
+    ) -> None:
+        """Begin with no view, and with nothing: ``dispatch`` takes over what the queue has."""
+        self._queue = queue
+        self._cursor = cursor
+        self._journal = journal
+        self._budget = budget
+        self._timers = timers
+        self._slices = slices
+        self._window_messages = window_messages
+        self._views: dict[Selector | None, View] = {}
+        self._active: dict[View, None] = {}
+        """Views that may have something to do, in turn."""
+        self._waiting: dict[View, None] = {}
+        """Views that need a window."""
+        self._reading = False
+        self._taken = Taken()
+        self._here = Resident()
+        self._returned = Resident()
+        self._work = 0
+
+    # --- what the queue asks
+
+    @property
+    def in_memory(self) -> int:
+        """How many messages are in memory that nobody has."""
+        return len(self._here) + len(self._returned)
+
+    def is_taken(self, seq: int) -> bool:
+        """Return whether a message in the table is somebody's, or was."""
+        return seq in self._taken
+
+    def attach(self, subscription: QueueSubscription, selector: Selector | None) -> None:
+        """Have a consumer get what its selector wants."""
+        view = self._views.get(selector)
+        if view is None:
+            view = self._views[selector] = View(selector, self._cursor, self._budget)
+        subscription.view = view
+        view.subscriptions.add(subscription)
+        self.join(subscription)
+
+    def detach(self, subscription: QueueSubscription) -> None:
+        """Have a consumer get nothing any more."""
+        view = self._view_of(subscription)
+        view.subscriptions.discard(subscription)
+        view.turns.leave(subscription)
+        subscription.view = None
+        if not view.subscriptions:
+            view.is_gone = True
+            view.forget()
+            self._active.pop(view, None)
+            self._waiting.pop(view, None)
+            del self._views[view.selector]
+
+    def join(self, subscription: QueueSubscription) -> None:
+        """Have a consumer asked again."""
+        view = self._view_of(subscription)
+        view.turns.join(subscription)
+        self._active[view] = None
+
+    @staticmethod
+    def _view_of(subscription: QueueSubscription) -> View:
+        view = subscription.view
+        if not isinstance(view, View):
+            raise TypeError(f"a subscription without a view: {view!r}")
+        return view
+
+    def resume(self) -> None:
+        """Have every view look again."""
+        self._active.update(dict.fromkeys(self._views.values()))
+
+    def acknowledged(self, references: Iterable[MessageReference]) -> None:
+        """Note that messages are deleted, or moved away."""
+        self._taken.acknowledged([one.seq for one in references])
+
+    def restored(self, references: Iterable[MessageReference]) -> None:
+        """Note that messages are not deleted after all."""
+        self._taken.restored([one.seq for one in references])
+
+    def left(self, reference: MessageReference, tail_before: int) -> None:
+        """Look at a new message that is left to the table, whose tail was at a place before.
+
+        Views that have read all of it need no window for this one.
+        """
+        location = reference.location
+        if location is None:
+            return
+        message = StoredMessage(reference.seq, 0, reference.record, location)
+        said = Said(reference.record)
+        for view in self._views.values():
+            if not view.turns.is_wanted:
+                continue  # it reads the message, when it comes to that
+            self._active[view] = None
+            if view.horizon < tail_before:
+                continue
+            if view.wants(said):
+                size = view.bytes + size_in_memory(reference.record)
+                if view.found and size > self._queue.window_bytes():
+                    continue
+                self._keep(view, message)
+            view.read_to = max(view.read_to, reference.seq)
+
+    def _keep(self, view: View, message: StoredMessage) -> None:
+        view.keep(message)
+        self._queue.hold()
+
+    def shed(self, size: int) -> int:
+        """Forget what views found, up to ``size`` bytes or a little more; it is read again.
+
+        Return how many bytes are missing.
+        """
+        for view in self._views.values():
+            if size > 0 and view.bytes and not view.turns.is_wanted:
+                size -= view.bytes
+                view.forget()
+        return size
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has anything in memory."""
+        return bool(self.in_memory) or any(view.bytes for view in self._views.values())
+
+    def newest(self) -> MessageReference | None:
+        """Return the newest message in memory that was never delivered."""
+        return self._here.newest()
+
+    def leave(self, reference: MessageReference) -> None:
+        """Leave the newest message to the table again."""
+        self._here.take(reference.seq)
+
+    def dissolve(self) -> tuple[list[MessageReference], list[MessageReference]]:
+        """Return what is in memory and what was given back, and forget both."""
+        for view in self._views.values():
+            view.forget()
+            view.is_gone = True
+        return self._here.take_all(), self._returned.take_all()
+
+    # --- delivering
+
+    def dispatch(self) -> bool:
+        """Deliver while a view finds something, and a consumer of it takes more.
+
+        Return whether nothing is left to do but to wait.
+        """
+        self._work = AT_ONCE * _MATCH_COST
+        self.take_in()
+        active = self._active
+        while active and self._queue.may_go_on():
+            if self._work <= 0:
+                self._queue.go_on_later()
+                return False
+            view = next(iter(active))
+            del active[view]
+            if self._serve(view):
+                active[view] = None
+        self._ask_for_window()
+        return True
+
+    def take_in(self) -> None:
+        """Take what came to the queue."""
+        came, returned = self._queue.take_in()
+        for reference in came:
+            self._here.add(reference)
+        for reference in returned:
+            self._returned.add(reference)
+        if returned:
+            before = min(one.seq for one in returned) - 1
+            for view in self._views.values():
+                view.returned_to = min(view.returned_to, before)
+        if came or returned:
+            self.resume()
+
+    def _serve(self, view: View) -> bool:
+        """Deliver one message of a view; return whether it is to have another turn."""
+        if view.is_gone or not view.turns.is_wanted:
+            return False
+        seq = self._find(view)
+        if seq is None:
+            return self._work <= 0 and view not in self._waiting
+        subscription = view.turns.next()
+        if subscription is None:
+            return False
+        reference = self._take(view, seq)
+        self._work -= 1
+        if reference is not None:
+            subscription.deliver(reference)
+        return True
+
+    def _find(self, view: View) -> int | None:
+        """Return the first message that a view wants; None if it has to wait, or to go on later."""
+        returned, view.returned_to = self._look(view, self._returned, view.returned_to)
+        here, view.in_memory_to = self._look(view, self._here, view.in_memory_to)
+        if self._work <= 0:
+            return None
+        found = self._found(view)
+        nearest = min([one for one in (returned, here, found) if one is not None], default=None)
+        if found is None and (nearest is None or nearest > view.horizon) and self._has_unread(view):
+            self._waiting[view] = None
+            return None
+        return nearest
+
+    def _look(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
+        """Return the first that a view wants, and up to where there is none."""
+        for reference in where.behind(after):
+            if view.selector is None:
+                return reference.seq, after
+            if self._work <= 0:
+                break
+            self._work -= _MATCH_COST
+            if view.wants(Said(reference.record)):
+                return reference.seq, after
+            after = reference.seq
+        return None, after
+
+    def _found(self, view: View) -> int | None:
+        while view.found:
+            seq = next(iter(view.found))
+            if seq not in self._taken:
+                return seq
+            view.let_go(seq)  # another view was first
+        return None
+
+    def _has_unread(self, view: View) -> bool:
+        return view.horizon < self._cursor.tail_seq
+
+    def _take(self, view: View, seq: int) -> MessageReference | None:
+        reference = self._returned.take(seq)
+        if reference is not None:
+            self._budget.unclaim(reference.size)
+        else:
+            reference = self._here.take(seq)
+        if reference is None:
+            reference = self._queue.loaded(view.let_go(seq))
+            if view.selector is None:
+                self._cursor.pass_to(seq)  # all before it was taken by this view or another
+            if not self._cursor.unread and self._cursor.is_counted_whole:
+                self._cursor.pass_to(self._cursor.tail_seq)  # and so was all behind it
+        self._taken.take(seq)
+        return self._queue.hand_out(reference)
+
+    # --- reading
+
+    def _ask_for_window(self) -> None:
+        if self._reading or self._queue.is_leaving:
+            return
+        waiting = [one for one in self._waiting if one.turns.is_wanted and self._has_unread(one)]
+        self._waiting = dict.fromkeys(waiting)
+        if not waiting:
+            return
+        if self._journal.is_full:
+            self._queue.note_journal_full()
+            return
+        after = min(one.horizon for one in waiting)
+        up_to = min(self._cursor.tail_seq, self._journal.last_committed_seq)
+        uncounted = self._cursor.uncounted_after
+        if uncounted is not None:
+            up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
+        if up_to <= after:
+            return  # and it is asked again, once it is counted
+        self._reading = True
+        try:
+            self._journal.read_window(
+                self._queue.id,
+                after,
+                up_to,
+                self._window_messages,
+                self._queue.window_bytes(),
+                partial(self._window_read, after),
+            )
+        except JournalClosed:
+            self._reading = False  # this node is ending: the table is left to the next
+
+    def _window_read(self, after: int, window: Window | OrthiaError) -> None:
+        if isinstance(window, OrthiaError):
+            self._reading = False
+            self._taken.answered(_WINDOW)
+            LOGGER.error(
+                "queue %s cannot be read on: %s; it is tried again", self._queue.name, window
+            )
+            self._timers.call_later(_RETRY_MS, self._queue.resume)
+            return
+        for corrupt in window.corrupt:
+            LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
+        self._slices.run(self._matching(after, window))
+
+    def _matching(self, after: int, window: Window) -> Steps:
+        """Have the views look at a window that are within it."""
+        last = window.next_after_seq
+        try:
+            views = [one for one in self._waiting if after <= one.horizon < last]
+            begins = {view: view.horizon for view in views}
+            for index, message in enumerate(window.messages, 1):
+                seq = message.seq
+                if seq not in self._taken and not self._cursor.is_withheld(seq):
+                    said = Said(message.record)
+                    for view, begin in begins.items():
+                        if seq > begin and not view.is_gone and view.wants(said):
+                            self._keep(view, message)
+                if not index % _MATCHED_AT_ONCE:
+                    yield GO_ON
+        finally:
+            self._reading = False
+            self._taken.answered(_WINDOW)
+        for view in views:
+            if not view.is_gone:
+                view.read_to = max(view.read_to, last)
+                self._waiting.pop(view, None)
+                self._active[view] = None
+                if view.selector is None and not view.found:
+                    self._cursor.pass_to(last)
+        self._forget_swept()
+        self._queue.resume()
+
+    def plain_window_answered(self) -> None:
+        """Note that a window came that the plain machine had asked for."""
+        self._taken.answered(_PLAIN_WINDOW)
+        self._forget_swept()
+
+    # --- forgetting what was taken, and going back
+
+    @property
+    def _selects(self) -> bool:
+        return any(selector is not None for selector in self._views)
+
+    def tidy(self) -> None:
+        """Begin to forget what was acknowledged, if that is much, or all that is in the way.
+
+        After whatever deletes it was appended.
+        """
+        if self._taken.may_sweep(soon=not self._selects):
+            self._taken.begin_sweep()
+            try:
+                self._journal.append_unit(Unit(self._committed))
+            except JournalClosed:
+                return  # this node is ending
+        elif not self._selects:
+            self._go_back()
+
+    def _committed(self) -> None:
+        under_way = [_WINDOW] if self._reading else []
+        if self._queue.reads_window():
+            under_way.append(_PLAIN_WINDOW)
+        self._taken.committed(under_way)
+        self._forget_swept()
+
+    def _forget_swept(self) -> None:
+        gone = self._taken.swept()
+        if gone:
+            for view in self._views.values():
+                for seq in view.found.keys() & gone:
+                    view.let_go(seq)
+        if not self._selects:
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """Go back to the plain machine, if all that was taken is where that looks for it."""
+        first = self._here.first_seq
+        last = self._taken.last_seq
+        is_before = last <= self._cursor.read_seq or not self._cursor.is_paged
+        if is_before and (first is None or last < first) and not self._reading:
+            self._queue.match_no_more()

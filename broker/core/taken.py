@@ -1,0 +1,81 @@
+"""Which messages were taken out of the middle of a queue, so that no window shows them once more.
+
+A window may show a message that a consumer has, gave back, or acknowledged: its row is there until
+that is committed, and a window that was asked for before shows it even later. So what was
+acknowledged is remembered until that was committed and every window is answered that was on its way
+then. That is found out for many at a time.
+"""
+
+from collections.abc import Iterable
+
+_SWEEP_AT = 1_024
+"""How many acknowledged messages are remembered before some are forgotten."""
+
+
+class Taken:
+    """Messages that were delivered at least once, by seq; pure."""
+
+    __slots__ = ("_acknowledged", "_held", "_sweeping", "_waits_for")
+
+    def __init__(self) -> None:
+        self._held: set[int] = set()
+        self._acknowledged: set[int] = set()
+        self._sweeping: set[int] | None = None
+        self._waits_for: set[str] = set()
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._held or seq in self._acknowledged
+
+    def __bool__(self) -> bool:
+        return bool(self._held or self._acknowledged)
+
+    @property
+    def last_seq(self) -> int:
+        """The highest there is; -1 if there is none."""
+        return max(max(self._held, default=-1), max(self._acknowledged, default=-1))
+
+    def take(self, seq: int) -> None:
+        """Note a message that is delivered."""
+        self._held.add(seq)
+
+    def acknowledged(self, seqs: Iterable[int]) -> None:
+        """Note messages that are deleted; others than those that were taken are passed over."""
+        gone = self._held.intersection(seqs)
+        self._held -= gone
+        self._acknowledged |= gone
+
+    def restored(self, seqs: Iterable[int]) -> None:
+        """Note that messages are not deleted after all."""
+        back = self._acknowledged.intersection(seqs)
+        self._acknowledged -= back
+        self._held |= back
+        if self._sweeping is not None:
+            self._sweeping -= back
+
+    # --- forgetting
+
+    def may_sweep(self, *, soon: bool) -> bool:
+        """Return whether some are to be forgotten; one that ``begin_sweep`` notes at a time."""
+        return self._sweeping is None and len(self._acknowledged) >= (1 if soon else _SWEEP_AT)
+
+    def begin_sweep(self) -> None:
+        """Begin to forget what is acknowledged by now: wait until that is committed."""
+        self._sweeping = set(self._acknowledged)
+        self._waits_for = {"commit"}
+
+    def committed(self, under_way: Iterable[str]) -> None:
+        """Note that all that was acknowledged at the beginning is; these windows are under way."""
+        self._waits_for |= set(under_way)
+        self._waits_for.discard("commit")
+
+    def answered(self, window: str) -> None:
+        """Note that a window was answered, and all of it looked at."""
+        self._waits_for.discard(window)
+
+    def swept(self) -> set[int]:
+        """Return what nobody can meet any more, and forget it."""
+        if self._sweeping is None or self._waits_for:
+            return set()
+        gone, self._sweeping = self._sweeping, None
+        self._acknowledged -= gone
+        return gone

@@ -1,0 +1,75 @@
+"""How far consumers with one selector have looked through their queue, and what they found.
+
+A view looks at three things, each in order of seq: what was given back, what is in memory, and what
+is in the table only. Of the last it keeps what it found in one window, until its consumers take it.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.memory import MemoryBudget, size_in_memory
+from orthia.broker.core.selectors import Said, Selector
+from orthia.broker.core.subscriptions import Subscription
+from orthia.broker.core.turns import InTurn
+from orthia.journal.windows import StoredMessage
+
+
+class View:
+    """The consumers of a queue that want the same messages, and where they are in it."""
+
+    __slots__ = (
+        "_budget", "_cursor", "bytes", "found", "in_memory_to", "is_gone", "read_to",
+        "returned_to", "selector", "subscriptions", "turns",
+    )  # fmt: skip
+
+    def __init__(self, selector: Selector | None, cursor: Cursor, budget: MemoryBudget) -> None:
+        """Begin before all messages of the queue; without a selector all are wanted."""
+        self.selector = selector
+        self.subscriptions: set[Subscription[Any]] = set()
+        self.turns = InTurn()
+        self.returned_to = -1
+        """Of what was given back, up to where it was looked at."""
+        self.in_memory_to = -1
+        """The same of what is in memory and was never delivered."""
+        self.read_to = -1
+        """The same of the table; what is in there up to the cursor's ``read_seq`` is taken."""
+        self.found: OrderedDict[int, StoredMessage] = OrderedDict()
+        """Messages of the table up to ``read_to`` that are wanted, by seq, until they are taken."""
+        self.bytes = 0
+        """What those count for in memory."""
+        self.is_gone = False
+        self._cursor = cursor
+        self._budget = budget
+
+    @property
+    def horizon(self) -> int:
+        """Up to where it knows what of the table it wants."""
+        return max(self.read_to, self._cursor.read_seq)
+
+    def wants(self, said: Said) -> bool:
+        """Return whether it wants a message."""
+        return self.selector is None or self.selector.accepts(said)
+
+    def keep(self, message: StoredMessage) -> None:
+        """Keep a message that it wants."""
+        size = size_in_memory(message.record)
+        self.found[message.seq] = message
+        self.bytes += size
+        self._budget.used += size
+
+    def let_go(self, seq: int) -> StoredMessage:
+        """Keep a message no longer; return it."""
+        message = self.found.pop(seq)
+        size = size_in_memory(message.record)
+        self.bytes -= size
+        self._budget.used -= size
+        return message
+
+    def forget(self) -> None:
+        """Keep nothing; what it found is read again."""
+        if self.found:
+            self.read_to = next(iter(self.found)) - 1
+        self.found.clear()
+        self._budget.used -= self.bytes
+        self.bytes = 0

@@ -1,0 +1,103 @@
+"""Consumers that do not want every message, on the journals there are, paged and taken over."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from orthia.broker.core.broker import Broker
+from orthia.config.settings import AddressSettings
+from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
+from tests.journal.conftest import store as store
+from tests.journal.support import JournalStore
+
+QUEUE = "/queue/orders"
+OPTIONS = replace(SETTINGS, address_settings=(AddressSettings("#", max_size_messages=50),))
+
+
+class Node:
+    """A core on a store's next token."""
+
+    def __init__(self, store: JournalStore, token: int) -> None:
+        store.advance_fence(token)
+        self.store = store
+        self.token = token
+        self.journal = store.open(token)
+        self.broker = Broker(
+            OPTIONS, self.journal, lease_valid=lambda: True, call_later=self._call_later
+        )
+        self.broker.count_backlogs()
+
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        if not seconds:
+            self.store.loop.post(callback)
+
+    def send(self, kinds: str) -> None:
+        """Send messages of these kinds, numbered from 0, and wait until they are stored."""
+        stored: list[int] = []
+        for number, kind in enumerate(kinds):
+            sent = message(f"{kind}{number}", headers=f"kind:{kind}\n".encode())
+            self.broker.send(ANYONE, QUEUE, sent, lambda: stored.append(1))
+        self.store.loop.run_until(lambda: len(stored) == len(kinds), "all are stored")
+
+    def consume(self, selector: str | None, count: int, *, prefetch: int = 0) -> FakeConsumer:
+        """Subscribe and wait for ``count`` messages."""
+        consumer = FakeConsumer()
+        consumer.subscription = self.broker.subscribe(
+            ANYONE, QUEUE, consumer, prefetch=prefetch, selector=selector
+        )
+        consumer.end.resume()
+        self.wait(consumer, count)
+        return consumer
+
+    def wait(self, consumer: FakeConsumer, count: int) -> None:
+        """Wait until a consumer has received ``count`` messages in all."""
+        self.store.loop.run_until(
+            lambda: len(consumer.received) >= count, f"{count} messages received"
+        )
+
+    def acknowledge(self, consumer: FakeConsumer, *texts: str) -> None:
+        """Acknowledge messages and wait until that is stored."""
+        done: list[int] = []
+        consumer.acknowledge(*texts, done=lambda: done.append(1))
+        self.store.loop.run_until(lambda: bool(done), "the acknowledgement")
+
+    def take_over(self) -> "Node":
+        """Return the next live node; of this one nothing more reaches the store."""
+        self.journal.close(drain=False)
+        return Node(self.store, self.token + 1)
+
+
+@pytest.fixture
+def node(store: JournalStore) -> Node:
+    """Give a node on an empty store."""
+    return Node(store, 2)
+
+
+def of_kind(kinds: str, kind: str) -> list[str]:
+    """Return the texts of a kind."""
+    return [f"{one}{number}" for number, one in enumerate(kinds) if one == kind]
+
+
+def test_selectors_find_what_they_match_in_a_paged_backlog(node: Node) -> None:
+    """And leave the rest, through a takeover."""
+    kinds = "".join("abbbcbbbbb"[n % 10] for n in range(1_200)) + "z"
+    node.send(kinds)
+    far = node.consume("kind = 'z'", 1)
+    assert far.texts == ["z1200"]
+    some = node.consume("kind = 'a'", 10, prefetch=10)
+    assert some.texts == of_kind(kinds, "a")[:10]
+    node.acknowledge(some, *some.texts[:6])
+    successor = node.take_over()
+    again = successor.consume("kind IN ('a', 'z')", 115)
+    assert again.texts == [*of_kind(kinds, "a")[6:], "z1200"]
+    assert [one.redelivered for one in again.received] == [True] * 115
+    successor.acknowledge(again, *again.texts)
+    rest = successor.consume(None, 1_080)
+    assert rest.texts == [text for text in _all(kinds) if text[0] in "bc"]
+    successor.acknowledge(rest, *rest.texts)
+    assert successor.broker.depths()["orders"] == 0
+
+
+def _all(kinds: str) -> list[str]:
+    return [f"{kind}{number}" for number, kind in enumerate(kinds)]

@@ -1,0 +1,49 @@
+"""SUBSCRIBE with a selector."""
+
+import pytest
+
+from tests.core.support import CoreUnderTest
+from tests.stomp.support import QUEUE, Client, bodies
+
+
+@pytest.mark.parametrize("header", ["selector", "activemq.selector"])
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/news"])
+def test_a_subscription_gets_what_its_selector_matches(header: str, destination: str) -> None:
+    """Of headers as other clients sent them, with numbers read as such."""
+    core = CoreUnderTest()
+    subscriber, sender = Client(core), Client(core)
+    wanted = {header: "weight > 10 AND colour LIKE 'r%'"}
+    subscriber.send("SUBSCRIBE", destination=destination, id="s", **wanted)
+    for colour, weight in (("red", "9"), ("red", "11"), ("blue", "12"), ("rose", "1e2")):
+        body = f"{colour}{weight}"
+        sender.send("SEND", body, destination=destination, colour=colour, weight=weight)
+    assert bodies(subscriber.frames()) == ["red11", "rose1e2"]
+
+
+def test_a_selector_that_cannot_be_read_is_refused_with_its_column() -> None:
+    """By an ERROR, before anything is created."""
+    core = CoreUnderTest()
+    subscriber = Client(core)
+    subscriber.send("SUBSCRIBE", destination=QUEUE, id="s", selector="colour = 'red' AMD a = 1")
+    error = subscriber.read()
+    assert error.command == "ERROR"
+    assert "at column 16: 'AMD' is not expected" in error.body.decode()
+    assert not core.broker.queues()
+
+
+def test_a_durable_subscription_keeps_what_its_selector_matches() -> None:
+    """While nobody is there; and another selector is refused."""
+    core = CoreUnderTest()
+    subscriber = Client(core, client_id="me")
+    durable = {"durable-subscription-name": "paper", "selector": "colour = 'red'"}
+    subscriber.send("SUBSCRIBE", destination="/topic/news", id="s", **durable)
+    subscriber.send("DISCONNECT")
+    for colour in ("red", "blue", "red"):
+        core.send("/topic/news", colour, headers=f"colour:{colour}\n".encode())
+    again = Client(core, client_id="me")
+    again.send("SUBSCRIBE", destination="/topic/news", id="s", **durable)
+    assert bodies(again.frames()) == ["red", "red"]
+    changed = Client(core, client_id="me")
+    durable["selector"] = "colour = 'blue'"
+    changed.send("SUBSCRIBE", destination="/topic/news", id="s", **durable)
+    assert changed.read().command == "ERROR"
