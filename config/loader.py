@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orthia.config.document import Document
 from orthia.config.errors import ConfigurationError
@@ -32,6 +32,7 @@ from orthia.config.substitution import Properties
 from orthia.config.validation import Validation
 from orthia.config.values import ValueReader
 
+_Module = TypeVar("_Module", bound=PropertiesLoginModule)
 INSTANCE_PROPERTY: Final = "artemis.instance"
 """The property that says where relative paths start, as in Artemis."""
 
@@ -123,6 +124,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "role_mappings": reader.role_mappings(),
         "users": reader.users(),
         "properties_login_module": _beside(source, reader.properties_login_module()),
+        "certificate_login_module": _beside(source, reader.certificate_login_module()),
         "resource_limit_settings": reader.resource_limit_settings(),
         "health": reader.health(),
         "stomp_limits": reader.stomp_limits(),
@@ -171,7 +173,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     if not given["acceptors"]:
         warnings.append(NO_ACCEPTOR)
     if core.get("security_enabled", True) and not (
-        given["users"] or given["properties_login_module"]
+        given["users"] or given["properties_login_module"] or given["certificate_login_module"]
     ):
         # Artemis names the files of its users elsewhere, so this is no error; and letting everybody
         # in instead of nobody would be worse.
@@ -206,7 +208,7 @@ _NO_PERSISTENCE: Final = (
 )
 
 
-def _beside(source: Path, module: PropertiesLoginModule | None) -> PropertiesLoginModule | None:
+def _beside(source: Path, module: _Module | None) -> _Module | None:
     """Return the module with its paths starting where the ``broker.xml`` is, as in Artemis."""
     if module is None:
         return None

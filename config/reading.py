@@ -17,6 +17,7 @@ from orthia.config.settings import (
     AcceptorSettings,
     AddressConfiguration,
     AddressSettings,
+    CertificateLoginModule,
     CustomLockerSettings,
     DatabaseLockerSettings,
     DatabaseStoreSettings,
@@ -288,6 +289,12 @@ class Reader:
         path = "core/login-modules/properties-login-module"
         node = self._section(path)
         return None if node is None else PropertiesLoginModule(**self._attributes_of(node, path))
+
+    def certificate_login_module(self) -> CertificateLoginModule | None:
+        """Return where the files of users known by certificates are, if there are any."""
+        path = "core/login-modules/certificate-login-module"
+        node = self._section(path)
+        return None if node is None else CertificateLoginModule(**self._attributes_of(node, path))
 
     def resource_limit_settings(self) -> tuple[ResourceLimitSetting, ...]:
         """Return the limits of single users; of two for one user the last wins."""

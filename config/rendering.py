@@ -144,6 +144,10 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         yield from _attributes(
             "core/login-modules/properties-login-module", settings.properties_login_module
         )
+    if settings.certificate_login_module is not None:
+        yield from _attributes(
+            "core/login-modules/certificate-login-module", settings.certificate_login_module
+        )
     for limits in settings.resource_limit_settings:
         path = f"core/resource-limit-settings/resource-limit-setting[{limits.match}]"
         if limits.max_sessions is not None:

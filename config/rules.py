@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from orthia.config.acceptor_tls import ClientCertificate
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import locker_problems
 from orthia.config.names import validate_table_name
@@ -306,6 +307,18 @@ def _port(element: str, port: int) -> Iterator[Violation]:
         )
 
 
+def _certificates(settings: Settings) -> Iterator[Violation]:
+    if settings.certificate_login_module is not None and not any(
+        one.tls is not None and one.tls.client_certificate is not ClientCertificate.IGNORED
+        for one in settings.acceptors
+    ):
+        yield Violation(
+            "core/login-modules/certificate-login-module",
+            "knows users by their certificates, and no acceptor asks for one; expected an acceptor"
+            " with sslEnabled=true, trustStorePath and needClientAuth=true or wantClientAuth=true",
+        )
+
+
 def _users(settings: Settings) -> Iterator[Violation]:
     yield from _repeated("core/users/user", (user.name for user in settings.users))
     try:
@@ -463,6 +476,7 @@ _RULES: Final[tuple[Callable[[Settings], Iterator[Violation]], ...]] = (
     _critical_analyzer,
     _persistence,
     _acceptors,
+    _certificates,
     _users,
     _wildcards,
     _addresses,

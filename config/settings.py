@@ -387,6 +387,14 @@ class PropertiesLoginModule:
 
 
 @dataclass(frozen=True)
+class CertificateLoginModule(PropertiesLoginModule):
+    """``certificate-login-module``: Artemis' TextFileCertificateLoginModule, in two files, too."""
+
+    user: Path = Path("cert-users.properties")
+    role: Path = Path("cert-roles.properties")
+
+
+@dataclass(frozen=True)
 class ResourceLimitSetting:
     """One ``resource-limit-setting``: what one user may have."""
 
@@ -490,6 +498,7 @@ class Settings:
     """The operations for which ``view`` is enough; a regular expression."""
     users: tuple[User, ...] = ()
     properties_login_module: PropertiesLoginModule | None = None
+    certificate_login_module: CertificateLoginModule | None = None
     authentication_cache_size: int = 1_000
     """Logins of which it is remembered whether the hash of their passcode was right; 0 for none."""
     security_invalidation_interval: int = 10_000

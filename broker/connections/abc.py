@@ -23,6 +23,9 @@ class Client(Protocol):
     acceptor: OpenAcceptor
     """Which it came by."""
 
+    def certificate(self) -> bytes | None:
+        """Return its certificate, which was verified, as DER; None if it has shown none."""
+
     def turn_away(self, kind: Refusal, reason: str) -> None:
         """Say why and close at once, without lingering."""
 

@@ -55,7 +55,15 @@ class Authentication(Generic[_Client]):
         """Who has logged in."""
 
     def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
-        """Return who this is, or None, and have ``answered`` told later; raises BrokerError."""
+        """Return who this is, or None, and have ``answered`` told later; raises BrokerError.
+
+        A client that gives no login may be known by its certificate.
+        """
+        certificate = None if login else self._client.certificate()
+        if certificate is not None:
+            principal = self._core.authenticate_certificate(certificate)
+            if principal is not None:
+                return self._succeeded(principal.name, principal)
         wait = self._begin(login)
         if wait:
             self._wait(wait, login, passcode, answered)

@@ -8,6 +8,7 @@ closed and does not read its last frame is cut off.
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from typing import cast
 
@@ -213,6 +214,12 @@ class Connection(asyncio.Protocol):
         self._refused(Refusal.TLS, stranger.reason)
         self._write(stranger.answer)
         self._hang_up()
+
+    def certificate(self) -> bytes | None:
+        """Return the client's certificate, which was verified, as DER; None without one."""
+        transport = self._transport
+        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
 
     def handshake_failed(self, reason: str) -> None:
         """End a client with which no TLS came about."""

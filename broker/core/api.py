@@ -32,6 +32,10 @@ class AuthenticationFailed(BrokerError):  # noqa: N818 - named for what is the c
     """Login or passcode is wrong; which of them is not said."""
 
 
+class CertificateUnknown(AuthenticationFailed):
+    """A client's certificate is trusted, and no user's."""
+
+
 class NotAuthorized(BrokerError):  # noqa: N818 - named for what is the case
     """The user has no role with the permission needed."""
 
@@ -275,6 +279,12 @@ class BrokerCore(Protocol):
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
+
+    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
+        """Return whose a certificate is, which was verified and is given as DER.
+
+        None where nobody logs in by certificate. Raises CertificateUnknown.
+        """
 
     def send(
         self,

@@ -49,6 +49,7 @@ from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.permissions import Security
 from orthia.config.addresses import AddressResolver
+from orthia.config.certificate_users import CertificateUser
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
@@ -221,6 +222,17 @@ class Broker:
     def audit(self) -> Audit:
         """Where it is noted who came and who was refused."""
         return self.security.audit
+
+    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
+        """Return whose a certificate is; None where nobody logs in by certificate.
+
+        Raises CertificateUnknown.
+        """
+        return self.security.authenticate_certificate(certificate)
+
+    def replace_certificate_users(self, users: Iterable[CertificateUser]) -> frozenset[str]:
+        """Have these known by certificates, and no others; return the names of who changed."""
+        return self.security.certificates.replace(users)
 
     def replace_users(self, users: Iterable[User]) -> frozenset[str]:
         """Have these beside the users of ``broker.xml``; return the names of those who changed."""

@@ -11,6 +11,7 @@ from enum import Enum
 from orthia.broker.core.api import (
     AcknowledgementRefused,
     AuthenticationFailed,
+    CertificateUnknown,
     ConnectionLimitExceeded,
     DestinationRefused,
     LimitExceeded,
@@ -45,6 +46,8 @@ class Refusal(Enum):
     ORIGIN = "origin"
     """It is a page in a browser, of a site that is not allowed."""
     AUTHENTICATION = "authentication"
+    CERTIFICATE = "certificate"
+    """Its certificate is trusted, and no user's."""
     AUTHORIZATION = "authorization"
     IN_USE = "in-use"
     """It asked to delete a queue that has messages or consumers."""
@@ -65,6 +68,7 @@ class Refusal(Enum):
 
 
 _KINDS: tuple[tuple[type[OrthiaError], Refusal], ...] = (
+    (CertificateUnknown, Refusal.CERTIFICATE),
     (AuthenticationFailed, Refusal.AUTHENTICATION),
     (NotAuthorized, Refusal.AUTHORIZATION),
     (DestinationRefused, Refusal.DESTINATION),

@@ -20,8 +20,10 @@ from orthia.broker.node.log_queue import FLUSH_SECONDS
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.watch import CertificateWatch
+from orthia.config.certificate_users import CertificateUser, read_certificate_users
 from orthia.config.clock import monotonic_seconds
 from orthia.config.settings import Settings, User
+from orthia.config.user_files import read_users
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport
 from orthia.nodemanager import Interrupted, Lock
@@ -54,9 +56,10 @@ class Service:
         self._server: Acceptors | None = None
         self._disk_watch: DiskWatch | None = None
         self._journal: MessageJournal | None = None
-        self._user_files: UserFiles | None = None
         directory = settings.audit_log_directory
         self._audit = None if directory is None else AuditFile(directory, settings.name)
+        self._user_files: UserFiles[User] | None = None
+        self._certificate_user_files: UserFiles[CertificateUser] | None = None
 
     def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take note of the loop, once it runs."""
@@ -98,10 +101,16 @@ class Service:
         loop, s = self._running_loop(), self._settings
         self._user_files = UserFiles(
             s.properties_login_module if s.security_enabled else None,
+            read_users,
             lambda users: _post(loop, partial(self._users_are, users)),
         )
-        users = self._user_files.start()
-        self._on_loop(self._open(manager, journal, users))
+        self._certificate_user_files = UserFiles(
+            s.certificate_login_module if s.security_enabled else None,
+            read_certificate_users,
+            lambda users: _post(loop, partial(self._certificate_users_are, users)),
+        )
+        users, certified = self._user_files.start(), self._certificate_user_files.start()
+        self._on_loop(self._open(manager, journal, users, certified))
         # Sends are refused, from the first one on, while a disk of the store is nearly full.
         self._disk_watch = DiskWatch(
             s.watched_directories,
@@ -118,6 +127,8 @@ class Service:
             self._disk_watch.stop()
         if self._user_files is not None:
             self._user_files.stop()
+        if self._certificate_user_files is not None:
+            self._certificate_user_files.stop()
         self._on_loop(self._stop_accepting())
         if not self._loaded().close(drain=True):
             LOGGER.warning("not everything was stored in time; its senders got no receipt")
@@ -154,7 +165,11 @@ class Service:
     # --- on the loop
 
     async def _open(
-        self, manager: NodeManager, journal: MessageJournal, users: tuple[User, ...]
+        self,
+        manager: NodeManager,
+        journal: MessageJournal,
+        users: tuple[User, ...],
+        certified: tuple[CertificateUser, ...],
     ) -> None:
         loop = self._running_loop()
         broker = self._broker = Broker(
@@ -166,6 +181,7 @@ class Service:
             audit=None if self._audit is None else self._audit.write,
         )
         broker.replace_users(users)
+        broker.replace_certificate_users(certified)
         server = self._server = Acceptors(
             broker,
             journal,
@@ -213,16 +229,26 @@ class Service:
 
     def _users_are(self, users: tuple[User, ...]) -> None:
         """Have the users of files that changed; who is not what it was logs in anew."""
+        if self._broker is not None:
+            self._tell_changed(len(users), self._broker.replace_users(users))
+
+    def _certificate_users_are(self, users: tuple[CertificateUser, ...]) -> None:
+        """Have the users known by certificates of files that changed."""
+        if self._broker is not None:
+            self._tell_changed(len(users), self._broker.replace_certificate_users(users))
+
+    def _tell_changed(self, count: int, changed: frozenset[str]) -> None:
+        """End the connections of users who are not what they were."""
         if self._broker is None or self._server is None:
             return
-        changed = self._broker.replace_users(users)
         ended = self._server.clients.end_users(changed, _USER_CHANGED)
         if changed:
             self._broker.audit.users_changed(changed, ended)
         LOGGER.info(
             "the files of users were read again: %d users; %d of those before have another password"
-            " or other roles, or are gone, and %d connections of theirs were ended",
-            len(users),
+            ", another certificate or other roles, or are gone, and %d connections of theirs were"
+            " ended",
+            count,
             len(changed),
             ended,
         )

@@ -4,20 +4,20 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import PropertiesLoginModule, User
-from orthia.config.user_files import read_users
+from orthia.config.settings import PropertiesLoginModule
 
 LOGGER = logging.getLogger("orthia.broker")
 PERIOD_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 5.0
 
+_User = TypeVar("_User")
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
-class UserFiles:
+class UserFiles(Generic[_User]):
     """Looks every second; ``told`` gets all users when a file changed, on the thread of the watch.
 
     A file that cannot be read changes nothing: who could log in still can. And a change counts when
@@ -27,11 +27,13 @@ class UserFiles:
     def __init__(
         self,
         module: PropertiesLoginModule | None,
-        told: Callable[[tuple[User, ...]], None],
+        read: Callable[[PropertiesLoginModule], tuple[_User, ...]],
+        told: Callable[[tuple[_User, ...]], None],
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """``module`` names the files; with None there are none."""
+        """``module`` names the files, which ``read`` reads; with None there are none."""
         self._module = module
+        self._read_users = read
         self._told = told
         self._period_seconds = period_seconds
         self._stopped = threading.Event()
@@ -40,7 +42,7 @@ class UserFiles:
         self._seen: _Signature | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> tuple[User, ...]:
+    def start(self) -> tuple[_User, ...]:
         """Return the users, read on the caller's thread, and begin to look for changes.
 
         None, and an error in the log, if the files cannot be read: the node has the lock by now,
@@ -50,9 +52,9 @@ class UserFiles:
         if module is None:
             return ()
         self._read = self._seen = _signature(module)
-        users: tuple[User, ...] = ()
+        users: tuple[_User, ...] = ()
         try:
-            users = read_users(module)
+            users = self._read_users(module)
         except ConfigurationError as error:
             self._told_wrong("no user of the login module can log in until this is mended", error)
         if module.reload:
@@ -78,7 +80,7 @@ class UserFiles:
 
     def _reload(self, module: PropertiesLoginModule) -> None:
         try:
-            users = read_users(module)
+            users = self._read_users(module)
         except ConfigurationError as error:
             self._told_wrong(
                 "the files of users changed and are not taken, the users stay as they were until"

@@ -7,6 +7,7 @@ from orthia.broker.core.api import NotAuthorized, Principal, Verification
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS
 from orthia.broker.quoting import quoted
 from orthia.broker.security.audit import Audit, Write
+from orthia.broker.security.certificates import CertificateDirectory
 from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
 from orthia.config.clock import monotonic_seconds
@@ -33,6 +34,8 @@ class Security:
             cache_seconds=settings.security_invalidation_interval / 1000,
         )
         self.audit = Audit(audit, settings.name, self.users.knows)
+        self.certificates = CertificateDirectory()
+        self._knows_certificates = settings.certificate_login_module is not None
         self._settings = MatchIndex(settings.security_settings, settings.wildcard_addresses)
         self._fully_qualified = {
             one.match for one in settings.security_settings if "::" in one.match
@@ -52,6 +55,15 @@ class Security:
         if not self._enabled:
             return Principal(login or "anonymous", frozenset(), unrestricted=True)
         return self.users.authenticate(login or "", passcode or "")
+
+    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
+        """Return whose a certificate is; None where nobody logs in by certificate.
+
+        Raises CertificateUnknown.
+        """
+        if not (self._enabled and self._knows_certificates):
+            return None
+        return self.certificates.principal(certificate)
 
     def allows(
         self, principal: Principal, permission: str, address: str, queue: str | None = None

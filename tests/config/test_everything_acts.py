@@ -70,13 +70,24 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/users/user/@roles": ("broker/security/users.py user.roles",),
     "core/login-modules/properties-login-module/@user": (
         "config/user_files.py module.user",
-        "broker/node/user_files.py read_users",
+        "broker/node/service.py read_users",
     ),
     "core/login-modules/properties-login-module/@role": (
         "config/user_files.py module.role",
-        "broker/node/user_files.py read_users",
+        "broker/node/service.py read_users",
     ),
     "core/login-modules/properties-login-module/@reload": (
+        "broker/node/user_files.py module.reload",
+    ),
+    "core/login-modules/certificate-login-module/@user": (
+        "config/certificate_users.py module.user",
+        "broker/node/service.py read_certificate_users",
+    ),
+    "core/login-modules/certificate-login-module/@role": (
+        "config/certificate_users.py module.role",
+        "broker/node/service.py read_certificate_users",
+    ),
+    "core/login-modules/certificate-login-module/@reload": (
         "broker/node/user_files.py module.reload",
     ),
     "core/health/host": ("broker/management/health.py self._settings.host",),

@@ -1,0 +1,278 @@
+"""Login by certificate: subjects as they are written, whose they are, and what follows."""
+
+import re
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import stomp
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orthia.broker.core.api import CertificateUnknown
+from orthia.broker.node.user_files import UserFiles
+from orthia.broker.security.certificates import CertificateDirectory
+from orthia.config.certificate_users import CertificateUser, read_certificate_users
+from orthia.config.distinguished_names import parts_of, read_name, written
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import Secret
+from orthia.config.settings import CertificateLoginModule, SecuritySetting, Settings, User
+from tests.core.test_server import ServerUnderTest, read_to_the_end, read_until, serving
+from tests.support.certificates import Authority, Identity
+from tests.support.waiting import wait_until
+from tests.tls.conftest import Run
+from tests.tls.test_acceptors import secured, trusting, with_tls
+from tests.tls.test_handshakes import showing
+
+SUBJECT = (("C", "DE"), ("O", "Acme, Inc."), ("OU", "orders"), ("CN", "relay"))
+"""As a certificate has it, the least special part first."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'CN=relay, OU=orders, O="Acme, Inc.", C=DE',
+        "CN=relay,OU=orders,O=Acme\\, Inc.,C=DE",
+        " cn = relay ,OU=orders;O=Acme\\2C Inc. , c=DE ",
+        '2.5.4.3=relay, OID.2.5.4.11=orders, O="Acme\\, Inc.", C=DE',
+    ],
+)
+def test_a_subject_may_be_written_in_several_ways(text: str) -> None:
+    """As Java writes it, as RFC 4514 does, with blanks and other capitals of attributes."""
+    certificate = Authority().sign((), subject=SUBJECT).certificate
+    assert read_name(text) == parts_of(certificate.subject)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CN=Relay, OU=orders", "CN=relay", "OU=orders, CN=relay", "CN=relay, OU=orders, OU=orders"],
+)
+def test_another_subject_is_another(text: str) -> None:
+    """Capitals, order and every part count."""
+    assert read_name(text) != read_name("CN=relay, OU=orders")
+
+
+@pytest.mark.parametrize("text", ["", "relay", "CN=a,", "CN=a, b", "=a", 'CN="a', "CN=a\\"])
+def test_what_is_no_subject_is_refused(text: str) -> None:
+    """With an example of one."""
+    with pytest.raises(ConfigurationError, match="expected"):
+        read_name(text)
+
+
+_TEXTS = st.text(
+    st.characters(exclude_categories=("Cs", "Cc"), include_characters=',+"\\<>;= #'), min_size=1
+)
+_KINDS = st.sampled_from(
+    [NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.USER_ID, NameOID.EMAIL_ADDRESS]
+)
+_PARTS = st.lists(
+    st.builds(x509.NameAttribute, _KINDS, _TEXTS), min_size=1, max_size=2, unique_by=lambda a: a.oid
+)
+_SUBJECTS = st.lists(_PARTS.map(x509.RelativeDistinguishedName), min_size=1, max_size=4)
+
+
+@given(_SUBJECTS)
+def test_every_subject_can_be_written_and_read(rdns: list[x509.RelativeDistinguishedName]) -> None:
+    """In Java's way and in that of RFC 4514."""
+    name = x509.Name(rdns)
+    assert read_name(written(parts_of(name))) == parts_of(name)
+    assert read_name(name.rfc4514_string()) == parts_of(name)
+
+
+def _der(identity: Identity) -> bytes:
+    return identity.certificate.public_bytes(Encoding.DER)
+
+
+def test_users_are_found_by_subject_and_then_by_expression(authority: Authority) -> None:
+    """The expression is one of the whole subject, in Java's way."""
+    directory = CertificateDirectory()
+    relay = CertificateUser("relay", read_name("CN=relay, OU=orders"), frozenset({"senders"}))
+    any_of = CertificateUser("any", re.compile("CN=r.*, OU=orders"), frozenset({"readers"}))
+    directory.replace((any_of, relay))
+    for subject, name in (("relay", "relay"), ("reader", "any")):
+        found = directory.principal(
+            _der(authority.sign((), subject=(("OU", "orders"), ("CN", subject))))
+        )
+        assert found.name == name
+        assert not found.unrestricted
+    for other in ((("CN", "relay"),), (("OU", "orders"), ("CN", "a"))):
+        with pytest.raises(CertificateUnknown, match=r"the certificate of 'CN=.*' is no user's"):
+            directory.principal(_der(authority.sign((), subject=other)))
+    with pytest.raises(CertificateUnknown, match="cannot be read"):
+        directory.principal(b"nothing")
+    assert directory.replace((replace(relay, roles=frozenset()), any_of)) == {"relay"}
+    assert directory.replace(()) == {"relay", "any"}
+
+
+def write_users(directory: Path, users: str, roles: str) -> CertificateLoginModule:
+    """Write the files of Artemis' names."""
+    module = CertificateLoginModule(directory / "users", directory / "roles")
+    module.user.write_text(users)
+    module.role.write_text(roles)
+    return module
+
+
+def test_the_files_are_read_as_artemis_writes_them(tmp_path: Path) -> None:
+    """And what is wrong is told with file, line and user."""
+    module = write_users(
+        tmp_path, "# ours\nrelay=CN=relay, OU=orders\nall=/CN=.*/\n", "senders=relay,all\nidle=x\n"
+    )
+    relay, everybody = read_certificate_users(module)
+    assert relay == CertificateUser(
+        "relay", read_name("CN=relay, OU=orders"), frozenset({"senders"})
+    )
+    assert isinstance(everybody.subject, re.Pattern)
+    module = write_users(tmp_path, "a=CN=a\nb=nonsense\nc=/(/\n", "")
+    with pytest.raises(ConfigurationError) as refused:
+        read_certificate_users(module)
+    first, second = str(refused.value).splitlines()
+    assert first.startswith(f"{module.user}:2: b: 'nonsense' is not the name of a certificate's")
+    assert second.startswith(f"{module.user}:3: c: /(/ is no regular expression")
+
+
+def secured_by_certificates(parameters: str, module: CertificateLoginModule) -> Settings:
+    """Return settings with users by certificate, and one with a passcode."""
+    granted = {one: frozenset({"senders"}) for one in ("send", "createAddress")}
+    granted["createDurableQueue"] = frozenset({"senders"})
+    return replace(
+        with_tls(f"{parameters};wantClientAuth=true"),
+        security_enabled=True,
+        certificate_login_module=module,
+        users=(User("ada", Secret("l0vel@ce"), frozenset()),),
+        security_settings=(SecuritySetting("#", granted),),
+    )
+
+
+def have_users(server: ServerUnderTest, users: tuple[CertificateUser, ...]) -> None:
+    """Have the server know these, and end whom it has to."""
+
+    def replaced() -> None:
+        changed = server.broker.replace_certificate_users(users)
+        server.server.clients.end_users(changed, "changed")
+
+    server.call(replaced)
+
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
+SEND = b"SEND\ndestination:/queue/q\nreceipt:r\n\nx\0"
+
+
+def test_a_client_logs_in_by_its_certificate(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the roles of the files; who gives a login is asked for its passcode, as without TLS."""
+    module = write_users(tmp_path, "relay=CN=relay\nidle=CN=idle\n", "senders=relay\n")
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    parameters = f"keyStorePath={store};trustStorePath={tmp_path / 'ca.pem'}"
+
+    def context(name: str) -> ssl.SSLContext:
+        return showing(trusting(authority), authority.sign((), subject=(("CN", name),)), tmp_path)
+
+    with serving(secured_by_certificates(parameters, module)) as server:
+        have_users(server, read_certificate_users(module))
+        with secured(server, context("relay")) as client:
+            client.sendall(CONNECT + SEND)
+            assert b"receipt-id:r\n" in read_until(client, b"receipt-id:r\n")
+        with secured(server, context("idle")) as client:
+            client.sendall(CONNECT + SEND)
+            assert b"user 'idle' has no role with permission" in read_to_the_end(client)
+        for login, answer in (
+            (b"login:ada\npasscode:l0vel@ce\n", b"CONNECTED"),
+            (b"login:ada\npasscode:wrong\n", b"login or passcode is wrong"),
+        ):
+            with secured(server, context("relay")) as client:
+                client.sendall(CONNECT.replace(b"host", login + b"host"))
+                assert answer in read_until(client, b"\0")
+        with secured(server, context("stranger")) as client:
+            client.sendall(CONNECT)
+            assert b"the certificate of 'CN=stranger' is no user's" in read_to_the_end(client)
+        with secured(server, trusting(authority)) as client:
+            client.sendall(CONNECT)
+            assert b"login or passcode is wrong" in read_to_the_end(client)
+        assert server.refused == [
+            "authorization",
+            "authentication",
+            "certificate",
+            "authentication",
+        ]
+    assert "refused: the certificate of 'CN=stranger' is no user's" in caplog.text
+
+
+def test_an_ordinary_client_logs_in_by_its_certificate(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """stomp.py, with a key and a certificate in files."""
+    module = write_users(tmp_path, "relay=CN=relay\n", "senders=relay\n")
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    parameters = f"keyStorePath={store};trustStorePath={tmp_path / 'ca.pem'}"
+    certificate, key = authority.sign((), subject=(("CN", "relay"),)).write_apart(
+        tmp_path / "relay.crt"
+    )
+    with serving(secured_by_certificates(parameters, module)) as server:
+        have_users(server, read_certificate_users(module))
+        place = [("localhost", server.port)]
+        client = stomp.Connection12(place)
+        client.set_ssl(
+            place, key_file=str(key), cert_file=str(certificate), ca_certs=str(tmp_path / "ca.pem")
+        )
+        client.connect(wait=True)
+        client.send("/queue/q", "x")
+        wait_until(lambda: server.depth("q") == 1, what="it is stored")
+        client.disconnect()
+
+
+def test_a_user_that_is_taken_out_of_the_file_is_ended(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Soon, and without the node being told; others stay."""
+    module = write_users(tmp_path, "relay=CN=relay\nother=CN=other\n", "senders=relay,other\n")
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    parameters = f"keyStorePath={store};trustStorePath={tmp_path / 'ca.pem'}"
+    with serving(secured_by_certificates(parameters, module)) as server:
+        files = UserFiles(
+            module, read_certificate_users, lambda users: have_users(server, users), 0.05
+        )
+        have_users(server, files.start())
+        try:
+            contexts = [
+                showing(trusting(authority), authority.sign((), subject=(("CN", name),)), tmp_path)
+                for name in ("relay", "other")
+            ]
+            with secured(server, contexts[0]) as relay, secured(server, contexts[1]) as other:
+                for client in (relay, other):
+                    client.sendall(CONNECT)
+                    assert read_until(client, b"\0").startswith(b"CONNECTED")
+                module.user.write_text("other=CN=other\n")
+                assert read_to_the_end(relay).startswith(b"ERROR\nmessage:changed")
+                other.sendall(SEND)
+                assert b"receipt-id:r\n" in read_until(other, b"receipt-id:r\n")
+        finally:
+            files.stop()
+
+
+def test_a_module_without_an_acceptor_that_asks_is_refused(run: Run, tmp_path: Path) -> None:
+    """And files that cannot be used are told of by check."""
+    Authority(tmp_path / "ca.pem").sign().write_pem(tmp_path / "broker.pem")
+    path = tmp_path / "broker.xml"
+    text = (
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">\n'
+        '<acceptors><acceptor name="a">tcp://:1?sslEnabled=true;keyStorePath=broker.pem'
+        "{more}</acceptor></acceptors>\n"
+        '<login-modules xmlns="urn:orthia"><certificate-login-module/></login-modules>\n'
+        "</core></configuration>"
+    )
+    path.write_text(text.format(more=""))
+    found = run("check", path)
+    assert found.exit_code == 78
+    assert f"{path}:3: <certificate-login-module>: knows users by their" in found.stderr
+    path.write_text(text.format(more=";trustStorePath=ca.pem;wantClientAuth=true"))
+    assert f"{tmp_path / 'cert-users.properties'}: cannot be read" in run("check", path).stderr
+    (tmp_path / "cert-users.properties").write_text("relay=CN=relay\n")
+    (tmp_path / "cert-roles.properties").write_text("senders=relay\n")
+    found = run("check", path)
+    assert found.exit_code == 0, found.stderr
+    assert "no client can log in" not in found.stderr
