@@ -1,8 +1,8 @@
 """Names of certificates' subjects, in the form in which they can be compared.
 
 A name is written as Java writes it, ``CN=relay, OU=orders, O="Acme, Inc.", C=DE``, or as RFC 4514
-does, ``CN=relay,OU=orders,O=Acme\\, Inc.,C=DE``: the most special part first. White space around
-``,`` and ``=`` means nothing, nor do capitals in the names of attributes; those in values do.
+does, ``CN=relay,OU=orders,O=Acme\\, Inc.,C=DE``: the most special part first. Blanks around
+``,`` and ``=`` mean nothing, nor do capitals in the names of attributes; those in values do.
 """
 
 import re
@@ -37,7 +37,7 @@ _NAMES: Final = {
 }
 """Java's names of attributes; another one is ``OID.`` and its number."""
 _OTHER_NAMES: Final = {"E": "EMAILADDRESS", "EMAIL": "EMAILADDRESS", "S": "ST", "TITLE": "T"}
-_ATTRIBUTE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.-]*|[0-9][0-9.]*)\s*=\s*")
+_ATTRIBUTE: Final = re.compile(" *([A-Za-z][A-Za-z0-9.-]*|[0-9][0-9.]*) *= *")
 _HEX: Final = re.compile("[0-9a-fA-F]{2}")
 _QUOTED: Final = frozenset(',+"\\<>;=')
 
@@ -94,7 +94,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _escaped(value: str) -> str:
-    if value and not (_QUOTED & {*value}) and value == value.strip():
+    if value and not (_QUOTED & {*value}) and value == value.strip(" "):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
@@ -104,7 +104,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
     """Return the value that begins at a place, and where it ends: at ``,``, ``;``, ``+`` or all."""
     found: list[str] = []
     kept = 0
-    """Up to where white space is a part of it."""
+    """Up to where blanks are a part of it."""
     is_quoted = False
     for piece, at, is_literal in _pieces(text, at):  # noqa: B020 - the place goes on
         if piece == '"' and not is_literal:
@@ -143,4 +143,4 @@ def _pieces(text: str, at: int) -> Iterator[tuple[str, int, bool]]:
 
 
 def _joined(found: list[str], kept: int) -> str:
-    return "".join(found[:kept]) + "".join(found[kept:]).rstrip()
+    return "".join(found[:kept]) + "".join(found[kept:]).rstrip(" ")
