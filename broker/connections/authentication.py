@@ -14,6 +14,7 @@ from orthia.broker.core.api import (
     AuthenticationFailed,
     BrokerCore,
     BrokerError,
+    CertificateUnknown,
     Done,
     Principal,
     Verification,
@@ -59,11 +60,9 @@ class Authentication(Generic[_Client]):
 
         A client that gives no login may be known by its certificate.
         """
-        certificate = None if login else self._client.certificate()
-        if certificate is not None:
-            principal = self._core.authenticate_certificate(certificate)
-            if principal is not None:
-                return self._succeeded(principal.name, principal)
+        principal = None if login else self._known_by_certificate()
+        if principal is not None:
+            return principal
         wait = self._begin(login)
         if wait:
             self._wait(wait, login, passcode, answered)
@@ -159,6 +158,22 @@ class Authentication(Generic[_Client]):
             raise
         return self._succeeded(login, principal)
 
+    def _known_by_certificate(self) -> Principal | None:
+        """Return whose certificate the client has shown; raises CertificateUnknown.
+
+        Nobody guesses certificates, so nobody waits here.
+        """
+        certificate = self._client.certificate()
+        if certificate is None:
+            return None
+        try:
+            principal = self._core.authenticate_certificate(certificate)
+        except CertificateUnknown:
+            acceptor = self._client.acceptor.settings.name
+            self._core.audit.login_failed(self._client.address, None, acceptor)
+            raise
+        return None if principal is None else self._let_in(principal)
+
     def _failed(self, login: str | None) -> None:
         self._clients.logins.failed(self._client.address, login, monotonic_seconds())
         acceptor = self._client.acceptor.settings.name
@@ -167,6 +182,9 @@ class Authentication(Generic[_Client]):
     def _succeeded(self, login: str | None, principal: Principal) -> Principal:
         if not principal.unrestricted:
             self._clients.logins.succeeded(self._client.address, login)
+        return self._let_in(principal)
+
+    def _let_in(self, principal: Principal) -> Principal:
         principal = replace(principal, origin=self._client.address)
         self._clients.log_in(self._client, principal)
         self._core.audit.logged_in(principal, self._client.acceptor.settings.name)
