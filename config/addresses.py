@@ -6,10 +6,11 @@ longer first), as in Artemis. What it leaves unset is taken from the next, and a
 defaults below.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from orthia.config.queues import QueueOptions
 from orthia.config.settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -64,10 +65,27 @@ class ResolvedAddressSettings:
     default_max_consumers: int = -1
     default_queue_routing_type: RoutingType | None = None
     """None leaves it to ``default_address_routing_type``."""
+    default_exclusive_queue: bool = False
+    default_purge_on_no_consumers: bool = False
+    default_ring_size: int = -1
+    default_consumers_before_dispatch: int = 0
+    default_delay_before_dispatch: int = -1
     default_address_routing_type: RoutingType = RoutingType.ANYCAST
     """Artemis' default is MULTICAST. A plain name that nobody configured then means a topic, and
     what is sent while nobody listens is gone; a queue keeps it, and two who disagree about the
     name lose nothing."""
+
+
+def options_of(settings: ResolvedAddressSettings, given: Mapping[str, Any]) -> QueueOptions:
+    """Return the options of a queue that sets those ``given`` itself, at an address."""
+    defaults = QueueOptions(
+        exclusive=settings.default_exclusive_queue,
+        purge_on_no_consumers=settings.default_purge_on_no_consumers,
+        ring_size=settings.default_ring_size,
+        consumers_before_dispatch=settings.default_consumers_before_dispatch,
+        delay_before_dispatch=settings.default_delay_before_dispatch,
+    )
+    return replace(defaults, **given)
 
 
 class _Matching(Protocol):

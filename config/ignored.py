@@ -136,14 +136,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/network-check-URL-list": Instead(_NO_NETWORK_CHECK),
     "core/global-max-messages": Instead(_COUNTED_IN_BYTES, _NONE),
     # One queue.
-    "queue/durable": Instead(
-        "the queue is stored, and its persistent messages survive a restart", ("true", "1")
-    ),
-    "queue/filter": Instead("the queue gets every message of its address, not those that match"),
-    "queue/@consumers-before-dispatch": Instead(_AT_ONCE, ("0",)),
-    "queue/@delay-before-dispatch": Instead(_AT_ONCE, ("-1", "0")),
-    "queue/@enabled": Instead("the queue takes messages all the same", ("true", "1")),
-    "queue/@exclusive": Instead(_EVERY_CONSUMER, _FALSE),
     "queue/@group-buckets": Instead(_ANY_CONSUMER, _NONE),
     "queue/@group-first-key": Instead(_ANY_CONSUMER),
     "queue/@group-rebalance": Instead(_ANY_CONSUMER, _FALSE),
@@ -151,8 +143,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "queue/@last-value": Instead(_ALL_KEPT, _FALSE),
     "queue/@last-value-key": Instead(_ALL_KEPT),
     "queue/@non-destructive": Instead(_CONSUMED, _FALSE),
-    "queue/@purge-on-no-consumers": Instead(_NOT_PURGED, _FALSE),
-    "queue/@ring-size": Instead(_NO_RING, _NONE),
     # Settings of addresses.
     "address-setting/disk-full-policy": Instead(
         "while a disk is fuller than max-disk-usage, each SEND is refused with an ERROR", ("fail",)
@@ -170,9 +160,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/auto-delete-queues": Instead(_NOT_DELETED, _FALSE),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
-    "address-setting/default-consumers-before-dispatch": Instead(_AT_ONCE, ("0",)),
-    "address-setting/default-delay-before-dispatch": Instead(_AT_ONCE, ("-1", "0")),
-    "address-setting/default-exclusive-queue": Instead(_EVERY_CONSUMER, _FALSE),
     "address-setting/default-group-buckets": Instead(_ANY_CONSUMER, _NONE),
     "address-setting/default-group-first-key": Instead(_ANY_CONSUMER),
     "address-setting/default-group-rebalance": Instead(_ANY_CONSUMER, _FALSE),
@@ -181,8 +168,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/default-last-value-queue": Instead(_ALL_KEPT, _FALSE),
     "address-setting/last-value-queue": Instead(_ALL_KEPT, _FALSE),
     "address-setting/default-non-destructive": Instead(_CONSUMED, _FALSE),
-    "address-setting/default-purge-on-no-consumers": Instead(_NOT_PURGED, _FALSE),
-    "address-setting/default-ring-size": Instead(_NO_RING, _NONE),
     "address-setting/enable-ingress-timestamp": Instead(
         "messages carry no _AMQ_INGRESS_TIMESTAMP", _FALSE
     ),
@@ -318,7 +303,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "primary/failback-delay",
         "primary/wait-for-activation",
         "backup/failback-delay",
-        "queue/user",
     ),
     "refused with a problem of its own": ("ha-policy/replication", "shared-store/colocated"),
 }

@@ -43,9 +43,14 @@ class QueueOptions:
     """The header that marks a group's first message to a consumer; None marks none."""
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is a queue like any other."""
-        return self == PLAIN
+    def is_of_its_own(self) -> bool:
+        """Whether messages are kept or delivered otherwise than in every queue."""
+        return (
+            self.exclusive
+            or self.ring_size >= 0
+            or self.purge_on_no_consumers
+            or self.consumers_before_dispatch > 0
+        )
 
 
 PLAIN: Final = QueueOptions()

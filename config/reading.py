@@ -353,17 +353,28 @@ class Reader:
             for queue in kind:
                 queue_name = str(queue.get("name")).strip()
                 self._locations[f"{path}/queue[{queue_name}]"] = self._at(queue)
-                queues.append(
-                    QueueSettings(
-                        name=queue_name,
-                        routing_type=routing_type,
-                        max_consumers=int(queue.get("max-consumers", "-1")),
-                    )
-                )
+                queues.append(self._queue(queue, queue_name, routing_type))
         # An address without either is Artemis' MULTICAST; its queues would have said otherwise.
         return AddressConfiguration(
             name, frozenset(routing_types or {RoutingType.MULTICAST}), tuple(queues)
         )
+
+    def _queue(self, node: Node, name: str, routing_type: RoutingType) -> QueueSettings:
+        """Return a queue with what it says of itself."""
+        path = f"core/addresses/address/{routing_type.value.lower()}/queue"
+        given: dict[str, Any] = self._values_of(node, path)
+        for attribute in find(path).attributes.values():
+            text = node.get(attribute.name)
+            if text is not None and not attribute.is_ignored:
+                with self._noting(node):
+                    value = self._values.read(attribute.kind.name, text.strip())
+                    given[snake_case(attribute.name)] = value
+        selector = _child(node, "filter")
+        if selector is not None:
+            given["filter"] = str(selector.get("string")).strip()
+        own = {one: given.pop(one) for one in ("max_consumers", "durable", "user") if one in given}
+        given.pop("name", None)
+        return QueueSettings(name, routing_type, **own, options=given)
 
     def _section(self, path: str) -> Node | None:
         """Return the element at ``path`` and note where it and those around it stand."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from orthia.config.acceptor_tls import AcceptorTls
 from orthia.config.acceptor_websocket import AcceptorWebSocket
@@ -267,6 +268,12 @@ class QueueSettings:
     name: str
     routing_type: RoutingType
     max_consumers: int = -1
+    durable: bool = True
+    """False: it and its messages end with the node."""
+    user: str | None = None
+    """Whose it counts as."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``QueueOptions`` that it sets itself; the others its address' defaults say."""
 
 
 class DivertRoutingType(Enum):
@@ -346,6 +353,11 @@ class AddressSettings:
     default_max_consumers: int | None = None
     id_cache_size: int | None = None
     default_queue_routing_type: RoutingType | None = None
+    default_exclusive_queue: bool | None = None
+    default_purge_on_no_consumers: bool | None = None
+    default_ring_size: int | None = None
+    default_consumers_before_dispatch: int | None = None
+    default_delay_before_dispatch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ is created for it.
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from orthia.broker.core.address import Address
@@ -36,6 +37,7 @@ from orthia.broker.core.destinations import (
 )
 from orthia.broker.core.diverts import Divert
 from orthia.broker.core.memory import at_most
+from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.patterns import Patterns
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse
@@ -43,7 +45,7 @@ from orthia.broker.core.routing import Routed, Router, gate_of
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
-from orthia.config.addresses import AddressResolver
+from orthia.config.addresses import AddressResolver, options_of
 from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
@@ -91,6 +93,8 @@ class AddressBook:
         self._store_use = store_use
         self._make_topic = make_topic
         self._addresses: dict[str, Address] = {}
+        self.left_over: list[Queue] = []
+        """Queues of earlier nodes whose messages nobody is to get any more."""
         self._sweep_at = MIN_SWEEP
         self._wildcards = settings.wildcard_addresses
         self._temporary: dict[str, Principal] = {}
@@ -99,7 +103,9 @@ class AddressBook:
         self._diverts = [
             (self._wildcards.matcher(one.address), Divert(one)) for one in settings.diverts
         ]
-        self._configured_queues: set[str] = set()
+        self._configured_queues = {
+            queue.name: queue for configured in settings.addresses for queue in configured.queues
+        }
         self._creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
 
     def route(self, principal: Principal, destination: str) -> Route:
@@ -219,15 +225,13 @@ class AddressBook:
         queue = self.queues.get(name)
         return None if queue is None or queue.is_leaving else queue
 
-    def temporaries_left(self) -> list[Queue]:
-        """Return the queues of before this node that were a connection's own."""
-        return [
-            queue
-            for queue in self.queues.values()
-            if not queue.durable
-            and queue.name not in self._temporary
-            and queue.name not in self._configured_queues
-        ]
+    def leave_over(self, binding: QueueBinding, *, unread_up_to: int) -> None:
+        """Open a queue of before this node that is not durable: under no name, to be deleted.
+
+        Its name is free at once, also for one that is configured.
+        """
+        address = self._address(binding.address)
+        self.left_over.append(self._make_queue(binding, address, unread_up_to))
 
     def _is_there(self, temporary: Destination) -> bool:
         name = temporary.address
@@ -453,7 +457,13 @@ class AddressBook:
         user = self._creations.user_of(principal)
         most = address.settings.default_max_consumers
         queue = self._create_queue(
-            name, address_name, routing_type, auto_created=True, max_consumers=most, user=user
+            name,
+            address_name,
+            routing_type,
+            auto_created=True,
+            max_consumers=most,
+            user=user,
+            options=options_of(address.settings, {}),
         )
         self._creations.created(principal)
         return queue
@@ -623,6 +633,8 @@ class AddressBook:
 
     def forget(self, queue: Queue) -> None:
         """Have a queue's name free again: it is stored no more."""
+        if self.queues.get(queue.name) is not queue:
+            return  # its name was free before
         del self.queues[queue.name]
         del self.bindings[queue.name]
         self._creations.deleted(queue.user)
@@ -632,7 +644,6 @@ class AddressBook:
         for configured in self._settings.addresses:
             self._address(configured.name).configure(configured.routing_types)
             for queue in configured.queues:
-                self._configured_queues.add(queue.name)
                 stored = self.queues.get(queue.name)
                 if stored is None:
                     self._create_queue(
@@ -641,6 +652,9 @@ class AddressBook:
                         queue.routing_type,
                         auto_created=False,
                         max_consumers=queue.max_consumers,
+                        user=queue.user,
+                        options=options_of(self._address(configured.name).settings, queue.options),
+                        durable=queue.durable,
                     )
                     continue
                 stored.max_consumers = at_most(queue.max_consumers)
@@ -682,14 +696,25 @@ class AddressBook:
         )
         return self.open_queue(self._bind(binding), unread_up_to=0)
 
+    def trim(self) -> None:
+        """Have queues that may keep few messages keep no more of what earlier nodes left."""
+        for queue in self.queues.values():
+            if isinstance(queue, OptionedQueue):
+                queue.open_trimmed()
+
     def open_queue(self, binding: QueueBinding, *, unread_up_to: int) -> Queue:
         """Open a queue that has a binding; messages up to the seq are in the table only."""
         address = self._address(binding.address)
+        configured = self._configured_queues.get(binding.name)
+        if configured is not None:
+            # What the file says counts, and not what was stored when the queue was made.
+            options = options_of(address.settings, configured.options)
+            binding = replace(binding, options=options)
         queue = self._make_queue(binding, address, unread_up_to)
         if is_schedule(binding.name):
             address.schedules.add(queue)
         else:
-            address.add_queue(queue, gate_of(binding))
+            address.add_queue(queue, gate_of(binding, queue))
             if queue.routing_type is RoutingType.MULTICAST:
                 self._patterns.listen(binding.address, address)
         self.queues[binding.name] = queue

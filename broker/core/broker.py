@@ -35,6 +35,7 @@ from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
+from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
@@ -134,7 +135,10 @@ class Broker:
         self._schedule = Schedule(journal, self._publisher, self._addresses, self)
         self._withheld = self._withheld_by_transactions()
         for binding in journal.bindings:
-            if isinstance(binding, QueueBinding):
+            if isinstance(binding, QueueBinding) and not binding.durable:
+                horizon = journal.recovery_horizon
+                self._addresses.leave_over(binding, unread_up_to=horizon)
+            elif isinstance(binding, QueueBinding):
                 self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
         self._addresses.create_configured()
         journal.register_room_listener(self._room)
@@ -159,6 +163,7 @@ class Broker:
     def count_backlogs(self) -> None:
         """Count, in the background, what earlier epochs left; delete what nobody has any more."""
         self._temporaries.delete_left()
+        self._addresses.trim()
         queues = [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
         BacklogCount(queues, self._journal, self).start()
 
@@ -429,7 +434,9 @@ class Broker:
         return binding
 
     def _make_queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
-        kind = ScheduleQueue if is_schedule(binding.name) else Queue
+        kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
+        if binding.options.is_of_its_own:
+            kind = partial(OptionedQueue, options=binding.options)
         queue = kind(
             binding.queue_id,
             binding.name,

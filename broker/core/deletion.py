@@ -97,6 +97,12 @@ class Deletions:
         """Delete a queue that was a connection's own, which is over."""
         self._begin(queue, _NOBODY, logging.DEBUG, lambda _: None)
 
+    def delete_left_over(self, queue: Queue) -> None:
+        """Delete a queue that is not durable, of a node that is gone; nobody has it any more."""
+        queue.is_leaving = True
+        context = (self._journal, self._addresses, self._duplicates, self._timers)
+        _Deletion(queue, _NOBODY.name, logging.DEBUG, *context, lambda _: None).begin()
+
     def _begin(self, queue: Queue, principal: Principal, level: int, done: Deleted) -> None:
         self._addresses.withdraw(queue)
         queue.leave(f"queue {quoted(queue.name)} is deleted")

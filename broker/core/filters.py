@@ -8,13 +8,20 @@ from orthia.config.settings import Settings
 
 
 def unreadable_filters(settings: Settings) -> Iterator[Violation]:
-    """Yield the filters of diverts that cannot be read."""
+    """Yield the filters of diverts and queues that cannot be read."""
+    for address in settings.addresses:
+        for queue in address.queues:
+            selector = queue.options.get("filter")
+            if selector is not None:
+                where = f"core/addresses/address[{address.name}]/queue[{queue.name}]"
+                yield from _unreadable(where, selector)
     for divert in settings.diverts:
         if divert.filter is not None:
-            try:
-                parse(divert.filter)
-            except SelectorRefused as error:
-                yield Violation(
-                    f"core/diverts/divert[{divert.name}]",
-                    f"its filter {divert.filter!r} is refused: {error}",
-                )
+            yield from _unreadable(f"core/diverts/divert[{divert.name}]", divert.filter)
+
+
+def _unreadable(where: str, selector: str) -> Iterator[Violation]:
+    try:
+        parse(selector)
+    except SelectorRefused as error:
+        yield Violation(where, f"its filter {selector!r} is refused: {error}")

@@ -1,7 +1,8 @@
 """Who gets a message where that depends on the message, on who sent it, or on other addresses.
 
-An address has a router only if something of it asks: a queue with a filter, a durable subscription
-without its owner's own messages, a subscription by wildcards that hears it, a divert. Every other
+An address has a router only if something of it asks: a queue with a filter, one that is not enabled
+or takes nothing without a consumer, a durable subscription without its owner's own messages, a
+subscription by wildcards that hears it, a divert. Every other
 SEND goes to the queues and the topic of its address as they are.
 """
 
@@ -120,7 +121,7 @@ def _taking(
     return [one for one in queues if one not in gates or gates[one](record, principal)]
 
 
-def gate_of(binding: QueueBinding) -> Gate | None:
+def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
     """Return what a queue asks of its messages; None if it takes all of them.
 
     Raises SelectorRefused for a filter that this version does not understand.
@@ -128,6 +129,10 @@ def gate_of(binding: QueueBinding) -> Gate | None:
     gates: list[Gate] = []
     if binding.subscription is not None and binding.subscription.no_local:
         gates.append(_not_of(binding.subscription))
+    if not binding.options.enabled:
+        gates.append(lambda *_: False)
+    if binding.options.purge_on_no_consumers:
+        gates.append(lambda *_: queue.consumers > 0)
     if binding.options.filter is not None:
         gates.append(_matching(binding.options.filter))
     if len(gates) > 1:

@@ -46,6 +46,7 @@ class TemporaryDestinations:
                 self._deletions.end_temporary(queue)
 
     def delete_left(self) -> None:
-        """Delete what is left of those whose node is gone."""
-        for queue in self._addresses.temporaries_left():
-            self._deletions.end_temporary(queue)
+        """Delete what is left of those whose node is gone, and of queues that are not durable."""
+        for queue in self._addresses.left_over:
+            self._deletions.delete_left_over(queue)
+        self._addresses.left_over.clear()

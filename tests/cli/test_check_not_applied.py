@@ -14,9 +14,9 @@ _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
 <persistence-enabled>false</persistence-enabled>
 <security-enabled>false</security-enabled>
 <acceptors><acceptor name="stomp">tcp://127.0.0.1:0?protocols=STOMP</acceptor></acceptors>
-<diverts><divert name="d"/></diverts>
+<bridges><bridge name="b"/></bridges>
 </core></configuration>"""
-_TOLD = ":5: diverts: messages stay where they were sent; none is copied or moved"
+_TOLD = ":5: bridges: messages stay on this node; nothing sends them on to another broker"
 
 
 def test_check_tells_what_changes_what_happens(run: Run, tmp_path: Path) -> None:

@@ -41,7 +41,34 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "broker/core/addresses.py queue.max_consumers",
         "broker/core/queue.py self.max_consumers",
     ),
+    "core/resource-limit-settings/resource-limit-setting/@match": (
+        "broker/core/creations.py one.match",
+    ),
     "core/address-settings/address-setting/@match": ("broker/core/addresses.py resolve",),
+    "core/address-settings/address-setting/default-exclusive-queue": (
+        "config/addresses.py settings.default_exclusive_queue",
+        "broker/core/optioned.py options.exclusive",
+    ),
+    "core/address-settings/address-setting/default-purge-on-no-consumers": (
+        "config/addresses.py settings.default_purge_on_no_consumers",
+        "broker/core/optioned.py self.options.purge_on_no_consumers",
+    ),
+    "core/address-settings/address-setting/default-ring-size": (
+        "config/addresses.py settings.default_ring_size",
+        "broker/core/optioned.py self.options.ring_size",
+    ),
+    "core/address-settings/address-setting/default-consumers-before-dispatch": (
+        "config/addresses.py settings.default_consumers_before_dispatch",
+        "broker/core/optioned.py self.options.consumers_before_dispatch",
+    ),
+    "core/address-settings/address-setting/default-delay-before-dispatch": (
+        "config/addresses.py settings.default_delay_before_dispatch",
+        "broker/core/optioned.py self.options.delay_before_dispatch",
+    ),
+    f"{_QUEUE}/@enabled": ("broker/core/routing.py binding.options.enabled",),
+    f"{_QUEUE}/durable": ("broker/core/addresses.py queue.durable",),
+    f"{_QUEUE}/user": ("broker/core/addresses.py queue.user",),
+    f"{_QUEUE}/filter/@string": ("broker/core/routing.py binding.options.filter",),
     "core/diverts/divert/@name": ("broker/core/filters.py divert.name",),
     "core/diverts/divert/address": ("broker/core/addresses.py one.address",),
     "core/diverts/divert/filter/@string": ("broker/core/diverts.py settings.filter",),

@@ -49,7 +49,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
 <thread-pool-max-size>30</thread-pool-max-size>
 <acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
 <addresses><address name="a"><multicast>
-<queue name="b" exclusive="false" last-value="true"><filter string="x = 1"/></queue>
+<queue name="b" group-rebalance="false" last-value="true"/>
 </multicast></address></addresses>
 <address-settings>
 <address-setting match="a"><expiry-delay>${DELAY:10}</expiry-delay></address-setting>
@@ -64,14 +64,13 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
     assert [one.split(": ")[:2] for one in told] == [
         ["2", "broker-plugins"],
         ["4", "acceptor 'amqp'"],
-        ["6", "filter"],
         ["6", "queue/@last-value"],
         ["9, 10", "expiry-delay"],
     ]
     assert told[0].endswith("no code of yours sees messages, sessions or connections")
     ignored = next(one for one in settings.warnings if "harmless" in one)
     assert "thread-pool-max-size (line 3)" in ignored
-    assert "queue/@exclusive (line 6)" in ignored
+    assert "queue/@group-rebalance (line 6)" in ignored
     assert "broker-plugins" not in ignored
 
 
@@ -108,7 +107,7 @@ def test_a_file_that_asks_for_none_of_it_is_told_nothing(tmp_path: Path) -> None
     assert settings.not_applied == ()
 
 
-@pytest.mark.parametrize("attribute", ["last-value", "exclusive", "non-destructive"])
+@pytest.mark.parametrize("attribute", ["last-value", "non-destructive"])
 def test_a_queue_of_another_kind_is_told(attribute: str, tmp_path: Path) -> None:
     """In each way XML has to say true."""
     for value in ("true", "1", "TRUE"):

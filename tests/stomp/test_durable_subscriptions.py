@@ -353,3 +353,26 @@ def test_no_local_is_true_or_false() -> None:
     subscriber = Client(CoreUnderTest())
     subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", no_local="yes")
     assert "header no-local is 'yes'; expected true or false" in subscriber.error()
+
+
+# --- selectors
+
+
+def test_a_durable_subscription_keeps_what_its_selector_matches() -> None:
+    """While it is away and after a takeover; the others count against nothing."""
+    core = CoreUnderTest()
+    subscriber = client(core)
+    assert subscribe(subscriber, selector="colour = 'red'") == []
+    leave(subscriber)
+    node = core
+    for _ in range(2):
+        for colour in ("red", "blue"):
+            node.send(TOPIC, colour, headers=f"colour:{colour}\n".encode())
+        assert node.broker.depths() == {"me.paper": 1}
+        again = client(node)
+        assert subscribe(again, selector="colour = 'red'") == ["red"]
+        leave(again)
+        node = node.takeover()
+    changing = client(node)
+    changing.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
+    assert "with the selector 'colour = 'red'', and 'none' is asked for" in changing.error()

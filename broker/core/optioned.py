@@ -1,0 +1,251 @@
+"""Queues that do more than keep messages in order: what ``QueueOptions`` say of them.
+
+A queue of its own class, since every other is to cost nothing for it.
+
+- ``exclusive``: the consumer that came first gets all; when it leaves, the next one.
+- ``consumers-before-dispatch``, ``delay-before-dispatch``: the first message goes out when there
+  are so many consumers, or so long after the first; and anew after the last has left.
+- ``ring-size``: of what is not delivered the oldest goes when there is one too many.
+- ``purge-on-no-consumers``: what is left when the last consumer leaves is deleted.
+"""
+
+import heapq
+import logging
+from functools import partial
+from typing import Any, Final
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Consumer, DestinationRefused, MessageReference
+from orthia.broker.core.memory import size_in_store
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.selectors import Selector
+from orthia.broker.core.subscriptions import Subscription
+from orthia.broker.core.turns import InTurn
+from orthia.broker.core.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES, QueueSubscription
+from orthia.broker.quoting import quoted
+from orthia.config.errors import OrthiaError
+from orthia.config.queues import QueueOptions
+from orthia.journal.errors import JournalClosed
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import Unit
+from orthia.journal.windows import Window
+
+LOGGER = logging.getLogger("orthia.broker")
+_AGAIN_MS: Final = 100
+"""When what could not be looked at is looked at again: many messages are on their way back."""
+_RETRY_MS: Final = 1_000
+
+
+class OneConsumer(InTurn):
+    """The first of the consumers, as long as it is there, and then the next."""
+
+    __slots__ = ("_attached",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._attached: dict[Subscription[Any], None] = {}
+
+    @override
+    def join(self, subscription: Subscription[Any]) -> None:
+        if not subscription.is_closed:
+            self._attached.setdefault(subscription)
+            if subscription is next(iter(self._attached)):
+                super().join(subscription)
+
+    @override
+    def leave(self, subscription: Subscription[Any]) -> None:
+        self._attached.pop(subscription, None)
+        super().leave(subscription)
+        for successor in list(self._attached)[:1]:
+            super().join(successor)
+
+
+class OptionedQueue(Queue):
+    """A queue with options; all calls on the loop's thread."""
+
+    __slots__ = ("_is_started", "_is_trimming", "_starts", "options")
+
+    def __init__(self, *described: Any, options: QueueOptions, **rest: Any) -> None:
+        """Open a queue as ``Queue`` does."""
+        super().__init__(*described, **rest)
+        self.options = options
+        self._is_trimming = False
+        self._is_started = options.consumers_before_dispatch <= 0
+        self._starts = 0
+        """Counts the times that it waited for consumers: a moment that was waited for is of one."""
+        if options.exclusive:
+            self._turns = OneConsumer()
+
+    # --- before the first message
+
+    @override
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        selector: Selector | None = None,
+    ) -> QueueSubscription:
+        if selector is not None and (self.options.exclusive or self.options.ring_size >= 0):
+            kind = "exclusive" if self.options.exclusive else "a ring"
+            raise DestinationRefused(
+                f"queue {quoted(self.name)} is {kind}, where messages are taken from the front"
+                " alone: subscribe without a selector, or give the queue a filter"
+            )
+        subscription = super().attach(consumer, prefetch, max_bytes, selector=selector)
+        if not self._is_started:
+            if self.consumers >= self.options.consumers_before_dispatch:
+                self._is_started = True
+            elif self.consumers == 1 and self.options.delay_before_dispatch >= 0:
+                self._timers.call_later(
+                    self.options.delay_before_dispatch, partial(self._start, self._starts)
+                )
+        return subscription
+
+    def _start(self, of_start: int) -> None:
+        if of_start == self._starts and self.consumers:
+            self._is_started = True
+            self.resume()
+
+    @override
+    def dispatch(self) -> bool:
+        return self._is_started and super().dispatch()
+
+    @override
+    def detach(self, subscription: QueueSubscription) -> None:
+        super().detach(subscription)
+        if self.consumers:
+            return
+        self._starts += 1
+        self._is_started = self.options.consumers_before_dispatch <= 0
+        if self.options.purge_on_no_consumers:
+            # What the consumer had comes back first: it is given back after this.
+            self._timers.call_later(0, self._trim)
+
+    # --- what is too many
+
+    @property
+    def _most(self) -> int | None:
+        """How many messages may wait that are not delivered; None for any number."""
+        if self.options.purge_on_no_consumers and not self.consumers:
+            return 0
+        return None if self.options.ring_size < 0 else self.options.ring_size
+
+    @override
+    def place(self, reference: MessageReference) -> None:
+        super().place(reference)
+        if self._most is not None:
+            self._trim()
+
+    def open_trimmed(self) -> None:
+        """Have what an earlier node left be as many as it may be."""
+        if self._most is not None:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Delete the oldest messages while there are too many; what is in the table is read."""
+        most = self._most
+        if most is None or self.is_leaving or self._is_trimming:
+            return
+        if self._held:
+            self._timers.call_later(_AGAIN_MS, self._trim)
+            return
+        if not self.consumers:
+            self.match_no_more()
+        gone: list[MessageReference] = []
+        while self.depth - self._delivered > most and (oldest := self._oldest()) is not None:
+            gone.append(oldest)
+        if gone:
+            self._delete(gone)
+        if self.depth - self._delivered > most or (not most and self.is_paged):
+            self._trim_the_table()
+
+    def _oldest(self) -> MessageReference | None:
+        ready, returned = self._ready, self._returned
+        if returned and (not ready or returned[0][0] < ready[0].seq):
+            reference = heapq.heappop(returned)[1]
+            self._budget.unclaim(reference.size)
+        elif ready:
+            reference = ready.popleft()
+        else:
+            return None
+        self._let_go(reference)
+        self.use.release(size_in_store(reference.record))
+        return reference
+
+    def _delete(self, references: list[MessageReference]) -> None:
+        unit = Unit()
+        for reference in references:
+            if reference.location is not None:
+                unit.delete(reference.location, RemovalReason.DELETED)
+        if unit.deleted:
+            self._append(unit)
+
+    def _append(self, unit: Unit) -> None:
+        try:
+            self._journal.append_unit(unit)
+        except JournalClosed:
+            return  # this node is ending: the next has them, and as many too many
+
+    def _trim_the_table(self) -> None:
+        """Delete from the front of what is not in memory."""
+        if not self.hold_windows():
+            self._timers.call_later(_AGAIN_MS, self._trim)
+            return
+        self._is_trimming = True
+        try:
+            self._journal.read_window(
+                self.id,
+                self._cursor.read_seq,
+                min(self._cursor.tail_seq, self._journal.last_committed_seq),
+                min(WINDOW_MESSAGES, max(1, self._too_many())),
+                MAX_WINDOW_BYTES,
+                self._table_read,
+            )
+        except JournalClosed:
+            return  # this node is ending
+
+    def _too_many(self) -> int:
+        most = self._most
+        if most == 0:
+            return WINDOW_MESSAGES
+        return 0 if most is None else self.depth - self._delivered - most
+
+    def _table_read(self, window: Window | OrthiaError) -> None:
+        if isinstance(window, OrthiaError):
+            LOGGER.error(
+                "queue %s has more messages than it may, and cannot be read: %s; it is tried again",
+                quoted(self.name),
+                window,
+            )
+            self._timers.call_later(_RETRY_MS, self._end_trimming)
+            return
+        if not self.is_leaving:
+            self._forget_oldest(window)
+        self._end_trimming()
+
+    def _forget_oldest(self, window: Window) -> None:
+        """Delete what was read, as far as it is still too much; the rest is read again."""
+        unit = Unit()
+        passed = window.next_after_seq
+        for message in window.messages:
+            if self._too_many() <= 0:
+                passed = message.seq - 1
+                break
+            if self._cursor.is_withheld(message.seq):
+                continue
+            unit.delete(message.location, RemovalReason.DELETED)
+            if self._cursor.is_counted(message.seq):
+                self._cursor.unread -= 1
+                self.use.release(size_in_store(message.record))
+        self._cursor.pass_to(passed)
+        if unit.deleted:
+            self._append(unit)
+
+    def _end_trimming(self) -> None:
+        self._is_trimming = False
+        self.release_windows()
+        self.dispatch()
+        self._trim()

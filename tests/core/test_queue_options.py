@@ -1,0 +1,266 @@
+"""What a queue does that is configured with more than a name: rings, purges, one consumer."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.broker.core.api import DestinationRefused
+from orthia.config.settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+    Settings,
+)
+from tests.core.support import SETTINGS, CoreUnderTest
+
+ANYCAST = RoutingType.ANYCAST
+QUEUE = "/queue/q"
+
+
+def with_queue(*, durable: bool = True, user: str | None = None, **options: Any) -> Settings:
+    """Return settings that declare the queue with options."""
+    queue = QueueSettings("q", ANYCAST, durable=durable, user=user, options=options)
+    return replace(SETTINGS, addresses=(AddressConfiguration("q", frozenset({ANYCAST}), (queue,)),))
+
+
+def by_default(**defaults: Any) -> Settings:
+    """Return settings of addresses."""
+    return replace(SETTINGS, address_settings=(AddressSettings("#", **defaults),))
+
+
+def paged(settings: Settings, messages: int) -> Settings:
+    """Return settings with which few messages of a queue are in memory."""
+    few = AddressSettings("q", max_size_messages=messages)
+    return replace(settings, address_settings=(few, *settings.address_settings))
+
+
+# --- ring-size
+
+
+@pytest.mark.parametrize(
+    "settings", [with_queue(ring_size=3), by_default(default_ring_size=3)], ids=["queue", "default"]
+)
+def test_a_ring_keeps_the_newest(settings: Settings) -> None:
+    """Of what is not delivered; in the store, too, and after a takeover."""
+    core = CoreUnderTest(settings)
+    core.send(QUEUE, "1", "2", "3", "4", "5")
+    assert core.broker.depths()["q"] == 3
+    assert len(core.journal.store.messages) == 3
+    consumer = core.consume(QUEUE, prefetch=2)
+    assert consumer.texts == ["3", "4"]
+    core.send(QUEUE, "6", "7", "8", "9")
+    assert core.broker.depths()["q"] == 5
+    consumer.acknowledge("3", "4")
+    assert consumer.texts == ["3", "4", "7", "8"]
+    successor = core.takeover(settings)
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    assert successor.consume(QUEUE).texts == ["7", "8", "9"]
+
+
+def test_a_ring_is_bounded_in_the_table_too() -> None:
+    """What is not in memory is read to be deleted; order and counts stay."""
+    settings = paged(with_queue(ring_size=10), 4)
+    core = CoreUnderTest(settings)
+    core.send(QUEUE, *map(str, range(50)))
+    core.pass_time(1)
+    assert core.broker.depths()["q"] == 10
+    assert len(core.journal.store.messages) == 10
+    successor = core.takeover(paged(with_queue(ring_size=7), 4))
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    successor.send(QUEUE, "new")
+    successor.pass_time(1)
+    assert len(successor.journal.store.messages) == 7
+    consumer = successor.consume(QUEUE, auto=True)
+    successor.pass_time(1)
+    assert consumer.texts == [*map(str, range(44, 50)), "new"]
+    assert not successor.journal.store.messages
+
+
+def test_a_ring_of_a_transaction_and_of_what_is_given_back() -> None:
+    """What comes back is the oldest, and goes first when there is one too many."""
+    core = CoreUnderTest(with_queue(ring_size=2))
+    core.send(QUEUE, "1", "2")
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, "3")
+    consumer.end.close()
+    core.send(QUEUE, "4")
+    assert core.broker.depths()["q"] == 2
+    assert core.consume(QUEUE).texts == ["3", "4"]
+
+
+# --- purge-on-no-consumers
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        with_queue(purge_on_no_consumers=True),
+        by_default(default_purge_on_no_consumers=True),
+        paged(with_queue(purge_on_no_consumers=True), 2),
+    ],
+    ids=["queue", "default", "paged"],
+)
+def test_a_queue_without_consumers_is_emptied(settings: Settings) -> None:
+    """And takes nothing until somebody consumes again."""
+    core = CoreUnderTest(settings)
+    consumer = core.consume(QUEUE, prefetch=1)
+    core.send(QUEUE, *map(str, range(20)))
+    assert consumer.texts == ["0"]
+    assert core.broker.depths()["q"] == 20
+    consumer.end.close()
+    core.pass_time(1)
+    core.pass_time(1)
+    assert core.broker.depths()["q"] == 0
+    assert not core.journal.store.messages
+    core.send(QUEUE, "nobody is there")
+    again = core.consume(QUEUE)
+    core.send(QUEUE, "new")
+    assert again.texts == ["new"]
+
+
+# --- exclusive
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [with_queue(exclusive=True), by_default(default_exclusive_queue=True)],
+    ids=["queue", "default"],
+)
+def test_one_consumer_gets_all(settings: Settings) -> None:
+    """In order; the one that came next takes over, with what the first had not acknowledged."""
+    core = CoreUnderTest(settings)
+    first, second, third = (core.consume(QUEUE, prefetch=3) for _ in range(3))
+    core.send(QUEUE, *map(str, range(6)))
+    assert (first.texts, second.texts, third.texts) == (["0", "1", "2"], [], [])
+    first.acknowledge("0")
+    assert first.texts == ["0", "1", "2", "3"]
+    third.end.close()
+    first.end.close()
+    core.settle()
+    assert second.texts == ["1", "2", "3"]
+    second.acknowledge("1", "2", "3")
+    assert second.texts == ["1", "2", "3", "4", "5"]
+
+
+# --- consumers-before-dispatch, delay-before-dispatch
+
+
+def test_the_first_message_waits_for_consumers() -> None:
+    """And anew after the last has left."""
+    core = CoreUnderTest(with_queue(consumers_before_dispatch=2))
+    for _ in range(2):
+        core.send(QUEUE, "1", "2")
+        first = core.consume(QUEUE, prefetch=1, auto=True)
+        core.pass_time(3600)
+        assert first.texts == []
+        second = core.consume(QUEUE, prefetch=1, auto=True)
+        core.settle()
+        assert sorted(first.texts + second.texts) == ["1", "2"]
+        first.end.close()
+        core.send(QUEUE, "3")
+        assert second.texts[-1] == "3"
+        second.end.close()
+
+
+def test_or_for_a_while() -> None:
+    """Counted from the first consumer; one that left does not count for the next."""
+    core = CoreUnderTest(
+        by_default(default_consumers_before_dispatch=2, default_delay_before_dispatch=5_000)
+    )
+    core.send(QUEUE, "1")
+    left = core.consume(QUEUE)
+    core.pass_time(4)
+    left.end.close()
+    consumer = core.consume(QUEUE)
+    core.pass_time(4)
+    assert consumer.texts == []
+    core.pass_time(2)
+    assert consumer.texts == ["1"]
+
+
+def test_selectors_and_options() -> None:
+    """A queue that is emptied forgets what was read for a selector; a ring has none."""
+    core = CoreUnderTest(paged(with_queue(purge_on_no_consumers=True), 4))
+    consumer = core.consume(QUEUE, selector="colour = 'red'")
+    for number in range(20):
+        colour = b"colour:red\n" if number % 5 == 4 else b"colour:blue\n"
+        core.send(QUEUE, str(number), headers=colour)
+    core.pass_time(1)
+    assert consumer.texts == ["4", "9", "14", "19"]
+    consumer.acknowledge("9")
+    consumer.end.close()
+    core.pass_time(1)
+    core.pass_time(1)
+    assert core.broker.depths()["q"] == 0
+    assert not core.journal.store.messages
+    for options in ({"ring_size": 3}, {"exclusive": True}):
+        with pytest.raises(DestinationRefused, match="taken from the front alone"):
+            CoreUnderTest(with_queue(**options)).consume(QUEUE, selector="a = 1")
+
+
+# --- enabled, durable, user, filter
+
+
+def test_a_queue_that_is_not_enabled_takes_nothing() -> None:
+    """What it has is consumed."""
+    core = CoreUnderTest(with_queue())
+    core.send(QUEUE, "1")
+    successor = core.takeover(with_queue(enabled=False))
+    successor.send(QUEUE, "2")
+    assert successor.consume(QUEUE).texts == ["1"]
+
+
+def test_what_is_in_a_queue_that_is_not_durable_ends_with_its_node() -> None:
+    """The queue is there again, at once and empty; what was paged is deleted."""
+    settings = paged(with_queue(durable=False), 2)
+    core = CoreUnderTest(settings)
+    core.send(QUEUE, *map(str, range(5)))
+    assert len(core.journal.store.messages) == 3
+    successor = core.takeover(settings)
+    successor.send(QUEUE, "new")
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    assert not successor.journal.store.messages
+    assert successor.consume(QUEUE).texts == ["new"]
+    third = successor.takeover(settings)
+    third.broker.count_backlogs()
+    third.pass_time(1)
+    assert list(third.broker.queues()) == ["q"]
+    assert len(third.journal.store.bindings) == 1
+
+
+def test_a_filter_says_what_comes_in() -> None:
+    """Of two queues of an address each gets what it wants; what nobody wants is dropped."""
+    queues = tuple(
+        QueueSettings(name, ANYCAST, options={"filter": f"colour = '{name}'"})
+        for name in ("red", "blue")
+    )
+    settings = replace(
+        SETTINGS, addresses=(AddressConfiguration("a", frozenset({ANYCAST}), queues),)
+    )
+    core = CoreUnderTest(settings)
+    for colour in ("red", "blue", "red", "green"):
+        core.send("/queue/a", colour, headers=f"colour:{colour}\n".encode())
+    assert core.consume("red").texts == ["red", "red"]
+    assert core.consume("blue").texts == ["blue"]
+    assert not [one for one in core.stored_texts() if one == "green"]
+
+
+def test_a_queue_counts_as_its_users() -> None:
+    """For max-queues-per-user."""
+    limits = replace(SETTINGS.stomp_limits, max_queues_per_user=1)
+    core = CoreUnderTest(replace(with_queue(user="ada"), stomp_limits=limits))
+    assert core.broker.queues()["q"].user == "ada"
+
+
+def test_what_the_file_says_counts() -> None:
+    """Also of a queue that was stored otherwise."""
+    core = CoreUnderTest(with_queue(ring_size=2))
+    core.send(QUEUE, "1", "2", "3")
+    successor = core.takeover(with_queue())
+    successor.send(QUEUE, "4", "5")
+    assert successor.consume(QUEUE).texts == ["2", "3", "4", "5"]
