@@ -87,6 +87,13 @@ _ADVICE = (
         "what was tried is ORTHIA_JDBC_PASSWORD if that is set, else jdbc-password or the URL's",
     ),
     (
+        # libpq's words, and those of Python's ssl.
+        ("certificate verify failed", "does not match host name"),
+        "the server's certificate has expired, is for another host than the URL's, or is signed by"
+        " somebody whom the file does not have that sslrootcert (PostgreSQL), serverSslCert or"
+        " ssl_ca (MySQL, MariaDB) names",
+    ),
+    (
         ("(SQLSTATE 42501)", "(error 1044)", "(error 1142)"),
         "which rights are needed, and how the owner makes the tables: `orthia docs databases`",
     ),

@@ -1,17 +1,10 @@
-"""TLS to MySQL and MariaDB: each mode does what it says, against a server with a certificate."""
+"""TLS to the databases: each mode does what it says, against a server with a certificate."""
 
-import datetime
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from sqlalchemy import text
 
 from orthia.config.errors import ConfigurationError
@@ -20,52 +13,18 @@ from orthia.config.settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, PermanentStoreError, StoreUnavailable
 from tests.conftest import Servers
+from tests.support.certificates import Authority
 from tests.support.servers import MYSQL_FAMILY, PASSWORD, SERVER_PROCESSES, ServerProcess
 
-DAYS = datetime.timedelta(days=2)
+OTHER_HOST = "192.0.2.1"
+"""Where nobody is reached."""
 
 
-class Authority:
-    """Signs certificates; ``path`` is its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        own = x509.BasicConstraints(ca=True, path_length=None)
-        self._write(path, self._key, self._name, own)
-
-    def sign(self, path: Path, host: str) -> tuple[Path, Path]:
-        """Write a certificate for a server at ``host``, and its key beside it."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
-        of_host = x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))])
-        self._write(path, key, name, of_host)
-        key_path = path.with_suffix(".key")
-        key_path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        key_path.chmod(0o644)
-        return path, key_path
-
-    def _write(
-        self,
-        path: Path,
-        key: ec.EllipticCurvePrivateKey,
-        name: x509.Name,
-        extension: x509.ExtensionType,
-    ) -> None:
-        now = datetime.datetime.now(datetime.UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - DAYS)
-            .not_valid_after(now + DAYS)
-            .add_extension(extension, critical=False)
-        )
-        path.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
-        path.chmod(0o644)
+def certified(
+    authority: Authority, directory: Path, host: str = "127.0.0.1", days: float = 100.0
+) -> tuple[Path, Path]:
+    """Write a certificate for a host, and its key; return both files."""
+    return authority.sign([host], days=days).write_apart(directory / "server.pem")
 
 
 @pytest.fixture(scope="module", params=MYSQL_FAMILY)
@@ -75,9 +34,8 @@ def server(
     """Give a server with a certificate for an address that is not the one it is reached at."""
     made = SERVER_PROCESSES[request.param](template=templates(request.param))
     try:
-        certificate, key = Authority(made.directory / "ca.pem").sign(
-            made.directory / "server.pem", "192.0.2.1"
-        )
+        authority = Authority(made.directory / "ca.pem")
+        certificate, key = certified(authority, made.directory, OTHER_HOST)
         made.options = [f"--ssl-cert={certificate}", f"--ssl-key={key}"]
         made.start()
         yield made
@@ -142,11 +100,108 @@ def test_a_certificate_that_is_not_right_is_refused(
 
 def test_the_right_certificate_is_taken(server: ServerProcess) -> None:
     """VERIFY_IDENTITY, with the server's authority and its host."""
-    authority = Authority(server.directory / "ca.pem")
-    certificate, key = authority.sign(server.directory / "right.pem", "127.0.0.1")
+    certificate, key = certified(Authority(server.directory / "ca.pem"), server.directory)
     server.options = [f"--ssl-cert={certificate}", f"--ssl-key={key}"]
     server.restart()
     assert cipher(server, "sslMode=VERIFY_IDENTITY&serverSslCert={ca}") != ""
+
+
+def test_a_certificate_that_has_expired_is_refused(server: ServerProcess) -> None:
+    """Whoever signed it; the error says so, and what to look at."""
+    authority = Authority(server.directory / "ca.pem")
+    certificate, key = certified(authority, server.directory, days=-1)
+    server.options = [f"--ssl-cert={certificate}", f"--ssl-key={key}"]
+    server.restart()
+    for mode in ("VERIFY_CA", "VERIFY_IDENTITY"):
+        with pytest.raises(StoreUnavailable, match=r"certificate has expired.*; the server's cert"):
+            cipher(server, f"sslMode={mode}&serverSslCert={{ca}}")
+    assert cipher(server, "sslMode=REQUIRED") != ""
+
+
+POSTGRESQL_CERTIFICATES = {
+    "right": ("127.0.0.1", 100.0),
+    "of another host": (OTHER_HOST, 100.0),
+    "expired": ("127.0.0.1", -1.0),
+}
+
+
+@pytest.fixture(scope="module", params=POSTGRESQL_CERTIFICATES)
+def postgresql(
+    request: pytest.FixtureRequest, templates: Servers
+) -> Iterator[tuple[str, ServerProcess]]:
+    """Give a server of PostgreSQL, and how its certificate is."""
+    made = SERVER_PROCESSES["postgresql"](template=templates("postgresql"))
+    try:
+        authority = Authority(made.directory / "ca.pem")
+        Authority(made.directory / "other.pem", name="other")
+        host, days = POSTGRESQL_CERTIFICATES[request.param]
+        certificate, key = certified(authority, made.directory, host, days)
+        key.chmod(0o600)
+        made.give(key)
+        files = (f"--ssl-cert-file={certificate}", f"--ssl-key-file={key}")
+        made.options = ["--ssl=on", *files]
+        made.start()
+        yield request.param, made
+    finally:
+        made.discard()
+
+
+def is_encrypted(server: ServerProcess, query: str) -> bool:
+    """Return whether a connection with this query is."""
+    text_of = query.format(ca=server.directory / "ca.pem", other=server.directory / "other.pem")
+    url = DatabaseUrl.parse(f"{server.url('postgres')}?{text_of}")
+    database = Database.from_settings(server.settings("postgres", jdbc_connection_url=url))
+    try:
+        database.server_now()
+        with database.engine.connect() as connection:
+            own = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+            return bool(connection.execute(text(own)).scalar_one())
+    finally:
+        database.dispose()
+
+
+_TAKEN: dict[str, dict[str, str | None]] = {
+    "right": {
+        "sslmode=verify-full&sslrootcert={ca}": None,
+        "ssl=true&sslrootcert={ca}": None,
+        "sslmode=verify-ca&sslrootcert={ca}": None,
+        "sslmode=require": None,
+        "sslmode=verify-full&sslrootcert={other}": "certificate verify failed",
+        "sslmode=verify-ca&sslrootcert={other}": "certificate verify failed",
+    },
+    "of another host": {
+        "sslmode=verify-full&sslrootcert={ca}": "does not match host name",
+        "ssl=true&sslrootcert={ca}": "does not match host name",
+        "sslmode=verify-ca&sslrootcert={ca}": None,
+    },
+    "expired": {
+        "sslmode=verify-full&sslrootcert={ca}": "certificate verify failed",
+        "sslmode=verify-ca&sslrootcert={ca}": "certificate verify failed",
+        "sslmode=require": None,
+    },
+}
+"""Why a query of the URL is refused, by how the certificate is; None if it is not."""
+
+
+def test_postgresql_is_verified_as_the_url_asks(postgresql: tuple[str, ServerProcess]) -> None:
+    """Each mode does what it says; what is refused says why, and what to look at."""
+    kind, server = postgresql
+    for query, reason in _TAKEN[kind].items():
+        if reason is None:
+            assert is_encrypted(server, query), query
+        else:
+            with pytest.raises(StoreUnavailable, match=f"{reason}.*; the server's certificate has"):
+                is_encrypted(server, query)
+    assert not is_encrypted(server, "sslmode=disable")
+
+
+def test_postgresql_without_an_authority_to_verify_by_is_refused(
+    postgresql: tuple[str, ServerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not that the server would ever be right: a person has to name one."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(PermanentStoreError, match="root certificate file"):
+        is_encrypted(postgresql[1], "sslmode=verify-full&sslrootcert=/nowhere.pem")
 
 
 WITHOUT_TLS = {"mariadb": "--skip-ssl", "mysql": "--tls-version="}
@@ -180,8 +235,8 @@ def test_a_node_shows_its_own_certificate(server: ServerProcess) -> None:
     """To a server that lets its user in with one only."""
     ca = server.directory / "ca.pem"
     authority = Authority(ca)
-    certificate, key = authority.sign(server.directory / "right.pem", "127.0.0.1")
-    mine, my_key = authority.sign(server.directory / "node.pem", "127.0.0.1")
+    certificate, key = certified(authority, server.directory)
+    mine, my_key = authority.sign(()).write_apart(server.directory / "node.pem")
     server.options = [f"--ssl-cert={certificate}", f"--ssl-key={key}", f"--ssl-ca={ca}"]
     server.restart()
     server._administrate(f"CREATE USER certified IDENTIFIED BY '{PASSWORD}' REQUIRE X509")

@@ -277,6 +277,11 @@ class ServerProcess(StoreServer):
     def _remove(directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
+    def give(self, path: Path) -> None:
+        """Have a file be that of the user who runs the server."""
+        if self._account is not None:
+            os.chown(path, self._account.pw_uid, self._account.pw_gid)
+
     def _as_account(self) -> dict[str, Any]:
         if self._account is None:
             return {}
