@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from tests.pipeline.conftest import PASSWORD_VARIABLE
 from tests.pipeline.forging import SECOND
 from tests.pipeline.witness import Truth, Witness, seen
 from tests.process.nodes import LAPSING, Cluster, cluster
-from tests.support.servers import PASSWORD, ServerProcess, url_with_password
+from tests.support.servers import PASSWORD, SERVER_NAMES, ServerProcess, url_with_password
 from tests.support.waiting import wait_until
 
 LOGGER = logging.getLogger(__name__)
@@ -83,19 +82,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(shared_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    """Give a pair on PostgreSQL."""
-    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
-    server: ServerProcess = shared_servers("postgresql")
-    name = server.create_database()
-    settings = server.settings(name)
-    with cluster(url_with_password(settings), tmp_path) as nodes:
-        yield Pair(nodes, settings)
-    server.drop_database(name)
-
-
-@pytest.fixture
-def pair_on_each(
+def pair(
     store_settings: DatabaseStoreSettings,
     store_url: str,
     tmp_path: Path,
@@ -134,9 +121,8 @@ def taken_over(witness: Witness, after: float, port: int) -> None:
 
 
 @pytest.mark.parametrize("crash_detection", [True, False], ids=["detected", "by its lease"])
-def test_a_killed_node(pair_on_each: Pair, *, crash_detection: bool) -> None:
+def test_a_killed_node(pair: Pair, *, crash_detection: bool) -> None:
     """kill -9: from when it was killed to when the backup answers."""
-    pair = pair_on_each
     live, backup = pair.nodes.pair(crash_detection=crash_detection, **LAPSING)
     with pair.watched(live.port, backup.port) as witness:
         before = time.time()
@@ -152,6 +138,8 @@ def test_a_killed_node(pair_on_each: Pair, *, crash_detection: bool) -> None:
         assert outage.least_us > 5 * SECOND
 
 
+# One that is frozen amid a transaction keeps everybody out of a SQLite file, the report also.
+@pytest.mark.parametrize("server", SERVER_NAMES, indirect=True)
 def test_a_frozen_node(pair: Pair) -> None:
     """SIGSTOP: it was out from then on, though it says later that it has lost its lease."""
     live, backup = pair.nodes.pair(**LAPSING)
@@ -236,7 +224,6 @@ def test_a_primary_that_waited(pair: Pair) -> None:
     holds(outage, seen(witness, before))
 
 
-@pytest.mark.parametrize("private_server", ["postgresql"], indirect=True)
 def test_a_stopped_database(
     private_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
