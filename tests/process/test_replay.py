@@ -97,7 +97,6 @@ def test_a_takeover_in_the_middle_repeats_and_loses_nothing(
     assert received(backup) == list(range(1, TOTAL + 1))
 
 
-@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_a_sender_that_died_goes_on_where_it_was(pair_on: Cluster, tmp_path: Path) -> None:
     """The next run with the same name sends the rest, a third one nothing."""
     live = pair_on.live().wait_serving()
@@ -114,7 +113,6 @@ def test_a_sender_that_died_goes_on_where_it_was(pair_on: Cluster, tmp_path: Pat
     assert replaying(link(live), "another", tmp_path).run().sent == TOTAL
 
 
-@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
 def test_a_lost_receipt_of_a_commit_repeats_nothing(pair_on: Cluster, tmp_path: Path) -> None:
     """Whether a chunk was stored is asked, not guessed."""
     live = pair_on.live().wait_serving()

@@ -1,0 +1,176 @@
+"""Jobs beside a real pair whose clients go on, through a takeover, on every DBMS."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import MetaData, func, select
+from typing_extensions import override
+
+from orthia.broker.client.connection import BrokerAddress, Connection, ConnectionLost
+from orthia.config.settings import DatabaseStoreSettings
+from orthia.database import Database
+from orthia.journal.sql.tables import messages_table
+from orthia.pipeline.jobs import audit
+from orthia.pipeline.reading import StoreInputs
+from orthia.pipeline.store import StoreReference
+from tests.cli.conftest import Run, run
+from tests.pipeline.conftest import PASSWORD_VARIABLE
+from tests.process.clients import Consumer, Producer, take_all
+from tests.process.nodes import Cluster, cluster
+from tests.support.waiting import wait_until
+
+__all__ = ["run"]
+
+LARGE = b"0123456789abcdef" * 20_000
+
+
+@pytest.fixture
+def nodes(store_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster on a fresh database of each DBMS."""
+    with cluster(store_url, tmp_path) as of_nodes:
+        yield of_nodes
+
+
+class Uploads(threading.Thread):
+    """Sends large messages, each beside a small one in a transaction, and takes the oldest."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self.stopping = threading.Event()
+        self.taken = 0
+
+    def run(self) -> None:
+        """Send and take until it is told to stop, or the node is gone."""
+        client = Connection.open(BrokerAddress("127.0.0.1", self._port), timeout_seconds=60)
+        with suppress(OSError, ConnectionLost), closing(client):
+            headers = {"id": "1", "destination": "/queue/large", "ack": "client-individual"}
+            client.send("SUBSCRIBE", headers)
+            number = 0
+            while not self.stopping.is_set():
+                number += 1
+                name = {"transaction": f"{number}"}
+                client.send("BEGIN", name)
+                for destination, body in (("/queue/large", LARGE), ("/queue/small", b"small")):
+                    client.send("SEND", name | {"destination": destination}, body)
+                client.send("COMMIT", name)
+                # What was sent last always waits.
+                while self.taken < number - 1:
+                    for frame in client.exchange(0.1):
+                        client.send("ACK", {"id": frame.headers["ack"]})
+                        self.taken += 1
+
+
+class Midway(StoreInputs):
+    """Inputs of which the bindings are read when the live node was killed, and its backup serves.
+
+    The messages were read before, so all that clients did meanwhile looks wrong at first.
+    """
+
+    def __init__(self, spark: SparkSession, reference: StoreReference, nodes: Cluster) -> None:
+        super().__init__(spark, reference)
+        self._live, self._backup = nodes.nodes
+
+    @override
+    def audited(self, table: str, *, content: bool = True) -> DataFrame:
+        if table == "bindings":
+            self._live.kill()
+            self._backup.wait_serving()
+        return super().audited(table, content=content)
+
+
+def test_an_audit_beside_clients_finds_nothing(
+    spark: SparkSession,
+    store_settings: DatabaseStoreSettings,
+    nodes: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While messages, large ones too, come and go; and again while the live node is killed."""
+    reference, password = StoreReference.of(store_settings, PASSWORD_VARIABLE)
+    monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
+    live, backup = nodes.pair()
+    with Producer([live.port, backup.port], "/queue/orders") as producer:
+        uploads = Uploads(live.port)
+        uploads.start()
+        consumer = Consumer(live.port, "/queue/orders")
+        producer.wait_receipts(50)
+        wait_until(lambda: uploads.taken > 2, what="large messages come and go")
+        before, taken = len(producer.receipted), uploads.taken
+        with audit.examined(StoreInputs(spark, reference)) as found:
+            assert (found.counts, found.listed) == ({}, [])
+        producer.wait_receipts(1)
+        assert len(producer.receipted) > before, "nothing was sent while the audit ran"
+        assert uploads.taken > taken, "nothing was taken while the audit ran"
+        consumer.close()
+        producer.wait_receipts(50)
+        with audit.examined(Midway(spark, reference, nodes)) as found:
+            assert (found.counts, found.listed) == ({}, [])
+            assert found.messages.count() >= 50
+        producer.wait_receipts(50)
+        producer.finish()
+    uploads.stopping.set()
+    uploads.join(60)
+    backup.terminate()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_replay_goes_on_at_the_backup(
+    run: Run, nodes: Cluster, store_url: str, store_settings: DatabaseStoreSettings, tmp_path: Path
+) -> None:
+    """From the pair's own store, through the pair whose live node is killed amid: each once."""
+    live, backup = nodes.pair()
+    total = 120
+    client = Connection.open(BrokerAddress("127.0.0.1", live.port), timeout_seconds=60)
+    headers = {"destination": "/queue/DLQ"}
+    for number in range(total):
+        body = LARGE if number == total // 2 else b"message %d" % number
+        client.send("SEND", headers | {"receipt": f"{number}", "number": f"{number}"}, body)
+    receipts = 0
+
+    def all_are_stored() -> bool:
+        nonlocal receipts
+        receipts += len(client.exchange(0.1))
+        return receipts == total
+
+    wait_until(all_are_stored, what="the messages are stored")
+    client.close()
+
+    def kill_amid() -> None:
+        database = Database.from_settings(store_settings)
+        table = messages_table(MetaData(), "MESSAGES", database.dialect)
+
+        def some_are_sent() -> bool:
+            with database.engine.connect() as connection:
+                rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
+            return rows > total + 20
+
+        try:
+            wait_until(some_are_sent, timeout_seconds=120, what="some are sent")
+            live.kill()
+        finally:
+            database.dispose()
+
+    killer = threading.Thread(target=kill_amid)
+    killer.start()
+    arguments: list[Any] = ["--url", store_url, "--queue", "DLQ", "--to", "/queue/again"]
+    arguments += ["--send", "--name", "again", "--checkpoint", tmp_path / "again.secret"]
+    arguments += ["--chunk", "10", "--rate", "60", "--json", "-q"]
+    for node in (live, backup):
+        arguments += ["--broker", f"127.0.0.1:{node.port}"]
+    result = run("pipeline", "replay", *arguments)
+    killer.join(120)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["messages"] == total
+    assert not live.is_running
+    frames = take_all(backup.port, "/queue/again")
+    assert [int(frame.headers["number"]) for frame in frames] == list(range(total))
+    assert [len(frame.body) for frame in frames if len(frame.body) > 100] == [len(LARGE)]
+    again = run("pipeline", "replay", *arguments)
+    assert json.loads(again.stdout)["sent"]["sent"] == 0, again.stdout
+    backup.terminate()
