@@ -3,10 +3,11 @@
 Asked by the driver, of many stores at once. One that does not answer is an error of that pair.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -20,8 +21,10 @@ from orthia.pipeline.failover_chapters import Part
 from orthia.pipeline.failover_source import in_groups, ranges_of
 from orthia.pipeline.fetching import open_source
 from orthia.pipeline.history.outages import Present
+from orthia.pipeline.last_writes import last_writes
 from orthia.pipeline.store import StoreReference
 
+LOGGER: Final = logging.getLogger("orthia.pipeline")
 _AT_ONCE: Final = 16
 Opened = Callable[[DatabaseStoreSettings], AbstractContextManager[Database]]
 
@@ -73,9 +76,22 @@ def _ask(store: NamedStore, opened: Opened) -> StoreLog:
     except OrthiaError as error:
         called = name or str(store.settings.jdbc_connection_url)
         return StoreLog(called, error=" ".join(str(error).split()))
+    present = None
     # Of a lock that cannot be asked from here the store says nothing: its node may well serve.
-    present = None if Lock.LIVE in seen.unknown else present_of(status)
+    if Lock.LIVE not in seen.unknown:
+        present = replace(present_of(status), writes=_writes(store.settings))
     return StoreLog(found, status.node_id, parts, present)
+
+
+def _writes(settings: DatabaseStoreSettings) -> dict[int, int]:
+    """Return the last writes to the journal; nothing if they cannot be read."""
+    try:
+        with open_source(settings) as source:
+            return last_writes(source, settings)
+    except OrthiaError as error:
+        # Whoever asks may be allowed to read the log alone: ranges are wider then, and still true.
+        LOGGER.info("the last writes of %s are not known: %s", settings.jdbc_connection_url, error)
+        return {}
 
 
 def present_of(status: NodeManagerStatus) -> Present:

@@ -12,6 +12,7 @@ from orthia.pipeline.history.outages import (
     Present,
     Takeover,
     after_the_last,
+    note_writes,
     stalls,
     takeovers,
 )
@@ -79,6 +80,8 @@ def account_of(
     """
     held = by_lock(lives)
     live = held.get(LIVE, [])
+    if present is not None:
+        note_writes(live, present.writes)
     taken = list(takeovers(live))
     begin = _first_moment(lives, taken, until) if since is None else since
     begin = min(max(begin, _first_moment(lives, taken, until)), until)

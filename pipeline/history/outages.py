@@ -4,7 +4,7 @@ A node that ends in good order says so. Of one that was killed or frozen the end
 and lies between two instants:
 
 - not before the last proof that it was there: its last renewal, which its lease tells whoever takes
-  the lock and whoever reads it now, or the last thing it said;
+  the lock and whoever reads it now, its last write to the journal, or the last thing it said;
 - not after the first sign that it was gone: its session of the database had ended, its lock was
   free, its lease had run out, or two renewals in a row had not come. A node that serves renews each
   period, or says in its log that it could not.
@@ -12,8 +12,8 @@ and lies between two instants:
 The end of the last service is told by what the store says now: nobody who is dead says anything.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from orthia.nodemanager.locks.holder_id import HolderId, Timers
@@ -33,6 +33,8 @@ class Present:
     is_held: bool
     expires_at: int | None
     state: State
+    writes: Mapping[int, int] = field(default_factory=dict)
+    """When the journal was last written to under a token, as far as that is left to be seen."""
 
     @property
     def renewed_at(self) -> int | None:
@@ -84,6 +86,21 @@ def timers_of(holder: str | None) -> Timers | None:
     """Return how a holder keeps its lease; None if it does not say, or keeps none."""
     known = HolderId(holder or "")
     return None if known.kind else known.timers
+
+
+_OF_NO_ORDERLY_END: Final = frozenset({None, "lost", "fenced"})
+
+
+def note_writes(live: Sequence[Tenure], writes: Mapping[int, int]) -> None:
+    """Take writes to the journal for proofs that their holders were there.
+
+    Not of one that says how it ended: what it stored after its acceptors had closed was no service
+    for anybody who came then.
+    """
+    for tenure in live:
+        at = writes.get(tenure.token)
+        if at is not None and at >= tenure.since and tenure.end in _OF_NO_ORDERLY_END:
+            tenure.signs.append(at)
 
 
 def takeovers(live: Sequence[Tenure]) -> Iterator[Takeover]:
@@ -217,7 +234,8 @@ def after_the_last(
         overdue = None if renewed is None else served.given_up_at(renewed)
         if renewed is None or overdue is None or overdue > present.now:
             return None
-        return _open(Span(renewed, overdue), "no renewal", served, end)
+        lo = max(renewed, min(served.last_sign(present.now), overdue))
+        return _open(Span(lo, overdue), "no renewal", served, end)
     if served is None:
         return None
     return _ended(served, present, end)

@@ -1,6 +1,6 @@
 """When nobody served, from forged logs: each way in which a service can end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -193,6 +193,33 @@ OPEN = [
         id="alone, frozen, and ended when it woke",
     ),
 ]
+
+
+def test_a_write_is_a_later_proof_of_life_than_a_renewal() -> None:
+    """Of a node that was killed: its end lies between the last that it stored, and its silence."""
+    second = b().becomes_live(118.1, 2, A, renewed=98, gone=118)
+    now = replace(SERVED_BY_B, writes={1: us(99.9), 2: us(299.5)})
+    (outage,) = account(a(), second, now=now).outages
+    assert told(outage).begin == pytest.approx((99.9, 102))
+    # What is from before it had the lock, or from when the next one had it, is no proof.
+    for at in (-10, 119):
+        (outage,) = account(a(), second, now=replace(now, writes={1: us(at)})).outages
+        assert told(outage).begin == pytest.approx((98, 102))
+    # Both are dead: the same.
+    gone = replace(present(300, A, 1, renewed=99.5), writes={1: us(100.2)})
+    (outage,) = account(a(), now=gone).outages
+    assert told(outage).begin == pytest.approx((100.2, 103.5))
+    silent = replace(present(115, A, 1, renewed=99.5), writes={1: us(100.2)})
+    (outage,) = account(a(), now=silent, until=115).outages
+    assert told(outage).begin == pytest.approx((100.2, 103.5))
+
+
+def test_what_a_node_stores_after_its_acceptors_closed_is_no_service() -> None:
+    """It says itself between when it ended."""
+    stopped = a().says(80, events.ServiceClosing(1)).says(80.5, events.LockReleased(Lock.LIVE, 1))
+    now = replace(present(300, None, 1), writes={1: us(80.4)})
+    (outage,) = account(stopped, now=now).outages
+    assert told(outage).begin == pytest.approx((80, 80.5))
 
 
 @pytest.mark.parametrize(("nodes", "now", "expected"), OPEN)

@@ -134,6 +134,9 @@ def test_a_killed_node(pair: Pair, *, crash_detection: bool) -> None:
     (outage,) = pair.outages()
     assert outage.cause == ("crash detected" if crash_detection else "lease expired")
     holds(outage, seen(witness, before, after))
+    # What it stored last is a later proof of life than its last renewal.
+    last = max(begun for begun, receipt, port in witness.served if port == live.port)
+    assert outage.begin.lo / SECOND >= last - TOLERANCE
     if not crash_detection:
         assert outage.least_us > 5 * SECOND
 
@@ -200,6 +203,7 @@ def test_both_nodes_killed(pair: Pair) -> None:
         (outage,) = pair.outages()
         assert outage.cause in ("no renewal", "lease expired, and nobody after it")
         holds(outage, seen(witness, before, after))
+        assert outage.begin.lo / SECOND >= max(one[0] for one in witness.served) - TOLERANCE
         live.start()
         taken_over(witness, after, live.port)
     live.wait_log("ORT100008")
