@@ -158,11 +158,12 @@ def ticks(begin: datetime, end: datetime) -> list[tuple[datetime, str]]:
     fitting = (pair for pair in _STEPS if span / pair[0] <= _TICKS)
     step, form = next(fitting, (timedelta(days=-(-span.days // _TICKS)), "%d %b %Y"))
     first = datetime.min.replace(tzinfo=begin.tzinfo)
-    at = first + -(-(begin - first) // step) * step
+    since_first = -(-(begin - first) // step) * step
     found = []
-    while at <= end:
+    while since_first <= end - first:
+        at = first + since_first
         found.append((at, f"{at:{form}}"))
-        at += step
+        since_first += step
     return found
 
 

@@ -204,7 +204,8 @@ def _add_row(row: tuple[Any, ...], table: str, lives: _Lives) -> None:
     number, at, node_time, node_id, node, holder, event, lock, token, seq, detail = row
     try:
         node_at = (_instant(node_time) - _BEGINNING) // _MICROSECOND
-        details = json.loads(detail).get("details") if detail is not None else None
+        _check_in_calendar(at, node_at)
+        details = _encodable(json.loads(detail)).get("details") if detail is not None else None
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         say_skipped(f"{table} row {number}", error)
         return
@@ -218,6 +219,8 @@ _instant: Final = datetime.fromisoformat
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """What is taken from an instant: of a time without its offset from UTC it raises TypeError."""
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _BEGINNING) // _MICROSECOND
+_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _BEGINNING) // _MICROSECOND
 _NONE: Final[Mapping[str, Any]] = {}
 _decode: Final = json.JSONDecoder().raw_decode
 """What ``json.loads`` is without its search for white space, which takes a third of it."""
@@ -229,9 +232,12 @@ def _read_file(path: Path, lives: _Lives) -> None:
             data, end = _decode(line)
             if line[end:].strip():
                 raise ValueError("more than one value in a line")  # noqa: TRY301 - as any other
+            if "\\ud" in line or "\\uD" in line:
+                data = _encodable(data)
             event, db_time = data["event"], data["db_time"]
             node_at = (_instant(data["node_time"]) - _BEGINNING) // _MICROSECOND
             at = node_at if db_time is None else (_instant(db_time) - _BEGINNING) // _MICROSECOND
+            _check_in_calendar(at, node_at)
             details = data["details"] if event in _detailed else _NONE
             seq, lock, token = data["event_seq"], data["lock"], data["token"]
             holder, node, node_id = data["holder_id"], data["node_name"], data["node_id"]
@@ -253,6 +259,21 @@ def _read_file(path: Path, lives: _Lives) -> None:
         chapter = lives.get((holder, node)) or _chapter(lives, holder, node)
         chapter.node_id = node_id or chapter.node_id
         chapter.said.append((seq, at, node_at, event, lock, token, details, db_time is not None))
+
+
+def _check_in_calendar(at: int, node_at: int) -> None:
+    """Raise ValueError for a time whose offset from UTC leads out of the calendar."""
+    if not (_FIRST <= at <= _LAST and _FIRST <= node_at <= _LAST):
+        raise ValueError("a time beyond the calendar")
+
+
+def _encodable(data: Any) -> Any:
+    """Return what JSON says, with a question mark for what is half a character: no text has that.
+
+    A node that quotes a path which is no UTF-8 writes such.
+    """
+    text = json.dumps(data, ensure_ascii=False)
+    return json.loads(text.encode("utf-8", "replace"))
 
 
 def _chapter(lives: _Lives, holder: str, node: str) -> _Chapter:

@@ -24,6 +24,8 @@ TABLES: Final = (
     "clock_drift",
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _LATE: Final = {
     events.RenewalSlow.__name__: "duration_ms",
     events.RenewalFailed.__name__: "duration_ms",
@@ -93,10 +95,11 @@ def unread(pair: str, error: str) -> Row:
 
 
 def iso(at: int | None) -> str | None:
-    """Return an instant in UTC, to the millisecond."""
+    """Return an instant in UTC, to the millisecond; what is beyond the calendar as its end."""
     if at is None:
         return None
-    return f"{_EPOCH + timedelta(microseconds=at):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    found = _EPOCH + timedelta(microseconds=min(max(at, _FIRST), _LAST))
+    return f"{found.isoformat(timespec='microseconds')[:23]}Z"
 
 
 def _availability(account: Account) -> Row:
