@@ -8,8 +8,9 @@ optimizer, ``JournalPushdown.java``: each scan of a query gets a data source of 
 the columns that the query uses and the filters above the scan. Spark applies all filters once more
 to what comes of it, so what is not understood costs time and is right.
 
-The rule is Java, which Spark's own compiler for generated code, Janino, compiles when a session is
-made: a Python function could not be called amid planning, and there is nothing to build or to ship.
+The rule is Java, which Spark's own compiler for generated code, Janino, compiles when it is added
+to a session: a Python function could not be called amid planning, and there is nothing to build or
+to ship. That takes up to a second, so of the commands only one that needs it adds it.
 It uses classes that Spark does not promise to keep. Where they are others, or a scan cannot be
 narrowed for any other reason, the scan stays as it is, which is right and only slower.
 """

@@ -58,6 +58,7 @@ def build_session(
 ) -> SparkSession:
     """Start Spark, or join the session there is, with Orthia's data sources in it.
 
+    What answers the filters of DataFrames is not: see ``answer_filters``.
     ``settings`` are Spark's own and win; ``passwords`` are given to the workers as environment
     variables of these names; ``progress`` shows Spark's bar on standard error, ``verbose`` Spark's
     own warnings and errors. Raises MissingRequirement when there is no Java, BadOption for a master
@@ -95,7 +96,7 @@ def build_session(
         ) from error
     if not verbose:
         _quieten(spark)
-    register(spark, passwords)
+    _add_sources(spark, passwords)
     return spark
 
 
@@ -112,6 +113,19 @@ def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) ->
     The workers get ORTHIA_JDBC_PASSWORD and ORTHIA_PASSWORD of this process, and ``passwords`` by
     the names of variables, in their environment: nowhere in a plan, a log or the web page of Spark.
     """
+    _add_sources(spark, passwords)
+    answer_filters(spark)
+
+
+def answer_filters(spark: SparkSession) -> None:
+    """Have the store answer filters of DataFrames in this session: ``orthia.pipeline.pushdown``.
+
+    That takes up to a second, and jobs that say what they want by options do without.
+    """
+    install(spark, JournalSource.name())
+
+
+def _add_sources(spark: SparkSession, passwords: Mapping[str, str] | None) -> None:
     for key, value in _NEEDED.items():
         spark.conf.set(key, value)
     given = dict(passwords or {})
@@ -122,4 +136,3 @@ def register(spark: SparkSession, passwords: Mapping[str, str] | None = None) ->
     spark.sparkContext.environment.update(given)
     for source in DATA_SOURCES:
         spark.dataSource.register(source)
-    install(spark, JournalSource.name())

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from orthia.config.settings import DatabaseStoreSettings
-from orthia.pipeline.session import build_session
+from orthia.pipeline.session import answer_filters, build_session
 from orthia.pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
 from orthia.pipeline.store import StoreReference
 from tests.journal.support import SqlJournalStore
@@ -36,6 +36,7 @@ def spark() -> Iterator[SparkSession]:
             (PASSWORD_VARIABLE, ORTHIAS_VARIABLE, f"{ORTHIAS_VARIABLE}_0"), PASSWORD
         )
         session = build_session("local[2]", settings=QUICK_START, passwords=passwords)
+        answer_filters(session)
     finally:
         os.environ.pop("JDK_JAVA_OPTIONS")
         if options is not None:

@@ -27,7 +27,9 @@ from orthia.pipeline.file_journal import FileReference
 from orthia.pipeline.journal_rows import Condition
 from orthia.pipeline.journal_source import JournalSource, NarrowedFileReader, NarrowedReader
 from orthia.pipeline.pushdown import install, taken
+from orthia.pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
 from orthia.pipeline.store import StoreReference
+from tests.cli.conftest import Run, run
 from tests.journal.support import (
     OTHER_QUEUE,
     QUEUE,
@@ -35,6 +37,9 @@ from tests.journal.support import (
     JournalStore,
     SqlJournalStore,
 )
+from tests.support.servers import PASSWORD, url_with_password
+
+__all__ = ["run"]
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SEQ, QUEUE_NAME, WRITTEN = ("seq",), ("queue",), ("written_at",)
@@ -214,3 +219,19 @@ def test_a_spark_of_other_classes_goes_without(
         assert frame.where("queue = 'orders'").count() == 3
     finally:
         setter(rules)
+
+
+@pytest.mark.usefixtures("spark")
+def test_only_a_command_with_filters_has_the_rule_compiled(
+    run: Run, store: SqlJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those who say what they want by options nobody waits for a compiler."""
+    filled(store)
+    monkeypatch.setenv(ORTHIAS_VARIABLE, PASSWORD)
+    compiled: list[str] = []
+    monkeypatch.setattr("orthia.pipeline.session.install", lambda _, name: compiled.append(name))
+    url = url_with_password(store.settings)
+    assert run("pipeline", "traffic", "--url", url, "-q").exit_code == 0
+    assert compiled == []
+    assert run("pipeline", "replay", "--url", url, "--queue", "orders", "-q").exit_code == 0
+    assert compiled == [JournalSource.name()]

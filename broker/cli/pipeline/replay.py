@@ -131,6 +131,10 @@ def replay(
     with source.opened(spark_on) as inputs:
         from pyspark import StorageLevel
 
+        if source.settings is not None:
+            from orthia.pipeline.session import answer_filters
+
+            answer_filters(inputs.spark)
         from orthia.pipeline.jobs import replay as job
         from orthia.pipeline.jobs import unreadable
 
