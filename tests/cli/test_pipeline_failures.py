@@ -64,6 +64,26 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
             74,
         ),
         (
+            RuntimeError("[TASK_WRITE_FAILED] no\nCaused by: Mkdirs failed to create file:/x/y\n"),
+            "cannot write the output: Mkdirs failed to create file:/x/y",
+            74,
+        ),
+        (
+            RuntimeError(": java.io.FileNotFoundException: /x/y (Permission denied)\n\tat"),
+            "cannot write the output: /x/y (Permission denied)",
+            74,
+        ),
+        (
+            RuntimeError(": Checksum error: /x/_orthia.json at 0 exp: -4 got: 2\n\tat"),
+            "/x/_orthia.json was changed, or is damaged: bring back the file, or export again",
+            65,
+        ),
+        (
+            RuntimeError(': UnsupportedFileSystemException: No FileSystem for scheme "s4"\n\tat'),
+            'No FileSystem for scheme "s4": give Spark its package by --conf',
+            64,
+        ),
+        (
             RuntimeError("calling o1.x.\n: java.lang.IllegalStateException: It was stopped.\n\tat"),
             "RuntimeError: It was stopped.; --verbose shows where",
             70,
@@ -120,6 +140,22 @@ def test_a_wrong_master_is_a_wrong_command_line(run: Run, tmp_path: Path, master
     assert result.exit_code == ExitCode.USAGE
     assert "expected local[*]" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["", "/", "a*b", "x{1}", "[z]", "a?b"])
+def test_a_directory_that_spark_takes_for_others_is_refused(run: Run, name: str) -> None:
+    """A pattern reads whatever fits, another's export too; nothing at all is this directory."""
+    store = ("--url", "sqlite:///none.db")
+    for command in (
+        ("export", *store, "--to", name),
+        ("import", *store, "--from", name),
+        ("audit", "--from", name),
+        ("stream", *store, "--to", name, "--checkpoint", "there"),
+        ("stream", *store, "--to", "there", "--checkpoint", name),
+    ):
+        result = run("pipeline", *command)
+        assert result.exit_code == ExitCode.USAGE, command
+        assert repr(name) in result.stderr
 
 
 def test_a_cluster_that_is_not_there_has_its_code(run: Run, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import click
 
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.options import SparkOptions, inputs_of, spark_options, store_of
 from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from orthia.broker.cli.rendering import print_json
@@ -63,6 +64,7 @@ class _Written:
     "--to",
     "target",
     required=True,
+    type=Directory(),
     metavar="DIRECTORY",
     help="It must not exist; with --incremental it is where each run's directory goes.",
 )

@@ -58,6 +58,13 @@ _DAMAGED: Final = re.compile(
 _CLUSTER_GONE: Final = re.compile(r"All masters are unresponsive|Master removed our application")
 _TOO_BUSY: Final = "Python worker failed to connect back"
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
+_UNWRITABLE: Final = re.compile(
+    r"(?:Mkdirs failed to create|Parent path is not a directory)[^\n]*"
+    r"|[^\s:]* ?\((?:Permission denied|Read-only file system)\)"
+)
+_CHANGED: Final = re.compile(r"Checksum error: (.+?) at \d+ exp:")
+"""Of a small file, which Hadoop keeps a checksum of beside it."""
+_NO_FILE_SYSTEM: Final = re.compile(r'No FileSystem for scheme "[^"\n]*"')
 _BY_CTRL_C: Final = "ended by Ctrl-C"
 _SEEN_MORE: Final = "; --verbose shows where"
 
@@ -118,9 +125,16 @@ def explained(error: Exception) -> tuple[str, ExitCode]:
     if _TOO_BUSY in text:
         line = "a worker of Spark did not start in 10 s: the machine is too busy; run this again"
         return line, ExitCode.UNAVAILABLE
-    full = _FULL.search(text)
+    changed = _CHANGED.search(text)
+    if changed is not None:
+        line = f"{changed[1]} was changed, or is damaged: bring back the file, or export again"
+        return line, ExitCode.WRONG_DATA
+    full = _FULL.search(text) or _UNWRITABLE.search(text)
     if full is not None:
         return f"cannot write the output: {full[0]}", ExitCode.IO_ERROR
+    unknown = _NO_FILE_SYSTEM.search(text)
+    if unknown is not None:
+        return f"{unknown[0]}: give Spark its package by --conf", ExitCode.USAGE
     return f"{_where(error)}: {_first_line(text)}{_SEEN_MORE}", ExitCode.SOFTWARE
 
 

@@ -6,6 +6,7 @@ import click
 
 from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
+from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.options import SparkOptions, require_spark, session, spark_options
 from orthia.broker.cli.pipeline.output import show
 from orthia.broker.cli.rendering import print_json
@@ -32,6 +33,7 @@ _NO_FILES = (
     "--from",
     "directory",
     required=True,
+    type=Directory(),
     metavar="DIRECTORY",
     help="What `orthia pipeline export` wrote, as Parquet.",
 )

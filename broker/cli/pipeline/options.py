@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from orthia.broker.cli.opening import check_started, check_stored, opened
+from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.failures import in_one_line
 from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
 from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
@@ -105,6 +106,7 @@ def input_options(command: _Command) -> _Command:
     decorated: Any = click.option(
         "--from",
         "from_directory",
+        type=Directory(),
         metavar="DIRECTORY",
         help="What `orthia pipeline export` wrote, as Parquet.",
     )(with_input)

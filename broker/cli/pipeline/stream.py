@@ -7,6 +7,7 @@ import click
 
 from orthia.broker.cli.durations import Since
 from orthia.broker.cli.group import example
+from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.options import SparkOptions, reachable, session, spark_options
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
@@ -33,10 +34,18 @@ _LOOK_SECONDS = 1
     )
 )
 @store_options
-@click.option("--to", "target", required=True, metavar="DIRECTORY", help="Where the files go.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=Directory(),
+    metavar="DIRECTORY",
+    help="Where the files go.",
+)
 @click.option(
     "--checkpoint",
     required=True,
+    type=Directory(),
     metavar="DIRECTORY",
     help="Where the stream notes how far it is; the same the next time.",
 )
