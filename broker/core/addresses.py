@@ -199,6 +199,34 @@ class AddressBook:
             return self.topic_to_hear(principal, where)
         return self.queue_to_consume(principal, where)
 
+    def to_browse(self, principal: Principal, where: Destination) -> Queue:
+        """Return the queue that somebody wants to look through; nothing is created for it.
+
+        Raises DestinationRefused, NotAuthorized.
+        """
+        queue = self.queues.get(where.queue or where.address)
+        if queue is None and where.queue is None:
+            known = self._addresses.get(where.address)
+            queue = None if known is None else known.anycast()
+        address = where.address if queue is None else queue.address
+        self._security.check_browse(
+            principal, address, where.address if queue is None else queue.name
+        )
+        is_of_address = where.queue is None or address == where.address
+        if (
+            queue is None
+            or not is_of_address
+            or where.routing_type not in (None, queue.routing_type)
+        ):
+            raise DestinationRefused(
+                f"there is no queue {quoted(where.queue or where.address)} to browse: a topic keeps"
+                " no messages, and a queue is there once somebody sent to it or consumed from it"
+            )
+        if where.address in self._temporary:
+            self._refuse_if_anothers(principal, where.address)
+        _refuse_if_leaving(queue)
+        return queue
+
     # --- temporary ones
 
     def create_temporary(self, principal: Principal, name: str, kind: RoutingType) -> None:

@@ -168,6 +168,13 @@ class Consumer(Protocol):
         """End the connection: the client cannot keep up."""
 
 
+class Browser(Consumer, Protocol):
+    """A consumer that is shown messages, which stay where they are."""
+
+    def browsed(self) -> None:
+        """Note that there is nothing more to show."""
+
+
 class Subscription(Protocol):
     """A subscription's end in the core."""
 
@@ -356,6 +363,21 @@ class BrokerCore(Protocol):
 
     def end_temporaries(self, principal: Principal) -> None:
         """End what ``create_temporary`` gave: the connection is over."""
+
+    def browse(
+        self,
+        principal: Principal,
+        destination: str,
+        browser: Browser,
+        *,
+        prefetch: int,
+        window: int | None = None,
+        selector: str | None = None,
+    ) -> Subscription:
+        """Show a queue's messages to a browser, as ``subscribe`` says; they stay where they are.
+
+        Those that are there at this moment: ``Browser.browsed`` follows the last.
+        """
 
     def end_durable(self, principal: Principal, name: str, done: Done) -> None:
         """Delete a durable subscription of the principal's client id, with its messages.

@@ -13,6 +13,7 @@ from functools import partial
 from orthia.broker.core.address import Address
 from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import (
+    Browser,
     Consumer,
     Done,
     FanOut,
@@ -27,6 +28,7 @@ from orthia.broker.core.api import (
     unheard,
 )
 from orthia.broker.core.backlog import BacklogCount
+from orthia.broker.core.browsing import Browsing
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
@@ -370,6 +372,32 @@ class Broker:
             return topic.attach(consumer, prefetch, max_bytes, without=own, selector=wanted)
         source = self._addresses.to_consume(principal, where)
         return source.attach(consumer, prefetch, max_bytes, selector=wanted)
+
+    def browse(
+        self,
+        principal: Principal,
+        destination: str,
+        browser: Browser,
+        *,
+        prefetch: int,
+        window: int | None = None,
+        selector: str | None = None,
+    ) -> Subscription:
+        """Show the messages of a queue, which stay where they are; raises BrokerError."""
+        self._refuse_if_stopped()
+        wanted = None if selector is None else parse_selector(selector)
+        browsing = Browsing(
+            self._addresses.to_browse(principal, parse(destination)),
+            browser,
+            wanted,
+            journal=self._journal,
+            budget=self._budget,
+            gate=self._gate,
+            slices=self.slices,
+            timers=self,
+        )
+        most = self._limits.max_unacknowledged_bytes
+        return browsing.attach(prefetch, most if window is None else min(window, most))
 
     def hears_many(self, destination: str) -> str | None:
         """Return the name in a destination that stands for many; None if it stands for itself."""

@@ -218,6 +218,10 @@ class Matching:
         """Whether it has anything in memory."""
         return bool(self.in_memory) or any(view.bytes for view in self._views.values())
 
+    def all_in_memory(self) -> Iterable[MessageReference]:
+        """Return the messages in memory that nobody has."""
+        return (*self._here.all(), *self._returned.all())
+
     def newest(self) -> MessageReference | None:
         """Return the newest message in memory that was never delivered."""
         return self._here.newest()

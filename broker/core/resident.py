@@ -52,6 +52,10 @@ class Resident:
             if reference is not None:
                 yield reference
 
+    def all(self) -> Iterator[MessageReference]:
+        """Yield all messages, in order, while nobody changes anything."""
+        return self.behind(-1)
+
     def newest(self) -> MessageReference | None:
         """Return the message of the highest seq; None if there is none."""
         order = self._order

@@ -38,7 +38,7 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-from orthia.journal.message import RECORD_OVERHEAD
+from orthia.journal.message import RECORD_OVERHEAD, Message
 from orthia.journal.windows import StoredMessage, Window
 
 QueueSubscription = Subscription[MessageReference]
@@ -171,6 +171,29 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             return
         self._keep(reference)
         self._ready.append(reference)
+
+    # --- being browsed
+
+    def in_memory_only(self) -> list[MessageReference]:
+        """Return the messages that are not stored and that no consumer has, in order."""
+        matching = self._matching
+        everywhere = (
+            self._ready,
+            (reference for _, reference in self._returned),
+            self._delayed,
+            () if matching is None else matching.all_in_memory(),
+        )
+        found = [one for some in everywhere for one in some if one.location is None]
+        found.sort(key=lambda one: one.seq)
+        return found
+
+    def shows(self, record: Message, seq: int) -> bool:
+        """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
+        expires = record.expires_ms
+        is_expired = bool(expires) and expires <= self._timers.time_ms()
+        return not is_expired and not self._cursor.is_withheld(seq)
+
+    # --- in memory
 
     def _keep(self, reference: MessageReference) -> None:
         self.bytes_in_memory += reference.size

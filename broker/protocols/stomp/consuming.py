@@ -17,6 +17,7 @@ from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.subscribing import read_subscribe, read_unsubscribe
 from orthia.broker.protocols.stomp.subscriptions import (
+    ClientBrowser,
     ClientSubscription,
     ClientSubscriptions,
     ManyAddresses,
@@ -103,8 +104,12 @@ class Receiver:
         if self._options.prefixes is not None:
             meant = self._options.prefixes.of_core(meant)
         meant = of_type(meant, asked.kind)
-        pattern = self._core.hears_many(meant)
-        make = ClientSubscription if pattern is None else partial(ManyAddresses, pattern)
+        pattern = None if asked.browses else self._core.hears_many(meant)
+        make: Callable[..., ClientSubscription] = ClientSubscription
+        if asked.browses:
+            make = ClientBrowser
+        elif pattern is not None:
+            make = partial(ManyAddresses, pattern)
         subscription = make(
             asked.id,
             self._subscriptions.new_number(asked.key),
@@ -119,16 +124,26 @@ class Receiver:
             stream=self._stream,
             connection=self._connection,
         )
-        subscription.core = self._core.subscribe(
-            self._client.principal,
-            meant,
-            subscription,
-            prefetch=asked.prefetch,
-            window=asked.window,
-            durable=asked.durable,
-            no_local=asked.no_local,
-            selector=asked.selector,
-        )
+        if isinstance(subscription, ClientBrowser):
+            subscription.core = self._core.browse(
+                self._client.principal,
+                meant,
+                subscription,
+                prefetch=asked.prefetch,
+                window=asked.window,
+                selector=asked.selector,
+            )
+        else:
+            subscription.core = self._core.subscribe(
+                self._client.principal,
+                meant,
+                subscription,
+                prefetch=asked.prefetch,
+                window=asked.window,
+                durable=asked.durable,
+                no_local=asked.no_local,
+                selector=asked.selector,
+            )
         subscription.durable = asked.durable
         self._subscriptions.add(asked.key, subscription)
         self._receipts.now(frame)

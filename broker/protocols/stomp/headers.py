@@ -192,6 +192,11 @@ HEADERS: Final = (
             "id": "names the subscription; required from STOMP 1.1 on",
             "selector": "which messages it gets, see [selectors](selectors.md)",
             "activemq.selector": "the same, as in Classic; `selector` wins",
+            "browser": "`true`: the messages of a queue are shown in order, and stay where they"
+            " are; those that others have and did not acknowledge are shown too. A MESSAGE with"
+            " `browser:end` follows the last of those that were there. Needs the permission"
+            " `browse`",
+            "activemq.browser": "the same",
             "ack": "`auto`, `client` or `client-individual`",
             "consumer-window-size": "bytes of messages that may be unacknowledged, as they count in"
             " memory; 0 is one message at a time, -1 as many as the limits allow; wins over the two"
@@ -212,12 +217,6 @@ HEADERS: Final = (
             " subscription those of its client-id",
             "activemq.noLocal": "the same",
         },
-    ),
-    *_refused(
-        ("SUBSCRIBE",),
-        "shows the messages of a queue and leaves them there; here they would be consumed",
-        *("browser", "activemq.browser"),
-        harmless=_OFF,
     ),
     *_refused(
         ("SUBSCRIBE",),

@@ -30,6 +30,8 @@ class Subscribe(NamedTuple):
     """The name of a durable subscription."""
     no_local: bool
     selector: str | None
+    browses: bool
+    """Whether it only looks through a queue."""
 
 
 class Unsubscribe(NamedTuple):
@@ -63,6 +65,7 @@ def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subsc
         _durable_name(frame),
         _flag(frame, b"no-local") or _flag(frame, b"activemq.noLocal"),
         _selector(frame),
+        _browses(frame),
     )
 
 
@@ -96,6 +99,15 @@ def _durable_name(frame: Frame) -> str | None:
         names = " and ".join(name.decode() for name in found)
         raise ProtocolError(f"{names} name two durable subscriptions; give one of them")
     return next(iter(found.values()), None)
+
+
+def _browses(frame: Frame) -> bool:
+    """Return whether messages are only to be shown; raises ProtocolError for what cannot be."""
+    if not (_flag(frame, b"browser") or _flag(frame, b"activemq.browser")):
+        return False
+    if _durable_name(frame) is not None or _flag(frame, b"no-local"):
+        raise ProtocolError("a browser is of a queue: it has no durable subscription, no no-local")
+    return True
 
 
 def _selector(frame: Frame) -> str | None:

@@ -25,6 +25,10 @@ _COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 
 
+_END = 0
+"""What the end of a browser's messages is called: no message has this seq."""
+
+
 class AckMode(Enum):
     """The ``ack`` header of SUBSCRIBE."""
 
@@ -216,6 +220,19 @@ class ManyAddresses(ClientSubscription):
         destination = (self._prefix + reference.record.address).encode()
         self._head = _HEAD + escape(destination, self._version) + self._after
         super().deliver(reference)
+
+
+class ClientBrowser(ClientSubscription):
+    """A SUBSCRIBE that is shown messages: a MESSAGE with ``browser:end`` follows the last."""
+
+    def browsed(self) -> None:
+        """Write the MESSAGE that ends it, whose id is that of no message."""
+        ack = b"\nack:%d-%d" % (self.number, _END) if self._with_ack else b""
+        self._write(b"%b%d%b\nbrowser:end\ncontent-length:0\n\n\0" % (self._head, _END, ack))
+
+    def take(self, seq: int) -> list[MessageReference]:
+        """Take what an ACK means, as ``ClientSubscription`` does; of the end nothing."""
+        return [] if seq == _END else super().take(seq)
 
 
 class ClientSubscriptions:
