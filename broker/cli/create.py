@@ -1,11 +1,12 @@
 """``create``: the directory of a node, with a broker.xml to start from."""
 
 import os
+import secrets
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 import click
 
@@ -22,10 +23,17 @@ from orthia.broker.cli.settings_options import (
 )
 from orthia.config import Role, load, mask
 from orthia.config.errors import ConfigurationError
-from orthia.config.secrets import codec_key, is_masked
+from orthia.config.passwords import hash_password
+from orthia.config.reading import PERMISSIONS_ASKED_FOR
+from orthia.config.secrets import codec_key, is_masked, unmask
 from orthia.config.settings import JournalType
 from orthia.config.urls import DatabaseUrl
+from orthia.config.user_files import edit
 
+DEFAULT_USER: Final = "admin"
+_ROLE: Final = "amq"
+"""Of the first user; Artemis' default."""
+_DRAWN_BYTES: Final = 18
 _HIGHEST_PORT: Final = 65_535
 _PRIVATE_FILE: Final = 0o600
 """The file holds passwords, and masking with the built-in key hides them from nobody."""
@@ -54,19 +62,6 @@ _UNDELIVERABLE: Final = """\
 
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 """Hosts to listen on that are the same on every machine."""
-
-_PERMISSIONS: Final = (
-    "createAddress",
-    "createNonDurableQueue",
-    "createDurableQueue",
-    "deleteAddress",
-    "deleteNonDurableQueue",
-    "deleteDurableQueue",
-    "manage",
-    "consume",
-    "send",
-)
-"""What the first user may do: everything."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,6 @@ class _Instance:
     port: int
     store: DatabaseUrl | _Files
     user: str | None
-    password: str | None
 
     def database_password(self) -> str | None:
         """Return the database's password: the URL's, or the environment's for one that has none."""
@@ -154,7 +148,11 @@ class _Instance:
     help=f"Port of the acceptor.  [default: {DEFAULT_PORTS[Role.LIVE]}; of a backup on SQLite or on"
     f" files, which is on the host of its live node: {DEFAULT_PORTS[Role.BACKUP]}]",
 )
-@click.option("--user", help="Require a login, with this one user; the password is asked for.")
+@click.option(
+    "--user",
+    help="The first user, who may do everything; the password is asked for."
+    f"  [default: {DEFAULT_USER}, with a password that is drawn and shown once]",
+)
 @click.option(
     "--password",
     envvar="ORTHIA_PASSWORD",
@@ -166,7 +164,7 @@ class _Instance:
 @click.option(
     "--allow-anonymous",
     is_flag=True,
-    help="Require no login, although --host can be reached from elsewhere.",
+    help="Require no login: whoever reaches --host may do everything.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the broker.xml that is there.")
 @private_files
@@ -189,14 +187,16 @@ def create(
 
     The nodes of a pair on a database server are taken to be on two hosts, with the same port on
     each; those on SQLite or files are on one, with two ports. Only its owner can read what is made.
-    Passwords are masked in the file, with the key in ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY, or
-    without one with the built-in key, which is public. That of the database is taken from
-    ORTHIA_JDBC_PASSWORD if the URL has none.
+    Of the user's password a hash is kept, in etc/artemis-users.properties. The database's is masked
+    in the file, with the key in ARTEMIS_DEFAULT_SENSITIVE_STRING_CODEC_KEY, or without one with the
+    built-in key, which is public; it is taken from ORTHIA_JDBC_PASSWORD if the URL has none.
     """
-    if user is None and not _is_for_this_host(host) and not allow_anonymous:
+    if allow_anonymous and user is not None:
+        raise click.UsageError("Either a login is required (--user) or none (--allow-anonymous).")
+    if backup and user is None and password is None and not allow_anonymous:
         raise click.UsageError(
-            f"Anybody who reaches {host} could send and consume: give --user NAME, or"
-            " --allow-anonymous if that is meant."
+            "A backup lets in whom its live node does: give --user NAME, and the password that was"
+            " shown when the live node's directory was made; or --allow-anonymous, if that was."
         )
     if url is not None and journal_type is not None:
         raise click.UsageError("Messages are in a database (--url) or in files: not in both.")
@@ -206,10 +206,17 @@ def create(
     target = directory / "etc" / "broker.xml"
     if target.exists() and not force:
         raise ConfigurationError(f"{target} exists; add --force to overwrite it")
+    drawn = None
+    if user is None and not allow_anonymous:
+        user = DEFAULT_USER
+        if password is None:
+            drawn = password = secrets.token_urlsafe(_DRAWN_BYTES)
     if user is not None and password is None:
         password = ask_password(confirm=True)
-    if user is not None and not (user.strip() and password and password.strip()):
-        raise click.UsageError("--user needs a name and a password that are not empty.")
+    if user is not None and password is not None:
+        password = unmask(password, codec_key({}, os.environ)).reveal()
+        if not (user.strip() and password.strip()):
+            raise click.UsageError("--user needs a name and a password that are not empty.")
     role = Role.BACKUP if backup else Role.LIVE
     own_data = directory / "data"
     store: DatabaseUrl | _Files
@@ -224,11 +231,15 @@ def create(
         port=port or DEFAULT_PORTS[role if _is_on_one_host(store) else Role.LIVE],
         store=store,
         user=user,
-        password=password,
     )
     _write(target, own_data, _document(instance))
-    load(target)  # a file this command wrote and `run` refuses would be a poor start
-    _tell_what_next(instance, target)
+    # A file this command wrote and `run` refuses would be a poor start.
+    settings = load(target)
+    if settings.properties_login_module is not None and user is not None:
+        with edit(settings.properties_login_module) as files:
+            files.users.set(user, hash_password(password or ""))
+            files.set_roles(user, frozenset({_ROLE}))
+    _tell_what_next(instance, target, drawn)
 
 
 def _is_for_this_host(host: str) -> bool:
@@ -311,15 +322,14 @@ def _database_store(url: DatabaseUrl, password: str | None) -> str:
 def _security(instance: _Instance) -> str:
     if instance.user is None:
         return "    <security-enabled>false</security-enabled>"
-    user = quoteattr(instance.user)
-    password = quoteattr(_masked(instance.password or ""))
     permissions = "\n".join(
-        f'        <permission type="{kind}" roles="amq"/>' for kind in _PERMISSIONS
+        f'        <permission type="{kind}" roles="{_ROLE}"/>'
+        for kind in sorted(PERMISSIONS_ASKED_FOR)
     )
     return f"""    <security-enabled>true</security-enabled>
-    <users xmlns="urn:orthia">
-      <user name={user} password={password} roles="amq"/>
-    </users>
+    <login-modules xmlns="urn:orthia">
+      <properties-login-module/>
+    </login-modules>
     <security-settings>
       <security-setting match="#">
 {permissions}
@@ -332,10 +342,13 @@ def _masked(password: str) -> str:
     return password if is_masked(password) else mask(password, codec_key({}, os.environ))
 
 
-def _tell_what_next(instance: _Instance, target: Path) -> None:
-    """Print commands that can be copied as they are; none shows a password."""
+def _tell_what_next(instance: _Instance, target: Path, drawn: str | None) -> None:
+    """Print commands that can be copied as they are; none shows a password but the one drawn."""
     orthia, file = program(), shlex.quote(str(target))
     click.echo(f"created {target}")
+    if drawn is not None:
+        click.echo(f"its clients log in as {instance.user}, with the password {drawn}")
+        click.echo("(it is shown this once: only its hash is kept)")
     click.echo("next:")
     click.echo(f"  {orthia} check {file}")
     click.echo(f"  {orthia} run {file}")
@@ -350,7 +363,7 @@ def _tell_what_next(instance: _Instance, target: Path) -> None:
         same = f"--url {shlex.quote(split_password(store)[0])}"
     if instance.user is not None:
         same += f" --user {shlex.quote(instance.user)}"
-    elif not _is_for_this_host(instance.host):
+    else:
         same += " --allow-anonymous"
     if _is_on_one_host(store):
         if instance.host != DEFAULT_HOST:
@@ -374,5 +387,5 @@ def _tell_what_next(instance: _Instance, target: Path) -> None:
     if instance.host == DEFAULT_HOST:
         click.echo(
             f"both listen on {DEFAULT_HOST}, for clients of their own host; with --host 0.0.0.0"
-            " --user NAME --force they are made anew for others"
+            " --force they are made anew for others"
         )

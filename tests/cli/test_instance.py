@@ -1,6 +1,7 @@
 """``create`` and ``check``: from nothing to a configuration a node accepts."""
 
 import json
+import re
 import shlex
 import stat
 from pathlib import Path
@@ -9,8 +10,18 @@ import pytest
 
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config import Role, load
-from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.config.settings import FileStoreSettings, JournalType, User
+from orthia.config.user_files import read_users
 from tests.cli.conftest import Run
+
+PASSWORD = {"ORTHIA_PASSWORD": "wonder"}
+
+
+def users_of(file: Path) -> dict[str, User]:
+    """Return the users in the files that a broker.xml names."""
+    module = load(file).properties_login_module
+    assert module is not None
+    return {one.name: one for one in read_users(module)}
 
 
 def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: Path) -> None:
@@ -36,7 +47,16 @@ def test_a_created_instance_is_valid_and_says_what_is_next(run: Run, tmp_path: P
 
 def test_a_backup_instance(run: Run, tmp_path: Path) -> None:
     """``--backup`` makes the other half of a pair."""
-    arguments = ("--backup", "--name", "<b&>", "--port", 7001, "--url", "sqlite:////tmp/shared.db")
+    arguments = (
+        "--backup",
+        "--allow-anonymous",
+        "--name",
+        "<b&>",
+        "--port",
+        7001,
+        "--url",
+        "sqlite:////tmp/shared.db",
+    )
     assert run("create", "two", *arguments).exit_code == 0
     settings = load(tmp_path / "two" / "etc" / "broker.xml")
     assert (settings.ha_policy.role, settings.name) == (Role.BACKUP, "<b&>")
@@ -58,7 +78,7 @@ def test_an_instance_with_a_file_journal(
     data = tmp_path / "one" / "data"
     assert (store.journal_type, store.journal_directory) == (kind, data / "journal")
     assert store.bindings_directory == data / "bindings"
-    assert run(*proposed(result.output)).exit_code == 0
+    assert run(*proposed(result.output), environment=PASSWORD).exit_code == 0
     backup = load(tmp_path / "one-backup" / "etc" / "broker.xml")
     assert (backup.store, backup.ha_policy.role) == (store, Role.BACKUP)
 
@@ -91,13 +111,15 @@ def test_a_pair_on_a_server_has_two_hosts_and_one_port(run: Run, tmp_path: Path)
     words = proposed(result.output)
     assert words[1] == str(tmp_path / "one")  # on its own host
     words[1] = str(tmp_path / "two")
-    assert run(*words, environment={"ORTHIA_JDBC_PASSWORD": "p@ss"}).exit_code == 0
+    environment = {"ORTHIA_JDBC_PASSWORD": "p@ss", **PASSWORD}
+    assert run(*words, environment=environment).exit_code == 0
     one, two = (load(tmp_path / name / "etc" / "broker.xml") for name in ("one", "two"))
     assert one.database_store == two.database_store
     assert two.database_store.jdbc_password is not None
     assert two.database_store.jdbc_password.reveal() == "p@ss"
     assert (one.acceptors[0].port, two.acceptors[0].port) == (61_613, 61_613)
-    assert run("create", "three", "--backup", "--url", url).exit_code == 0
+    again = run("create", "three", "--backup", "--url", url, environment=PASSWORD)
+    assert again.exit_code == 0
     assert load(tmp_path / "three/etc/broker.xml").acceptors[0].port == 61_613
 
 
@@ -105,7 +127,7 @@ def test_a_pair_on_a_server_has_two_hosts_and_one_port(run: Run, tmp_path: Path)
 def test_a_pair_on_one_host_has_two_ports(run: Run, tmp_path: Path, options: list[str]) -> None:
     """SQLite and files are on one host; a directory with a blank is quoted."""
     result = run("create", "my node", *options)
-    assert run(*proposed(result.output)).exit_code == 0
+    assert run(*proposed(result.output), environment=PASSWORD).exit_code == 0
     one, two = (load(tmp_path / f"my node{end}/etc/broker.xml") for end in ("", "-backup"))
     assert one.store == two.store
     assert two.acceptors[0].port == one.acceptors[0].port + 1
@@ -153,7 +175,12 @@ def test_passwords_are_masked_and_the_file_is_private(run: Run, tmp_path: Path) 
     assert settings.database_store.jdbc_password is not None
     assert settings.database_store.jdbc_password.reveal() == "hunter2"
     assert settings.security_enabled
-    assert settings.users[0].password.reveal() == "wonder"
+    alice = users_of(file)["alice"]
+    assert (alice.password.matches("wonder"), set(alice.roles)) == (True, {"amq"})
+    for name in ("artemis-users.properties", "artemis-roles.properties"):
+        made = file.with_name(name)
+        assert stat.S_IMODE(made.stat().st_mode) == 0o600
+        assert "wonder" not in made.read_text()
 
 
 def test_an_existing_instance_is_not_overwritten(run: Run, tmp_path: Path) -> None:
@@ -168,12 +195,42 @@ def test_an_existing_instance_is_not_overwritten(run: Run, tmp_path: Path) -> No
     assert file.read_text() != "mine"
 
 
-def test_an_open_instance_must_be_meant(run: Run) -> None:
-    """A node for the network needs a user, or the word that it needs none."""
+def test_without_a_word_a_login_is_required_and_its_password_shown_once(
+    run: Run, tmp_path: Path
+) -> None:
+    """Another one each time, and nowhere but in what is printed."""
     result = run("create", "one", "--host", "10.0.0.1")
-    assert result.exit_code == 64
-    assert "--allow-anonymous" in result.stderr
+    assert result.exit_code == 0
+    (password,) = re.findall(
+        "log in as admin, with the password ([A-Za-z0-9_-]{24})\n", result.stdout
+    )
+    file = tmp_path / "one" / "etc" / "broker.xml"
+    admin = users_of(file)["admin"]
+    assert (admin.password.matches(password), set(admin.roles)) == (True, {"amq"})
+    assert load(file).security_enabled
+    assert not any(password in one.read_text() for one in file.parent.iterdir())
+    assert password not in run("create", "two").stdout
+    assert run("check", file).exit_code == 0
+    assert "permission" not in run("check", file).stderr
+
+
+def test_no_login_must_be_meant(run: Run, tmp_path: Path) -> None:
+    """By a word of its own, which no user can stand beside."""
     assert run("create", "one", "--host", "10.0.0.1", "--allow-anonymous").exit_code == 0
+    assert not load(tmp_path / "one" / "etc" / "broker.xml").security_enabled
+    assert run("create", "two", "--allow-anonymous", "--user", "ada").exit_code == 64
+
+
+def test_a_backup_lets_in_whom_its_live_node_does(run: Run, tmp_path: Path) -> None:
+    """It draws no password of its own."""
+    refused = run("create", "one", "--backup")
+    assert refused.exit_code == 64
+    assert "give --user NAME, and the password that was shown" in " ".join(refused.stderr.split())
+    made = run("create", "one", "--backup", environment=PASSWORD)
+    assert made.exit_code == 0
+    assert "password" not in made.stdout
+    admin = users_of(tmp_path / "one" / "etc" / "broker.xml")["admin"]
+    assert admin.password.matches("wonder")
 
 
 def test_check_shows_the_settings_in_effect(run: Run) -> None:
