@@ -22,11 +22,9 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import locker_problems
 from orthia.config.names import validate_table_name
 from orthia.config.settings import (
-    AddressFullPolicy,
     DatabaseStoreSettings,
     FileStoreSettings,
     IoErrorPolicy,
-    PageFullPolicy,
     Role,
     Settings,
 )
@@ -395,17 +393,6 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
             if value is not None and (value < least or (name, value) == _NO_ATTEMPT):
                 shown = f"{expected} 0" if expected.endswith("than") else expected
                 yield Violation(f"{element}/{name}", f"is {value}; expected {shown}")
-        if one.address_full_policy in (AddressFullPolicy.BLOCK, AddressFullPolicy.DROP):
-            yield Violation(
-                f"{element}/address-full-policy",
-                f"{one.address_full_policy.value} is not done here; expected PAGE, which stores"
-                " what exceeds max-size-bytes, or FAIL, which refuses it to its sender",
-            )
-        if one.page_full_policy is PageFullPolicy.DROP:
-            yield Violation(
-                f"{element}/page-full-policy",
-                "DROP is not done here; expected FAIL, which refuses a message to its sender",
-            )
         for name, target in (
             ("dead-letter-address", one.dead_letter_address),
             ("expiry-address", one.expiry_address),

@@ -52,6 +52,7 @@ class Address:
         self.forward = forward
         self.router: Router | None = None
         """None if every message goes to all of its queues, or to the one whose turn it is."""
+        self._look_again()
         self.schedules: set[Queue] = set()
         """Of what is sent to the address to be delivered later."""
 
@@ -113,7 +114,7 @@ class Address:
         self._look_again()
 
     def _look_again(self) -> None:
-        needed = self.gates or self.patterns or self.diverts
+        needed = self.gates or self.patterns or self.diverts or self.use.asks_first
         router = Router(self.gates, self.patterns, self.diverts, self.forward) if needed else None
         self.router = router
 

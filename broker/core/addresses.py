@@ -40,7 +40,7 @@ from orthia.broker.core.memory import at_most
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.patterns import Patterns
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import AddressUse, StoreUse
+from orthia.broker.core.quota import AddressUse, StoreUse, use_of
 from orthia.broker.core.routing import Routed, Router, gate_of
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
@@ -371,7 +371,7 @@ class AddressBook:
         if address is None:
             self._sweep()
             settings = self._resolver.resolve(name)
-            use = AddressUse(name, settings, self._store_use)
+            use = use_of(name, settings, self._store_use)
             address = self._addresses[name] = Address(settings, use, self._forward)
             if name in self._temporary:
                 return address

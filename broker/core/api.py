@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from orthia.broker.core.slices import Slices, Steps
+from orthia.broker.core.slices import Slices, Steps, Wait
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType
 from orthia.journal.encodings import FIRST_ENCODING
@@ -249,7 +249,11 @@ class FanOut(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """Whether any of it is still being given to the topic's subscribers."""
+        """Whether the topic's subscribers do not have all of it, or its address has no room."""
+
+    @property
+    def rest(self) -> bool | Wait:
+        """What steps yield that wait for it."""
 
 
 class AuditNotes(Protocol):

@@ -38,7 +38,7 @@ from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
 from orthia.broker.core.optioned import OptionedQueue
-from orthia.broker.core.publisher import Publisher
+from orthia.broker.core.publisher import Publisher, first_full
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.routing import Routed
@@ -272,7 +272,8 @@ class Broker:
             send = self._publisher.send_routed
             if message.duplicate_id is not None:
                 send = partial(self._publisher.send_once, address, message.duplicate_id)
-            return send(routed, message, on_stored, on_refused, principal.sender)
+            behind = send(routed, message, on_stored, on_refused, principal.sender)
+            return behind or first_full(routed)
         return self._publisher.send(
             address, queues, topic, message, on_stored, on_refused, principal.sender
         )
@@ -311,7 +312,8 @@ class Broker:
         self._refuse_if_stopped()
         _, queues, _, _ = self._addresses.route(principal, destination)
         for queue in queues:
-            queue.use.refuse_if_full(0)
+            if not queue.use.drops(0):
+                queue.use.refuse_if_full(0)
 
     def check_upload(self, destination: str, size: int, missing: int) -> None:
         """Raise BrokerError if the store has no room for a body that is on its way.
@@ -319,7 +321,9 @@ class Broker:
         Of ``size`` bytes, of which ``missing`` have not come.
         """
         self.store_use.refuse_if_full(missing)
-        self._addresses.use_of(destination).refuse_if_over(size, missing)
+        use = self._addresses.use_of(destination)
+        if not use.drops(size):
+            use.refuse_if_over(size, missing)
 
     def upload(
         self,

@@ -19,7 +19,7 @@ from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import Charges
+from orthia.broker.core.quota import BlockingUse, Charges
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.core.topic import Topic
@@ -84,6 +84,9 @@ def commit(
             unit.guard(known_as, range(first, len(stored)))
         if not index % _AT_ONCE:
             yield GO_ON
+    for use in {queue.use: None for queues, _ in stored for queue in queues}:
+        while isinstance(use, BlockingUse) and use.is_behind:
+            yield use.rest
     for topic in {one.topic: None for one in heard}:
         behind = topic.behind()
         while behind is not None and behind.is_behind:

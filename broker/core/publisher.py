@@ -20,7 +20,7 @@ from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import Charges
+from orthia.broker.core.quota import BlockingUse, Charges
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.topic import Topic
 from orthia.config.errors import OrthiaError
@@ -423,6 +423,12 @@ class Publisher:
         queue.undecided += 1
         for target in to:
             target.use.add(size)  # whatever its limits are: nothing stored is lost for them
+
+
+def first_full(routed: Iterable[Routed]) -> FanOut | None:
+    """Return the first address without room that has BLOCK; None if there is none."""
+    uses = (queue.use for one in routed for queue in one.queues)
+    return next((use for use in uses if isinstance(use, BlockingUse) and use.is_behind), None)
 
 
 def first_behind(topics: Iterable[Topic]) -> FanOut | None:

@@ -7,15 +7,20 @@ to a dead-letter or expiry address is counted and never refused, and whoever tak
 asked nothing. What earlier nodes left counts from when it is counted, or read, in the background.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from orthia.broker.core.api import BrokerError
+from orthia.broker.core.slices import Wait
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import AddressFullPolicy, PageFullPolicy
 
+LOGGER = logging.getLogger("orthia.broker")
 UNLIMITED = 1 << 62
 """More than any store holds."""
 
@@ -112,18 +117,27 @@ class AddressUse:
         self.messages = 0
         self.uploading = 0
         """Bytes of bodies that are on their way, or of transactions that are open."""
-        fails = settings.address_full_policy is AddressFullPolicy.FAIL
-        pages_fail = settings.page_full_policy is PageFullPolicy.FAIL
+        fails = settings.address_full_policy in (AddressFullPolicy.FAIL, AddressFullPolicy.DROP)
         self._max_bytes, self._bytes_name = _least(
             ("max-size-bytes", settings.max_size_bytes if fails else -1),
-            ("page-limit-bytes", settings.page_limit_bytes if pages_fail else -1),
+            ("page-limit-bytes", settings.page_limit_bytes),
         )
         self._most_used = self._max_bytes
         """What messages may hold beside what is uploading."""
         self._max_messages, self._messages_name = _least(
             ("max-size-messages", settings.max_size_messages if fails else -1),
-            ("page-limit-messages", settings.page_limit_messages if pages_fail else -1),
+            ("page-limit-messages", settings.page_limit_messages),
         )
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether a full address does something else than refuse its messages."""
+        return False
+
+    def drops(self, size: int) -> bool:
+        """Return whether a message of ``size`` bytes is dropped, since the address is full."""
+        del size
+        return False
 
     def charge(self, size: int) -> None:
         """Count a message that is to be stored; raises QuotaExceeded, NoRoomInStore."""
@@ -182,6 +196,92 @@ class AddressUse:
             size = self.used  # whatever an older node wrote otherwise is gone with the last
         self.used -= size
         self.total.used -= size
+
+
+class DroppingUse(AddressUse):
+    """Of an address that drops what it has no room for: DROP of one of its two policies."""
+
+    __slots__ = ("_has_dropped",)
+
+    def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
+        super().__init__(name, settings, total)
+        self._has_dropped = False
+
+    @property
+    @override
+    def asks_first(self) -> bool:
+        return True
+
+    @override
+    def drops(self, size: int) -> bool:
+        is_full = self.messages >= self._max_messages or self.used + size > self._most_used
+        if is_full and not self._has_dropped:
+            self._has_dropped = True
+            LOGGER.warning(
+                "address %s has as much as it may (%s), and what is sent there is dropped, as its"
+                " policy DROP says, until there is room (said once for each address)",
+                quoted(self.name),
+                self._bytes_name or self._messages_name,
+            )
+        return is_full
+
+
+class BlockingUse(AddressUse):
+    """Of an address whose senders are read on from when there is room: BLOCK.
+
+    A message that finds room is taken whole, and so is what a transaction sends; so an address has
+    more than it may by what each of its senders sent last.
+    """
+
+    __slots__ = ("_most_bytes", "_most_messages", "_waiting")
+
+    def __init__(self, name: str, settings: ResolvedAddressSettings, total: StoreUse) -> None:
+        super().__init__(name, settings, total)
+        self._most_bytes = _unless_negative(settings.max_size_bytes)
+        self._most_messages = _unless_negative(settings.max_size_messages)
+        self._waiting: list[Wait] = []
+
+    @property
+    @override
+    def asks_first(self) -> bool:
+        return True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is no room."""
+        return self.used >= self._most_bytes or self.messages >= self._most_messages
+
+    @property
+    def rest(self) -> bool | Wait:
+        """What steps yield that wait for room."""
+        wait = Wait()
+        self._waiting.append(wait)
+        return wait
+
+    @override
+    def release(self, size: int, messages: int = 1) -> None:
+        super().release(size, messages)
+        if self._waiting and not self.is_behind:
+            waiting, self._waiting = self._waiting, []
+            for wait in waiting:
+                wait()
+
+
+def use_of(name: str, settings: ResolvedAddressSettings, total: StoreUse) -> AddressUse:
+    """Return the use of an address, empty, with what its settings say of one that is full."""
+    policy = settings.address_full_policy
+    if policy is AddressFullPolicy.BLOCK:
+        return BlockingUse(name, settings, total)
+    pages_drop = (
+        policy is AddressFullPolicy.PAGE and settings.page_full_policy is PageFullPolicy.DROP
+    )
+    if policy is AddressFullPolicy.DROP or pages_drop:
+        return DroppingUse(name, settings, total)
+    return AddressUse(name, settings, total)
+
+
+def _unless_negative(limit: int) -> int:
+    return UNLIMITED if limit < 0 else limit
 
 
 class Charges:

@@ -2,7 +2,7 @@
 
 An address has a router only if something of it asks: a queue with a filter, one that is not enabled
 or takes nothing without a consumer, a durable subscription without its owner's own messages, a
-subscription by wildcards that hears it, a divert. Every other
+subscription by wildcards that hears it, a divert, a policy BLOCK or DROP. Every other
 SEND goes to the queues and the topic of its address as they are.
 """
 
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from orthia.broker.core.api import Principal
 from orthia.broker.core.diverts import Divert
+from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.selectors import parse
 from orthia.broker.core.topic import Topic
@@ -118,7 +119,12 @@ class Router:
 def _taking(
     queues: Iterable[Queue], gates: dict[Queue, Gate], record: Message, principal: Principal
 ) -> list[Queue]:
-    return [one for one in queues if one not in gates or gates[one](record, principal)]
+    size = size_in_store(record)
+    return [
+        one
+        for one in queues
+        if (one not in gates or gates[one](record, principal)) and not one.use.drops(size)
+    ]
 
 
 def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:

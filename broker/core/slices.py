@@ -7,6 +7,7 @@ another's slice ends with that, and the rest comes in its own turn.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from orthia.config.clock import monotonic_seconds
@@ -17,7 +18,33 @@ GO_ON: Final = False
 """Yielded where the work can be left, and could go on."""
 REST: Final = True
 """Yielded where the work waits for something: nothing can be done for it in this turn."""
-Steps = Iterator[bool]
+
+
+class Wait:
+    """Yielded where the work waits for what may take long: it goes on once this was called."""
+
+    __slots__ = ("_is_over", "_then")
+
+    def __init__(self) -> None:
+        self._is_over = False
+        self._then: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        """End the wait; once."""
+        self._is_over = True
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+
+    def then(self, go_on: Callable[[], None]) -> None:
+        """Have ``go_on`` called when it is over, if need be at once."""
+        if self._is_over:
+            go_on()
+        else:
+            self._then = go_on
+
+
+Steps = Iterator[bool | Wait]
 """Work that may be left between any two of its steps, each of which is short."""
 
 
@@ -56,9 +83,9 @@ class Slices:
                 done = self._advance(steps, self._until)
             finally:
                 self._until = None
-        if not done:
+        if done is False:
             self.later(steps)
-        return done
+        return done is True
 
     def later(self, steps: Steps) -> None:
         """Do ``steps`` in later turns."""
@@ -70,10 +97,16 @@ class Slices:
             self._is_due = True
             self._call_soon(self._turn)
 
-    def _advance(self, steps: Steps, until: float) -> bool:
+    def _advance(self, steps: Steps, until: float) -> bool | None:
+        """Go on with ``steps``; return whether that was all, or None if they wait for something."""
         clock = self._clock
         for rests in steps:
-            if rests or clock() >= until:
+            if rests is not GO_ON:
+                if isinstance(rests, Wait):
+                    rests.then(partial(self.later, steps))
+                    return None
+                break
+            if clock() >= until:
                 break
         else:
             return True
@@ -87,7 +120,7 @@ class Slices:
         try:
             for _ in range(len(ring)):
                 steps = ring.popleft()
-                if not self._advance(steps, until):
+                if self._advance(steps, until) is False:
                     ring.append(steps)
                 if self._clock() >= until:
                     break

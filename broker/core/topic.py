@@ -16,7 +16,7 @@ from typing import Any
 from orthia.broker.core.api import Consumer, FanOut
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.selectors import Selector
-from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.slices import GO_ON, REST, Slices, Steps, Wait
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.volatile import SelectiveQueue, VolatileQueue
@@ -150,3 +150,7 @@ class _Behind:
     @property
     def is_behind(self) -> bool:
         return self._topic.given < self._last
+
+    @property
+    def rest(self) -> bool | Wait:
+        return REST

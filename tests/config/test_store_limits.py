@@ -48,15 +48,12 @@ def test_an_address_has_its_own_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("element", "value"),
     [
-        ("address-full-policy", "BLOCK"),
-        ("address-full-policy", "DROP"),
-        ("page-full-policy", "DROP"),
         ("page-limit-bytes", "-2"),
         ("page-limit-messages", "-2"),
     ],
 )
 def test_what_is_not_done_is_refused_by_name(tmp_path: Path, element: str, value: str) -> None:
-    """A policy that Artemis has and Orthia does not is no silent PAGE."""
+    """A limit below -1 has no meaning."""
     with pytest.raises(ConfigurationError, match=f"<{element}>: .*{value}"):
         load(
             tmp_path,

@@ -16,7 +16,7 @@ from orthia.broker.core.api import (
     OutgoingMessage,
 )
 from orthia.broker.core.destinations import of_type
-from orthia.broker.core.slices import REST, Steps
+from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.headers import (
     LOOKED_AT,
@@ -172,4 +172,4 @@ class Sender:
 
 def _awaiting(sent: FanOut) -> Steps:
     while sent.is_behind:
-        yield REST
+        yield sent.rest

@@ -1,0 +1,123 @@
+"""What becomes of senders and messages when an address is full: BLOCK and DROP."""
+
+from typing import Any
+
+import pytest
+
+from orthia.config.settings import AddressFullPolicy, PageFullPolicy, Settings
+from tests.core.support import CoreUnderTest, settings
+from tests.stomp.support import Client
+
+BLOCK, DROP = AddressFullPolicy.BLOCK, AddressFullPolicy.DROP
+QUEUE = "/queue/orders"
+
+
+def sends(client: Client, *bodies: str, **headers: str) -> list[str]:
+    """Send messages in one go, and return the receipts that came."""
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    data = "".join(
+        f"SEND\ndestination:{QUEUE}\nreceipt:{body}\n{lines}\n{body}\0" for body in bodies
+    )
+    client.session.receive(data.encode())
+    client.core.settle()
+    return receipts(client)
+
+
+def waits(client: Client) -> bool:
+    """Return whether nothing more is read from a client."""
+    return client.session.is_waiting
+
+
+def receipts(client: Client) -> list[str]:
+    """Return the receipts that came."""
+    return [one.get(b"receipt-id") or "" for one in client.frames() if one.command == "RECEIPT"]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_size_messages": 2}, {"max_size_bytes": 1_300}], ids=["messages", "bytes"]
+)
+def test_a_sender_is_read_on_from_when_there_is_room(limit: dict[str, Any]) -> None:
+    """What it sent is stored and answered; what follows waits, and so does who comes now."""
+    core = CoreUnderTest(settings(address_full_policy=BLOCK, **limit))
+    first, second = Client(core), Client(core)
+    taken = sends(first, "1", "2", "3", "4")
+    held = core.broker.depths()["orders"]
+    assert 2 <= held < 4
+    assert taken == ["1", "2", "3", "4"][:held]
+    assert waits(first)
+    turns = core.now
+    core.pass_time(60)
+    assert core.now == turns + 60
+    assert receipts(first) == []
+    assert sends(second, "a", "b") == ["a"], "its first is taken, as each sender's is"
+    assert waits(second)
+    consumer = core.consume(QUEUE)
+    consumer.acknowledge(*consumer.texts)
+    core.settle()
+    core.pass_time(1)
+    core.settle()
+    consumer.acknowledge(*consumer.texts[held + 1 :])
+    core.pass_time(1)
+    assert "4" in consumer.texts
+    assert "b" in consumer.texts
+    assert not waits(first)
+    assert not waits(second)
+    order = [text for text in consumer.texts if text.isdecimal()]
+    assert order == sorted(order)
+
+
+def test_a_commit_waits_for_room() -> None:
+    """And is done whole then."""
+    core = CoreUnderTest(settings(address_full_policy=BLOCK, max_size_messages=2))
+    core.send(QUEUE, "1", "2")
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    for body in ("3", "4", "5"):
+        client.send("SEND", body, destination=QUEUE, transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    core.pass_time(1)
+    assert client.commands() == []
+    assert core.broker.depths()["orders"] == 2
+    consumer = core.consume(QUEUE, prefetch=2)
+    consumer.acknowledge("1")
+    core.pass_time(1)
+    assert client.commands() == ["RECEIPT"]
+    assert core.broker.depths()["orders"] == 4
+
+
+def test_who_leaves_while_it_waits_leaves_nothing() -> None:
+    """What it had sent and was not read is not sent."""
+    core = CoreUnderTest(settings(address_full_policy=BLOCK, max_size_messages=1))
+    client = Client(core)
+    sends(client, "1", "2", "3")
+    client.session.connection_lost()
+    consumer = core.consume(QUEUE, auto=True)
+    core.pass_time(1)
+    assert consumer.texts == ["1"]
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        settings(address_full_policy=DROP, max_size_messages=2),
+        settings(address_full_policy=DROP, max_size_bytes=1_300),
+        settings(page_full_policy=PageFullPolicy.DROP, page_limit_messages=2),
+        settings(page_full_policy=PageFullPolicy.DROP, page_limit_bytes=1_300),
+    ],
+    ids=["messages", "bytes", "page messages", "page bytes"],
+)
+def test_what_has_no_room_is_dropped(full: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """Its RECEIPT comes; the log says so once."""
+    core = CoreUnderTest(full)
+    client = Client(core)
+    assert sorted(sends(client, "1", "2", "3", "4")) == ["1", "2", "3", "4"]
+    assert core.broker.depths()["orders"] == 2
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", "5", destination=QUEUE, transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    consumer = core.consume(QUEUE, auto=True)
+    assert consumer.texts == ["1", "2"]
+    core.send(QUEUE, "6")
+    assert consumer.texts == ["1", "2", "6"]
+    assert caplog.text.count("is dropped, as its policy DROP says") == 1
