@@ -194,27 +194,6 @@ def test_to_a_client_of_text_a_body_that_is_none_goes_as_bytes() -> None:
         assert client.text().endswith("\n\nhello\0")
 
 
-def test_a_large_message_is_one_message_of_the_websocket() -> None:
-    """Though it is sent as it is read from the store; frames of others do not stand within it."""
-    body = bytes(range(256)) * 2_000
-    with websockets() as server, connected(server) as client, connected(server) as other:
-        client.connect()
-        other.connect()
-        send = f"SEND\ndestination:/queue/a\nreceipt:r\ncontent-length:{len(body)}\n\n"
-        other.send(send.encode(), is_last=False)
-        for start in range(0, len(body), 60_000):
-            other.send(body[start : start + 60_000], is_last=False)
-        other.send(b"\0")
-        assert other.text() == "RECEIPT\nreceipt-id:r\n\n\0"
-        client.send(SUBSCRIBE)
-        message = client.message()
-        assert isinstance(message, bytes)
-        assert message.startswith(b"MESSAGE\n")
-        assert message.endswith(b"\n\n" + body + b"\0")
-        client.send("DISCONNECT\nreceipt:bye\n\n\0")
-        assert client.text() == "RECEIPT\nreceipt-id:bye\n\n\0"
-
-
 def test_heart_beats_are_messages_of_their_own() -> None:
     """In both directions; pings of WebSocket are none: a client that sends only those is gone."""
     connect = "CONNECT\naccept-version:1.2\nhost:h\nheart-beat:2000,500\n\n\0"

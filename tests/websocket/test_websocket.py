@@ -289,6 +289,16 @@ def test_a_frame_in_parts_is_one_message_and_binary() -> None:
     assert [one.message_finished for one in parts] == [False] * (len(parts) - 1) + [True]
 
 
+@pytest.mark.parametrize("before", range(4))
+def test_no_character_is_cut_in_two(before: int) -> None:
+    """Each fragment of a text is text, wherever the limit falls."""
+    ends = Ends().open()
+    ends.send(TextMessage("\n"))
+    text = "x" * before + "\N{GRINNING FACE}" * LIMIT
+    events = ends.read(ends.node.frame(text.encode()))
+    assert "".join(str(one.data) for one in events if isinstance(one, TextMessage)) == text
+
+
 @pytest.mark.parametrize(
     ("encoder_type", "sent", "kind"),
     [
