@@ -1,8 +1,12 @@
 """Long work leaves the loop to others, and nobody sees half of it: turns are counted, not time."""
 
+import itertools
+from collections.abc import Callable
+
 import pytest
 
 from orthia.broker.core.api import MessageReference, TransactionWork
+from orthia.broker.core.queue import Queue
 from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
@@ -339,23 +343,30 @@ def test_a_queue_delivers_on_after_an_exception_in_a_later_turn() -> None:
     assert len(consumer.received) == 800
 
 
-def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class FailingDisposal:
+    """Lets every dead letter stay in its queue, and fails at one of them."""
+
+    def __init__(self, fails: Callable[[MessageReference], bool]) -> None:
+        self._fails = fails
+
+    def dead_letter(self, _queue: Queue, reference: MessageReference) -> bool:
+        """Fail, or say that it has to stay."""
+        if self._fails(reference):
+            raise RuntimeError("a bug")
+        return False
+
+    def expire(self, _queue: Queue, _reference: MessageReference) -> None:
+        """No message expires here."""
+        raise AssertionError("nothing expires")
+
+
+def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back() -> None:
     """It held them all, so that the oldest goes first; the rest is not held for what failed."""
     core = CoreUnderTest(settings(max_delivery_attempts=1), clock=Work())
     core.send(QUEUE, *[str(number) for number in range(400)])
     consumer = core.consume(QUEUE)
-    calls: list[int] = []
-
-    def dead_letter(_queue: object, _reference: object) -> bool:
-        calls.append(1)
-        if len(calls) == 200:
-            raise RuntimeError("a bug")
-        return False
-
-    queue = core.broker.queues()["orders"]
-    monkeypatch.setattr(queue._disposal, "dead_letter", dead_letter)
+    calls = itertools.count(1)
+    core.broker.queues()["orders"]._disposal = FailingDisposal(lambda _: next(calls) == 200)
     another = core.consume(QUEUE)
     with pytest.raises(RuntimeError, match="a bug"):
         consumer.end.close(attempted=consumer.received)
@@ -365,21 +376,14 @@ def test_a_queue_delivers_on_after_an_exception_amid_many_that_come_back(
     assert len(another.texts) > 128
 
 
-def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_all_that_come_back_are_delivered_again_whatever_failed_with_one_of_them() -> None:
     """They were with nobody until a takeover."""
     core = CoreUnderTest(settings(max_delivery_attempts=1), clock=Work())
     texts = [str(number) for number in range(400)]
     core.send(QUEUE, *texts)
     consumer = core.consume(QUEUE)
-
-    def dead_letter(_queue: object, reference: MessageReference) -> bool:
-        if reference.record.body == b"200":
-            raise RuntimeError("a bug")
-        return False
-
-    monkeypatch.setattr(core.broker.queues()["orders"]._disposal, "dead_letter", dead_letter)
+    failing = FailingDisposal(lambda one: one.record.body == b"200")
+    core.broker.queues()["orders"]._disposal = failing
     another = core.consume(QUEUE)
     with pytest.raises(RuntimeError, match="a bug"):
         consumer.end.close(attempted=consumer.received)

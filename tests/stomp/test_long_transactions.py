@@ -1,13 +1,13 @@
 """Transactions of very many messages: bounded, and what ends them is linear."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
-from orthia.broker.core.api import MessageReference
-from orthia.broker.core.subscriptions import Subscription
+from orthia.broker.core.api import MessageReference, Subscription
+from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.stomp.parser import Frame
-from orthia.broker.protocols.stomp.subscriptions import ClientSubscription
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill
@@ -20,34 +20,57 @@ def transaction_of(client: Client, frames: list[Frame], command: str = "ACK") ->
         acknowledge(client, frame, command, transaction="t")
 
 
-def full(prefetch: int, mode: str) -> tuple[CoreUnderTest, Client, list[Frame]]:
+def full(
+    prefetch: int, mode: str, core: CoreUnderTest | None = None
+) -> tuple[CoreUnderTest, Client, list[Frame]]:
     """Return a client that has as many messages of a queue as it asked for."""
-    core = CoreUnderTest()
+    core = core or CoreUnderTest()
     fill(core, *(str(number) for number in range(prefetch)))
     client = Client(core)
     return core, client, client.subscribe(mode, prefetch_count=str(prefetch))
 
 
-def test_an_abort_puts_back_once_for_each_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
+class CountedEnd:
+    """The core's end of a subscription; notes how many messages each call puts back."""
+
+    def __init__(self, end: Subscription, calls: list[int]) -> None:
+        self._end = end
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._end, name)
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Note it and do it."""
+        self._calls.append(len(references))
+        self._end.put_back(references)
+
+
+class CountedCore:
+    """A core whose subscriptions are such."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.calls: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    def subscribe(self, *arguments: Any, **options: Any) -> CountedEnd:
+        """Subscribe in the core."""
+        return CountedEnd(self._broker.subscribe(*arguments, **options), self.calls)
+
+
+def test_an_abort_puts_back_once_for_each_subscription() -> None:
     """However many ACKs it undoes: once for each of those was quadratic, and stopped everybody."""
-    calls: list[int] = []
-
-    def counted(kind: type[ClientSubscription | Subscription[MessageReference]]) -> None:
-        put_back = kind.put_back
-
-        def count(self: object, references: Sequence[MessageReference]) -> None:
-            calls.append(len(references))
-            put_back(self, references)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(kind, "put_back", count)
-
-    counted(ClientSubscription)
-    counted(Subscription)
-    core, client, frames = full(500, "client-individual")
+    core = CoreUnderTest()
+    counted = CountedCore(core.broker)
+    core.broker = cast("Broker", counted)
+    _, client, frames = full(500, "client-individual", core)
     transaction_of(client, frames)
     client.send("ABORT", transaction="t", receipt="r")
     assert client.read().command == "RECEIPT"
-    assert calls == [500, 500]
+    assert counted.calls == [500]
     acknowledge(client, frames[-1])
     client.session.connection_lost()
     core.settle()
