@@ -65,6 +65,11 @@ class ResolvedAddressSettings:
     default_max_consumers: int = -1
     default_queue_routing_type: RoutingType | None = None
     """None leaves it to ``default_address_routing_type``."""
+    auto_delete_queues: bool = False
+    """Artemis' default is true; by it a queue is gone that its producer may not create again."""
+    auto_delete_queues_delay: int = 0
+    auto_delete_queues_message_count: int = 0
+    """-1 for any number of messages."""
     default_exclusive_queue: bool = False
     default_purge_on_no_consumers: bool = False
     default_ring_size: int = -1

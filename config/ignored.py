@@ -153,11 +153,14 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/auto-create-jms-topics": Instead(
         "auto-create-addresses decides", ("true", "1")
     ),
-    "address-setting/auto-delete-addresses": Instead(_NOT_DELETED, _FALSE),
+    "address-setting/auto-delete-addresses": Instead(
+        "an address that was created for a client is forgotten when it has neither a queue nor a"
+        " subscriber",
+        ("true", "1"),
+    ),
     "address-setting/auto-delete-created-queues": Instead(_NOT_DELETED, _FALSE),
     "address-setting/auto-delete-jms-queues": Instead(_NOT_DELETED, _FALSE),
     "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
-    "address-setting/auto-delete-queues": Instead(_NOT_DELETED, _FALSE),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
     "address-setting/default-group-buckets": Instead(_ANY_CONSUMER, _NONE),
@@ -194,7 +197,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
 
 HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "how Artemis' own threads, caches and buffers are sized, and how often they look": (
-        "core/address-queue-scan-period",
         "core/async-connection-execution-enabled",
         "core/authorization-cache-size",
         "core/configuration-file-refresh-period",
@@ -269,8 +271,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "core/network-check-timeout",
         "address-setting/auto-delete-addresses-delay",
         "address-setting/auto-delete-addresses-skip-usage-check",
-        "address-setting/auto-delete-queues-delay",
-        "address-setting/auto-delete-queues-message-count",
         "address-setting/auto-delete-queues-skip-usage-check",
         "address-setting/config-delete-diverts",
         "address-setting/dead-letter-queue-prefix",

@@ -142,6 +142,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "view_permission_method_match_pattern",
         "authentication_cache_size",
         "security_invalidation_interval",
+        "address_queue_scan_period",
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",

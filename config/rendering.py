@@ -88,6 +88,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "view_permission_method_match_pattern",
         "authentication_cache_size",
         "security_invalidation_interval",
+        "address_queue_scan_period",
         "global_max_size",
     ):
         yield _field("core", settings, name)

@@ -353,6 +353,9 @@ class AddressSettings:
     default_max_consumers: int | None = None
     id_cache_size: int | None = None
     default_queue_routing_type: RoutingType | None = None
+    auto_delete_queues: bool | None = None
+    auto_delete_queues_delay: int | None = None
+    auto_delete_queues_message_count: int | None = None
     default_exclusive_queue: bool | None = None
     default_purge_on_no_consumers: bool | None = None
     default_ring_size: int | None = None
@@ -497,6 +500,8 @@ class Settings:
     wildcard_addresses: WildcardAddresses = field(default_factory=WildcardAddresses)
     addresses: tuple[AddressConfiguration, ...] = ()
     diverts: tuple[DivertSettings, ...] = ()
+    address_queue_scan_period: int = 30_000
+    """How often queues that nobody needs are looked for; 0 or less never."""
     address_settings: tuple[AddressSettings, ...] = ()
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()

@@ -41,6 +41,7 @@ from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.publisher import Publisher, first_full
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
+from orthia.broker.core.reaper import Reaper
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.schedule import Schedule, ScheduleQueue
 from orthia.broker.core.selectors import parse as parse_selector
@@ -166,6 +167,11 @@ class Broker:
         """Count, in the background, what earlier epochs left; delete what nobody has any more."""
         self._temporaries.delete_left()
         self._addresses.trim()
+        if self._settings.address_queue_scan_period > 0 and any(
+            one.auto_delete_queues for one in self._settings.address_settings
+        ):
+            period = self._settings.address_queue_scan_period
+            Reaper(self._addresses, self._deletions, self, self.slices, period).start()
         queues = [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
         BacklogCount(queues, self._journal, self).start()
 

@@ -16,6 +16,7 @@ what was in it, as ``deleted``.
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook
@@ -96,6 +97,53 @@ class Deletions:
     def end_temporary(self, queue: Queue) -> None:
         """Delete a queue that was a connection's own, which is over."""
         self._begin(queue, _NOBODY, logging.DEBUG, lambda _: None)
+
+    def reap(self, queue: Queue, may_go: Callable[[Queue], bool]) -> None:
+        """Delete a queue that nobody needs, if that is so when it was looked at in the store.
+
+        One whose address has duplicate ids stays, which would go with it: a message sent again
+        would be stored again.
+        """
+        if self._duplicates.keeps(queue.address):
+            return
+        try:
+            self._refuse_if_in_doubt(queue)
+        except QueueInUse:
+            return
+        if queue.depth:
+            self._begin(queue, _NOBODY, logging.INFO, lambda _: None)
+            return
+        try:
+            self._journal.read_window(
+                queue.id,
+                0,
+                self._journal.last_committed_seq,
+                1,
+                _WINDOW_BYTES,
+                partial(self._looked_at, queue, may_go),
+            )
+        except JournalClosed:
+            return  # this node is ending: the next has it
+
+    def _looked_at(
+        self, queue: Queue, may_go: Callable[[Queue], bool], window: Window | OrthiaError
+    ) -> None:
+        if isinstance(window, OrthiaError):
+            return  # it is looked at again
+        is_empty = window.exhausted and not window.messages and not window.corrupt
+        if not is_empty or queue.depth or not may_go(queue):
+            return
+        # At once, and not in the steps of a deletion: so nobody finds it leaving.
+        unit = Unit()
+        unit.delete_binding(queue.id)
+        try:
+            self._journal.append_unit(unit)
+        except JournalClosed:
+            return
+        self._addresses.withdraw(queue)
+        self._addresses.forget(queue)
+        queue.is_leaving = True
+        LOGGER.info("queue %s is deleted: nobody uses it (auto-delete-queues)", quoted(queue.name))
 
     def delete_left_over(self, queue: Queue) -> None:
         """Delete a queue that is not durable, of a node that is gone; nobody has it any more."""

@@ -57,6 +57,10 @@ class DuplicateIds:
             cache = self._caches[address] = self._bind(address)
         return DuplicateId(cache.cache_id, _digest(duplicate_id), keep)
 
+    def keeps(self, address: str) -> bool:
+        """Return whether ids of an address are kept."""
+        return address in self._caches or address in self._in_memory
+
     def is_known(self, address: str, duplicate_id: str | None) -> bool:
         """Return whether a message that nothing is stored of was published before."""
         known = self._in_memory.get(address)

@@ -89,6 +89,7 @@ def test_a_file_of_artemis_is_accepted() -> None:
         redelivery_delay=0,
         address_full_policy=AddressFullPolicy.PAGE,
         auto_create_queues=True,
+        auto_delete_queues=False,
     )
     ignored, users, *_ = settings.warnings  # and one of who can read the file
     assert ignored.startswith(

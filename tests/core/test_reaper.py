@@ -1,0 +1,118 @@
+"""Queues that nobody needs go, and no others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType, Settings
+from tests.core.support import SETTINGS, CoreUnderTest, anyone, message, settings
+
+PERIOD = 30
+
+
+def deleting(**more: Any) -> Settings:
+    """Return settings that delete queues."""
+    return settings(auto_delete_queues=True, **more)
+
+
+def node(options: Settings) -> CoreUnderTest:
+    """Return a node that looks for unused queues."""
+    core = CoreUnderTest(options)
+    core.broker.count_backlogs()
+    core.settle()
+    return core
+
+
+def names(core: CoreUnderTest) -> list[str]:
+    """Return the queues there are."""
+    return sorted(core.broker.queues())
+
+
+def test_an_unused_queue_goes_and_comes_again() -> None:
+    """With its binding; whoever uses it next has it created, also at the same moment."""
+    core = node(deleting())
+    consumer = core.consume("/queue/a", auto=True)
+    core.send("/queue/a", "1")
+    core.send("/queue/kept", "stays")
+    core.pass_time(PERIOD)
+    assert names(core) == ["a", "kept"]
+    consumer.end.close()
+    core.pass_time(PERIOD)
+    assert names(core) == ["kept"]
+    assert len(core.journal.store.bindings) == 1
+    core.send("/queue/a", "2")
+    assert core.consume("/queue/a").texts == ["2"]
+    successor = core.takeover(deleting())
+    assert names(successor) == ["a", "kept"]
+
+
+def test_of_a_backlog_of_before() -> None:
+    """What an earlier node left is counted first."""
+    core = node(deleting())
+    core.send("/queue/a", "1")
+    core.consume("/queue/b").end.close()
+    successor = core.takeover(deleting())
+    successor.broker.count_backlogs()
+    successor.pass_time(PERIOD)
+    assert names(successor) == ["a"]
+
+
+def test_it_waits_for_the_delay() -> None:
+    """In which nobody uses it."""
+    core = node(deleting(auto_delete_queues_delay=2 * PERIOD * 1000))
+    core.consume("/queue/a").end.close()
+    core.pass_time(PERIOD)
+    core.pass_time(PERIOD)
+    core.consume("/queue/a").end.close()
+    consumer = core.consume("/queue/b")
+    assert names(core) == ["a", "b"]
+    core.pass_time(PERIOD)
+    consumer.end.close()
+    assert names(core) == ["b"]
+    for _ in range(2):
+        core.pass_time(PERIOD)
+        assert names(core) == ["b"]
+    core.pass_time(PERIOD)
+    assert names(core) == []
+
+
+@pytest.mark.parametrize(("most", "left"), [(0, ["a"]), (1, ["a"]), (2, []), (-1, [])])
+def test_a_queue_with_few_messages_may_go(most: int, left: list[str]) -> None:
+    """With them, if that is wanted."""
+    core = node(deleting(auto_delete_queues_message_count=most))
+    core.send("/queue/a", "1", "2")
+    core.pass_time(PERIOD)
+    core.pass_time(1)
+    assert names(core) == left
+    assert len(core.journal.store.messages) == 2 * len(left)
+
+
+def test_what_stays() -> None:
+    """Declared queues, durable subscriptions, those of others' settings, and with duplicate ids."""
+    declared = AddressConfiguration(
+        "declared",
+        frozenset({RoutingType.ANYCAST}),
+        (QueueSettings("declared", RoutingType.ANYCAST),),
+    )
+    core = node(replace(deleting(match="a.#"), addresses=(declared,)))
+    core.consume("/queue/b").end.close()
+    me = replace(anyone(), client_id="me")
+    consumer = core.consume("/queue/a.gone")
+    core.broker.subscribe(me, "/topic/a.news", consumer, prefetch=1, durable="paper").close()
+    once = message("1")._replace(duplicate_id="x")
+    core.broker.send(me, "/queue/a.once", once, None)
+    core.settle()
+    core.consume("/queue/a.once", auto=True).end.close()
+    consumer.end.close()
+    core.pass_time(PERIOD)
+    assert names(core) == ["a.once", "b", "declared", "me.paper"]
+
+
+def test_nothing_goes_unless_it_is_wanted() -> None:
+    """By default, and with no period to look in."""
+    for options in (SETTINGS, replace(deleting(), address_queue_scan_period=-1)):
+        core = node(options)
+        core.consume("/queue/a").end.close()
+        core.pass_time(10 * PERIOD)
+        assert names(core) == ["a"]
