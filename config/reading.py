@@ -51,6 +51,7 @@ _ROLES: Final = {
 PERMISSIONS_ASKED_FOR: Final = frozenset(
     {
         "send",
+        "browse",
         "consume",
         "createAddress",
         "createDurableQueue",
