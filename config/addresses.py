@@ -51,6 +51,10 @@ class ResolvedAddressSettings:
     """Where an expired message goes; DROP drops it."""
     max_delivery_attempts: int = 10
     redelivery_delay: int = 0
+    redelivery_delay_multiplier: float = 1.0
+    redelivery_collision_avoidance_factor: float = 0.0
+    max_redelivery_delay: int = -1
+    """-1 is ten times ``redelivery_delay``."""
     address_full_policy: AddressFullPolicy = AddressFullPolicy.PAGE
     max_size_bytes: int = -1
     max_size_messages: int = -1

@@ -110,7 +110,7 @@ CHANGES: Final[Mapping[str, Instead]] = {
         " keeps it"
     ),
     "core/persist-delivery-count-before-delivery": Instead(
-        "deliveries are counted anew after a restart or a takeover", _FALSE
+        "an attempt is counted, and stored, once it has failed, and not before the delivery", _FALSE
     ),
     "core/message-expiry-scan-period": Instead(
         "a message is found to have expired when it is next in turn to be delivered, so that in a"
@@ -178,12 +178,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/max-expiry-delay": Instead(_UNEXPIRED, _NONE),
     "address-setting/min-expiry-delay": Instead(_UNEXPIRED, _NONE),
     "address-setting/no-expiry": Instead(_UNEXPIRED, _FALSE),
-    "address-setting/redelivery-collision-avoidance-factor": Instead(
-        "redelivery-delay is waited for as it is, without chance in it", ("0", "0.0")
-    ),
-    "address-setting/redelivery-delay-multiplier": Instead(
-        "every redelivery waits for redelivery-delay; the delay does not grow", ("1", "1.0")
-    ),
     "address-setting/retroactive-message-count": Instead(
         "a new subscriber gets what is sent from then on, and nothing from before", ("0",)
     ),
@@ -277,7 +271,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "address-setting/dead-letter-queue-suffix",
         "address-setting/expiry-queue-prefix",
         "address-setting/expiry-queue-suffix",
-        "address-setting/max-redelivery-delay",
         "address-setting/redistribution-delay",
         "address-setting/slow-consumer-check-period",
         "address-setting/slow-consumer-threshold-measurement-unit",

@@ -379,9 +379,17 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
     )
     for one in settings.address_settings:
         element = f"core/address-settings/address-setting[{one.match}]"
-        numbers: tuple[tuple[str, int | None, int, str], ...] = (
+        numbers: tuple[tuple[str, float | None, float, str], ...] = (
             ("max-delivery-attempts", one.max_delivery_attempts, -1, "-1 (no limit) or more than"),
             ("redelivery-delay", one.redelivery_delay, 0, "0 or more"),
+            ("redelivery-delay-multiplier", one.redelivery_delay_multiplier, 0, "0 or more"),
+            (
+                "redelivery-collision-avoidance-factor",
+                one.redelivery_collision_avoidance_factor,
+                0,
+                "0 to 1",
+            ),
+            ("max-redelivery-delay", one.max_redelivery_delay, -1, "-1 or more"),
             ("max-size-bytes", one.max_size_bytes, -1, "-1 (no limit) or more"),
             ("max-size-messages", one.max_size_messages, -1, "-1 (no limit) or more"),
             ("page-size-bytes", one.page_size_bytes, 1, "1 or more"),
@@ -393,6 +401,11 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
             if value is not None and (value < least or (name, value) == _NO_ATTEMPT):
                 shown = f"{expected} 0" if expected.endswith("than") else expected
                 yield Violation(f"{element}/{name}", f"is {value}; expected {shown}")
+        if (one.redelivery_collision_avoidance_factor or 0) > 1:
+            yield Violation(
+                f"{element}/redelivery-collision-avoidance-factor",
+                f"is {one.redelivery_collision_avoidance_factor}; expected 0 to 1",
+            )
         for name, target in (
             ("dead-letter-address", one.dead_letter_address),
             ("expiry-address", one.expiry_address),

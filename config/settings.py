@@ -340,6 +340,9 @@ class AddressSettings:
     expiry_address: str | None = None
     max_delivery_attempts: int | None = None
     redelivery_delay: int | None = None
+    redelivery_delay_multiplier: float | None = None
+    redelivery_collision_avoidance_factor: float | None = None
+    max_redelivery_delay: int | None = None
     address_full_policy: AddressFullPolicy | None = None
     max_size_bytes: int | None = None
     max_size_messages: int | None = None

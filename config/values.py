@@ -51,6 +51,7 @@ class ValueReader:
         self._readers: Mapping[str, Callable[[str], object]] = {
             "milliseconds": int,
             "number": int,
+            "factor": float,
             "address-full-policy": AddressFullPolicy,
             "page-full-policy": PageFullPolicy,
             "io-error-policy": IoErrorPolicy,

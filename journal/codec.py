@@ -31,6 +31,7 @@ _WITH_OPTIONS: Final = 2
 """Of a queue's binding that older nodes would take for that of a plain queue."""
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
+_ATTEMPTS = struct.Struct(">Iq")
 
 
 class ReferenceRecord(NamedTuple):
@@ -465,3 +466,20 @@ class _Document:
             return RoutingType(text)
         except ValueError as error:
             raise CorruptRecord(self.seq, f"{text!r} is no routing type") from error
+
+
+def encode_attempts(attempts: int, retry_ms: int) -> bytes:
+    """Return how often a message was delivered in vain, and before when it is not again."""
+    body = _ATTEMPTS.pack(attempts, retry_ms)
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def decode_attempts(data: bytes) -> tuple[int, int]:
+    """Return what ``encode_attempts`` took; raises ValueError."""
+    body = data[: _ATTEMPTS.size]
+    if len(data) != _ATTEMPTS.size + _CRC.size or data[_ATTEMPTS.size :] != _CRC.pack(
+        zlib.crc32(body)
+    ):
+        raise ValueError("what it says of attempts cannot be read")
+    attempts, retry_ms = _ATTEMPTS.unpack(body)
+    return attempts, retry_ms

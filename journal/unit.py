@@ -17,6 +17,7 @@ from orthia.journal.codec import (
     RecordVersion,
     ReferenceRecord,
     encode_address_binding,
+    encode_attempts,
     encode_duplicate_id,
     encode_id_cache,
     encode_prepared_transaction,
@@ -118,6 +119,7 @@ class Changes:
     __slots__ = (
         "binding_rows",
         "bodies",
+        "counted",
         "deletes",
         "forgotten",
         "id_limit",
@@ -144,6 +146,8 @@ class Changes:
         self.unlinked: list[LargeReference] = []
         """After ``linked``: what one unit links, a later one may unlink."""
         self.timed: list[MessageTime] = []
+        self.counted: Sequence[Row] = ()
+        """Records of attempts, by which the file journal keeps what messages do not say."""
         self.untimed: list[int] = []
         """The seqs of messages of which no time is kept any more; after ``timed``."""
         self.binding_rows: list[Row] = []
@@ -169,6 +173,8 @@ class Changes:
             self.unlinked += other.unlinked
         if other.timed:
             self.timed += other.timed
+        if other.counted:
+            self.counted = (*self.counted, *other.counted)
         if other.untimed:
             self.untimed += other.untimed
         if other.binding_rows or other.unbound or other.id_limit:
@@ -218,7 +224,16 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *("deleted", "done", "dropped", "duplicate_ids", "ended_cache", "guarded", "last_seq"),
+        *(
+            "attempted",
+            "deleted",
+            "done",
+            "dropped",
+            "duplicate_ids",
+            "ended_cache",
+            "guarded",
+            "last_seq",
+        ),
         *("messages", "record_version"),
         *("refused", "sender"),
     )
@@ -229,6 +244,8 @@ class Unit(Changes):
         """Those to be stored, each with its queues, and ..."""
         self.deleted: list[MessageLocation] = []
         """... those to be deleted, which ``place`` makes changes of."""
+        self.attempted: Sequence[MessageTime] = ()
+        """Messages that were delivered in vain, which ``place`` makes changes of."""
         self.duplicate_ids: tuple[tuple[range, DuplicateId], ...] = ()
         """Of ``messages``, each with which they are, in order, which ``place`` makes ..."""
         self.guarded: tuple[Guarded, ...] = ()
@@ -258,7 +275,7 @@ class Unit(Changes):
     def size_in_seqs(self) -> int:
         """How many seqs ``place`` takes."""
         messages = sum([len(ids) + (len(ids) > 1) for ids, _ in self.messages])
-        return messages + len(self.duplicate_ids)
+        return messages + len(self.duplicate_ids) + len(self.attempted)
 
     def guard(self, duplicate_id: DuplicateId, messages: range) -> None:
         """Store the latest of ``messages``, one or more, only if the journal knows no such id."""
@@ -278,6 +295,10 @@ class Unit(Changes):
         self.deleted.append(location)
         if reason is not RemovalReason.ACKNOWLEDGED:
             self.reasons[location.seq] = reason
+
+    def count_attempts(self, time: MessageTime) -> None:
+        """Store how often a message was delivered in vain, with all that is kept of its time."""
+        self.attempted = (*self.attempted, time)
 
     def add_binding(self, binding: Binding) -> None:
         """Store a queue or an address under its id, which came from ``next_id``."""
@@ -338,6 +359,12 @@ class Unit(Changes):
                 first = firsts[messages[0]]
                 guarded.append(Guarded(duplicate_id, messages, first, self.last_seq))
         self.guarded = tuple(guarded)
+        for time in self.attempted:
+            self.last_seq += 1
+            self.timed.append(time)
+            record = encode_attempts(time.attempts, time.retry_ms)
+            row = Row(self.last_seq, time.seq, UserRecordType.DELIVERY_ATTEMPTS, None, record)
+            self.counted = (*self.counted, row)
         self.add_deletes(self.deleted)
         return locations
 

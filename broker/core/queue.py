@@ -5,6 +5,7 @@ there is a delivery in ``turns`` and ``dispatcher``.
 """
 
 import heapq
+import random
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Protocol
@@ -24,6 +25,7 @@ from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
+from orthia.broker.core.redelivery import keep_attempts, redelivery_delay_ms
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
@@ -171,7 +173,7 @@ class Queue(WindowedQueue):
             self._budget.unclaim(reference.size)
         else:
             reference = ready.popleft()
-        if reference.record.expires_ms:
+        if reference.record.expires_ms or self._retries:
             return self.hand_out(reference)
         self._delivered += 1
         return reference
@@ -185,6 +187,13 @@ class Queue(WindowedQueue):
             self.use.release(size_in_store(reference.record))
             self._disposal.expire(self, reference)
             return None
+        if self._retries:
+            delay_ms = self._retries.pop(reference.seq, 0) - self._timers.time_ms()
+            if delay_ms > 0:
+                self._budget.claim(reference.size)
+                self._delayed.add(reference)
+                self._timers.call_later(delay_ms, partial(self._after_delay, [reference]))
+                return None
         self._delivered += 1
         return reference
 
@@ -295,13 +304,18 @@ class Queue(WindowedQueue):
         if self.is_leaving:
             in_vain = set()  # what is moved from here on would be deleted here, too
         later: dict[int, list[MessageReference]] = {}
+        counted: list[tuple[MessageReference, int]] = []
         left = iter(references)
         try:
             for reference in left:
                 reference.redelivered = True
-                delay_ms = self._after_attempt(reference) if reference in in_vain else 0
-                if delay_ms is None:
-                    continue
+                delay_ms = 0
+                if reference in in_vain:
+                    after = self._after_attempt(reference)
+                    if after is None:
+                        continue
+                    delay_ms = after
+                    counted.append((reference, delay_ms))
                 self.counters.redelivered += 1
                 if delay_ms:
                     later.setdefault(delay_ms, []).append(reference)
@@ -312,6 +326,9 @@ class Queue(WindowedQueue):
             later.setdefault(BACK_OFF_MS, []).extend((reference, *left))
             raise
         finally:
+            if counted and self._gate.is_running:
+                now_ms = self._timers.time_ms()
+                keep_attempts(self._journal, self.id, counted, now_ms)
             for delay_ms, delayed in later.items():
                 self._delayed.update(delayed)
                 self._timers.call_later(delay_ms, partial(self._after_delay, delayed))
@@ -319,7 +336,7 @@ class Queue(WindowedQueue):
     def _after_attempt(self, reference: MessageReference) -> int | None:
         """Count an attempt; return when to try again, or None if the message is a dead letter."""
         reference.attempts += 1
-        delay_ms = self.settings.redelivery_delay
+        delay_ms = redelivery_delay_ms(self.settings, reference.attempts, random.random)
         if not 0 < self.settings.max_delivery_attempts <= reference.attempts:
             return delay_ms
         if not self._disposal.dead_letter(self, reference):

@@ -58,9 +58,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
         "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_is_stale", "_journal",
-        "_journal_full", "_matching", "_max_bytes", "_max_messages", "_reading", "_subscriptions",
-        "_timers", "_window_bytes", "address", "bytes_in_memory", "counters", "id", "is_leaving",
-        "name", "settings", "use",
+        "_journal_full", "_matching", "_max_bytes", "_max_messages", "_reading", "_retries",
+        "_subscriptions", "_timers", "_window_bytes", "address", "bytes_in_memory", "counters",
+        "id", "is_leaving", "name", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +105,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._timers = timers
         self._delivered = 0
         self._delayed: set[MessageReference] = set()
+        self._retries: dict[int, int] = {}
+        """Before when messages are not delivered that an earlier node delivered in vain, by seq."""
         self._subscriptions: set[QueueSubscription] = set()
         self._cursor = Cursor(unread_up_to, withheld)
         self._reading = False
@@ -307,6 +309,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             self.use.add(size_in_store(record))
         old = cursor.is_old(seq)
         reference = MessageReference(seq, record, message.location, size, redelivered=old)
+        if message.attempts:
+            reference.attempts = message.attempts
+            if message.retry_ms:
+                self._retries[seq] = message.retry_ms
         self._keep(reference)
         return reference
 

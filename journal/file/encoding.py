@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from orthia.journal.codec import decode_attempts
 from orthia.journal.file.format import Record, encode_count, encode_seqs
 from orthia.journal.file.index import Added
 from orthia.journal.message import large_body_id, moment
@@ -51,6 +52,7 @@ def added_at(record: Record, offset: int) -> Added:
         len(record.payload),
         large_id(record.user_record_type, record.payload),
         moment_of(record.user_record_type, record.payload),
+        attempts_of(record.user_record_type, record.payload),
     )
 
 
@@ -65,6 +67,13 @@ _MESSAGES: Final = (UserRecordType.ADD_MESSAGE, UserRecordType.ADD_LARGE_MESSAGE
 def moment_of(user_record_type: int, payload: bytes) -> Moment | None:
     """Return when a record's message leaves its queue by itself."""
     return moment(payload) if user_record_type in _MESSAGES else None
+
+
+def attempts_of(user_record_type: int, payload: bytes) -> tuple[int, int] | None:
+    """Return what a record says of a message's deliveries in vain; raises ValueError."""
+    if user_record_type != UserRecordType.DELIVERY_ATTEMPTS:
+        return None
+    return decode_attempts(payload)
 
 
 _IN_TRANSACTION: Final = {

@@ -39,6 +39,8 @@ class Added(NamedTuple):
     """The large body of a message."""
     moment: Moment | None = None
     """When a message, or whatever refers to its body, leaves its queue by itself."""
+    attempts: tuple[int, int] | None = None
+    """How often the message ``row_id`` was delivered in vain, and before when it is not again."""
 
 
 class RecordIndex(ABC):

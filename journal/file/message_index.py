@@ -81,6 +81,16 @@ class QueuedMessage(NamedTuple):
     """The seq of the body; 0 for a message of one queue."""
 
 
+class Attempts(NamedTuple):
+    """How often a message was delivered in vain."""
+
+    record_seq: int
+    """Of the record that says so."""
+    attempts: int
+    retry_ms: int
+    """Before when it is not delivered again; 0 at once."""
+
+
 class MessageIndex(RecordIndex):
     """Messages, bodies and references, by seq and by queue."""
 
@@ -95,11 +105,15 @@ class MessageIndex(RecordIndex):
         self._moments = MomentIndex(lambda seq: self._place(seq) is not None)
         self._shared_moments: dict[int, Moment] = {}
         """By the seq of the body that references share."""
+        self._attempts: dict[int, Attempts] = {}
+        """By the seq of the message that was delivered in vain."""
+        self._counts: dict[int, int] = {}
+        """The seqs of messages, by those of the records of their attempts."""
         self.highest_seq = 0
 
     @override
     def add(self, file_id: int, added: Added) -> None:
-        seq, row_id, user_record_type, queue_id, offset, size, large_id, moment = added
+        seq, row_id, user_record_type, queue_id, offset, size, large_id, moment, attempts = added
         if seq <= self.highest_seq:
             raise ValueError(f"seq {seq} comes after seq {self.highest_seq}")
         self.highest_seq = seq
@@ -123,12 +137,30 @@ class MessageIndex(RecordIndex):
             if queue is None:
                 queue = self._queues[queue_id] = _QueueSeqs()
             queue.seqs.append(seq)
+        if attempts is not None:
+            self._count(file_id, row_id, Attempts(seq, *attempts))
         if body and self._shared_moments:
             moment = self._shared_moments.get(body)
         elif moment is not None and queue_id is None:
             self._shared_moments[seq] = moment
         if moment is not None and queue_id is not None:
             self._moments.add(moment, seq)
+
+    def _count(self, file_id: int, message_seq: int, attempts: Attempts) -> None:
+        """Take note of attempts, in the place of those that were known."""
+        self._counts[attempts.record_seq] = message_seq
+        before = self._attempts.get(message_seq)
+        if self._place(message_seq) is None:
+            self._kill(attempts.record_seq, file_id)
+            return
+        self._attempts[message_seq] = attempts
+        if before is not None:
+            self._kill(before.record_seq, file_id)
+
+    def attempts_of(self, seq: int) -> tuple[int, int]:
+        """Return how often a message was delivered in vain, and before when it is not again."""
+        found = self._attempts.get(seq)
+        return (0, 0) if found is None else (found.attempts, found.retry_ms)
 
     def add_messages(
         self,
@@ -187,6 +219,11 @@ class MessageIndex(RecordIndex):
             self._large.pop(seq, None)
         if self._shared_moments:
             self._shared_moments.pop(seq, None)
+        if self._counts:
+            self._counts.pop(seq, None)
+            attempts = self._attempts.pop(seq, None)
+            if attempts is not None:
+                self._kill(attempts.record_seq, deleted_in)
         return segment.bodies[at]
 
     def _leave(self, queue_id: int, seq: int) -> None:
@@ -220,7 +257,7 @@ class MessageIndex(RecordIndex):
             (segment.file_id, seq)
             for segment in self._segments
             for seq, queue_id in zip(segment.seqs, segment.queues, strict=True)
-            if queue_id == _BODY and seq not in self._references
+            if queue_id == _BODY and seq not in self._references and seq not in self._counts
         ]
         for file_id, seq in unneeded:
             self._kill(seq, file_id)
@@ -234,7 +271,12 @@ class MessageIndex(RecordIndex):
         return Position(seq, segment.file_id, segment.offsets[at], segment.sizes[at])
 
     def rows(self) -> Iterator[tuple[Position, int | None]]:
-        """Yield every live record with its queue id, None for a body."""
+        """Yield every live message, body and reference with its queue id, None for a body."""
+        for position, queue_id in self._all():
+            if position.seq not in self._counts:
+                yield position, queue_id
+
+    def _all(self) -> Iterator[tuple[Position, int | None]]:
         for segment in self._segments:
             for at, (seq, queue_id) in enumerate(zip(segment.seqs, segment.queues, strict=True)):
                 if queue_id != _DEAD:
@@ -257,7 +299,7 @@ class MessageIndex(RecordIndex):
     @override
     def positions(self, file_ids: Sequence[int]) -> list[Position]:
         wanted = set(file_ids)
-        return [position for position, _ in self.rows() if position.file_id in wanted]
+        return [position for position, _ in self._all() if position.file_id in wanted]
 
     def stretch(
         self, queue_id: int, after_seq: int, up_to_seq: int, limit: int

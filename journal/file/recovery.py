@@ -26,7 +26,7 @@ from typing import Final
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors
-from orthia.journal.file.encoding import large_id, moment_of
+from orthia.journal.file.encoding import attempts_of, large_id, moment_of
 from orthia.journal.file.format import (
     HEADER_BYTES,
     BadHeader,
@@ -281,11 +281,15 @@ _WITH_PAYLOAD: Final = frozenset(
 )
 
 
+_WHOLE: Final = frozenset(
+    {int(UserRecordType.ADD_LARGE_MESSAGE), int(UserRecordType.DELIVERY_ATTEMPTS)}
+)
+
+
 def _needed_payload(record: Scanned, data: mmap.mmap) -> bytes:
     """Return the payload of a record whose meaning is in it; others are read when asked for."""
-    is_large = record.user_record_type == UserRecordType.ADD_LARGE_MESSAGE
     begin = record.end - record.payload_size
-    if record.record_type in _WITH_PAYLOAD or is_large:
+    if record.record_type in _WITH_PAYLOAD or record.user_record_type in _WHOLE:
         return data[begin : record.end]
     if record.user_record_type == UserRecordType.ADD_MESSAGE:
         return data[begin : begin + moment_bytes(data[begin : begin + RECORD_OVERHEAD])]
@@ -336,6 +340,7 @@ def added(record: Scanned, payload: bytes) -> Added:
         record.payload_size,
         large_id(record.user_record_type, payload) if payload else None,
         moment_of(record.user_record_type, payload) if payload else None,
+        attempts_of(record.user_record_type, payload) if payload else None,
     )
 
 

@@ -100,7 +100,7 @@ class FileStore(BatchStore):
 
     def _reserve(self, batch: Batch) -> None:
         """Raise NoRoom if the files have no room for a batch, and none can be made."""
-        grows = bool(batch.messages or batch.rows or batch.binding_rows)
+        grows = bool(batch.messages or batch.rows or batch.binding_rows or batch.counted)
         if grows and self._is_out_of_room:
             raise NoRoom(f"no file can be added in {self._opened.messages.directory}")
         try:
@@ -114,6 +114,7 @@ class FileStore(BatchStore):
     def _needed(self, batch: Batch) -> Iterator[tuple[JournalFiles, int]]:
         """Yield each instance with more bytes than a batch takes of it."""
         records = len(batch.messages) + len(batch.rows) + len(batch.binding_rows)
+        records += 2 * len(batch.counted)
         records += 4 * len(batch.items) + 1
         size = batch.payload_bytes + records * RECORD_BYTES + 8 * batch.size
         yield self._opened.messages, size
@@ -153,7 +154,7 @@ class FileStore(BatchStore):
         self._opened.fence.check()  # a batch of nothing is refused as any other
         if not batch.touches_bindings:
             sync = self._sync(batch.items)
-            if batch.rows or batch.guarded:
+            if batch.rows or batch.guarded or batch.counted:
                 self._write(messages, map(self._message_change, batch.items), sync=sync)
                 self._forget(batch, sync=sync)
             else:
@@ -177,7 +178,10 @@ class FileStore(BatchStore):
                 (
                     self._message_change(item, prepared.get(id(item)))
                     for item in batch.items
-                    if isinstance(item, AppendedMessage) or item.rows or item.deletes
+                    if isinstance(item, AppendedMessage)
+                    or item.rows
+                    or item.deletes
+                    or item.counted
                 ),
                 sync=self._sync(batch.items) or bool(split),
             )
@@ -251,7 +255,7 @@ class FileStore(BatchStore):
             record = Record(RecordType.ADD_RECORD, kind, seq, seq, 0, queue_id, token, payload)
             return _Change([record], effective=True)
         changes = item.stored
-        records = [row_record(row, token) for row in changes.rows]
+        records = [row_record(row, token) for row in (*changes.rows, *changes.counted)]
         if changes.deletes:
             records.append(delete_record(changes.deletes, token))
         if tx_id is not None or len(records) > 1:
@@ -339,7 +343,7 @@ class FileStore(BatchStore):
 def _size_of(item: Appended) -> int:
     if isinstance(item, AppendedMessage):
         return RECORD_BYTES + len(item.payload)
-    records = len(item.rows) + len(item.binding_rows) + 4
+    records = len(item.rows) + len(item.binding_rows) + len(item.counted) + 4
     return item.payload_bytes + records * (RECORD_BYTES + 64) + 8 * len(item.deletes)
 
 
@@ -348,4 +352,6 @@ def _binds(item: Unit) -> bool:
 
 
 def _is_split(item: Appended) -> bool:
-    return isinstance(item, Unit) and _binds(item) and bool(item.rows or item.deletes)
+    return (
+        isinstance(item, Unit) and _binds(item) and bool(item.rows or item.deletes or item.counted)
+    )

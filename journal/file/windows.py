@@ -47,18 +47,21 @@ class FileWindows(Windows):
                 sizes = [(message.seq, message.size) for message in found]
                 taken = within(sizes, max_messages, max_bytes)
                 plan = [(message, self._index.find(message.body)) for message in found[:taken]]
+                known = [self._index.attempts_of(message.seq) for message, _ in plan]
                 reading.open({message.file_id for message, _ in plan})
                 reading.open({body.file_id for _, body in plan if body is not None})
             exhausted = taken == len(found)
             next_after_seq = max(after_seq, up_to_seq) if exhausted else found[taken - 1].seq
             window = Window([], [], next_after_seq, exhausted)
-            for message, body in plan:
+            for (message, body), (attempts, retry_ms) in zip(plan, known, strict=True):
                 try:
                     stored = reading.message(message, body)
                 except CorruptRecord as error:
                     window.corrupt.append(error)
                 else:
                     if stored is not None:
+                        if attempts:
+                            stored = stored._replace(attempts=attempts, retry_ms=retry_ms)
                         window.messages.append(stored)
         return window
 

@@ -3,7 +3,7 @@
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
 from orthia.journal.fields import Fields, encode_fields
-from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached
+from orthia.journal.moments import FIRST_MOMENT, MessageTime, MomentKind, MomentPlace, Reached
 from orthia.journal.records import RemovalReason
 from tests.journal.support import (
     ALWAYS,
@@ -184,3 +184,48 @@ def test_a_plain_message_has_no_moment(store: JournalStore) -> None:
     (location,) = put(store, journal, encode_message(record("plain")))
     assert not location.is_timed
     assert reached(store, journal).next_at_ms is None
+
+
+def test_deliveries_in_vain_are_known_to_the_next_node(store: JournalStore) -> None:
+    """How often, and until when it waits; the latest count, and none of a message that left."""
+    journal = store.open()
+    plain, gone, expires = put(
+        store,
+        journal,
+        encode_message(record("plain")),
+        encode_message(record("gone")),
+        expiring(NOT_YET, "expires"),
+    )
+    both = put(store, journal, encode_message(record("both")), queues=(QUEUE, OTHER_QUEUE))
+    for attempts in (1, 2):
+        unit = Unit()
+        for location in (plain, gone, expires, both[1]):
+            queue = OTHER_QUEUE if location == both[1] else QUEUE
+            at_ms = NOT_YET if location == expires else 0
+            kind = MomentKind.EXPIRES if at_ms else MomentKind.NEVER
+            unit.count_attempts(
+                MessageTime(location.seq, queue, kind, at_ms, attempts, 100 * attempts)
+            )
+        journal.append_unit(unit)
+        store.settle(journal)
+    journal.delete([gone._replace(is_timed=True)])
+    store.settle(journal)
+    journal.close(drain=True)
+    store.advance_fence(2)
+    following = store.open(token=2)
+    known = {
+        (one.record.body, queue): (one.attempts, one.retry_ms)
+        for queue in (QUEUE, OTHER_QUEUE)
+        for one in store.window(following, queue).messages
+    }
+    assert known == {
+        (b"plain", QUEUE): (2, 200),
+        (b"expires", QUEUE): (2, 200),
+        (b"both", QUEUE): (0, 0),
+        (b"both", OTHER_QUEUE): (2, 200),
+    }
+    assert reached(store, following, MomentKind.EXPIRES).next_at_ms == NOT_YET
+    for queue in (QUEUE, OTHER_QUEUE):
+        following.delete([one.location for one in store.window(following, queue).messages])
+    store.settle(following)
+    assert store.rows() == {}
