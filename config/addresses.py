@@ -19,6 +19,8 @@ from orthia.config.settings import (
     QueueSettings,
     RoutingType,
     Settings,
+    SlowConsumerPolicy,
+    SlowConsumerUnit,
 )
 from orthia.config.wildcards import WildcardAddresses
 
@@ -69,6 +71,13 @@ class ResolvedAddressSettings:
     default_max_consumers: int = -1
     default_queue_routing_type: RoutingType | None = None
     """None leaves it to ``default_address_routing_type``."""
+    slow_consumer_threshold: int = -1
+    slow_consumer_threshold_measurement_unit: SlowConsumerUnit = (
+        SlowConsumerUnit.MESSAGES_PER_SECOND
+    )
+    slow_consumer_policy: SlowConsumerPolicy = SlowConsumerPolicy.NOTIFY
+    slow_consumer_check_period: int = 5
+    """Seconds."""
     auto_delete_queues: bool = False
     """Artemis' default is true; by it a queue is gone that its producer may not create again."""
     auto_delete_queues_delay: int = 0

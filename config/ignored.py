@@ -65,7 +65,6 @@ _NO_NETWORK_CHECK: Final = (
 _ONE_UNDELIVERABLE: Final = (
     "undeliverable messages of all these addresses go to one queue, without one of its own for each"
 )
-_NO_TIMED_LIMIT: Final = "a slow consumer is not ended and not told of; see docs/limits.md"
 _COUNTED_IN_BYTES: Final = "what queues keep in memory is limited by bytes alone (global-max-size)"
 
 CHANGES: Final[Mapping[str, Instead]] = {
@@ -184,8 +183,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/send-to-dla-on-no-route": Instead(
         "a message for a topic without queue or subscriber is dropped", _FALSE
     ),
-    "address-setting/slow-consumer-policy": Instead(_NO_TIMED_LIMIT),
-    "address-setting/slow-consumer-threshold": Instead(_NO_TIMED_LIMIT, _NONE),
 }
 """What would change what happens, by key."""
 
@@ -272,8 +269,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "address-setting/expiry-queue-prefix",
         "address-setting/expiry-queue-suffix",
         "address-setting/redistribution-delay",
-        "address-setting/slow-consumer-check-period",
-        "address-setting/slow-consumer-threshold-measurement-unit",
     ),
     "protocols and clients that Orthia does not serve": (
         "core/amqp-use-core-subscription-naming",

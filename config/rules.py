@@ -406,6 +406,11 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
                 f"{element}/redelivery-collision-avoidance-factor",
                 f"is {one.redelivery_collision_avoidance_factor}; expected 0 to 1",
             )
+        if one.slow_consumer_check_period is not None and one.slow_consumer_check_period < 1:
+            yield Violation(
+                f"{element}/slow-consumer-check-period",
+                f"is {one.slow_consumer_check_period} s; expected 1 or more",
+            )
         for name, target in (
             ("dead-letter-address", one.dead_letter_address),
             ("expiry-address", one.expiry_address),

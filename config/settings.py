@@ -276,6 +276,22 @@ class QueueSettings:
     """Fields of ``QueueOptions`` that it sets itself; the others its address' defaults say."""
 
 
+class SlowConsumerPolicy(Enum):
+    """What becomes of a slow consumer."""
+
+    KILL = "KILL"
+    NOTIFY = "NOTIFY"
+
+
+class SlowConsumerUnit(Enum):
+    """What ``slow-consumer-threshold`` counts."""
+
+    MESSAGES_PER_SECOND = "MESSAGES_PER_SECOND"
+    MESSAGES_PER_MINUTE = "MESSAGES_PER_MINUTE"
+    MESSAGES_PER_HOUR = "MESSAGES_PER_HOUR"
+    MESSAGES_PER_DAY = "MESSAGES_PER_DAY"
+
+
 class DivertRoutingType(Enum):
     """What a diverted message is routed as at its new address."""
 
@@ -356,6 +372,10 @@ class AddressSettings:
     default_max_consumers: int | None = None
     id_cache_size: int | None = None
     default_queue_routing_type: RoutingType | None = None
+    slow_consumer_threshold: int | None = None
+    slow_consumer_threshold_measurement_unit: SlowConsumerUnit | None = None
+    slow_consumer_policy: SlowConsumerPolicy | None = None
+    slow_consumer_check_period: int | None = None
     auto_delete_queues: bool | None = None
     auto_delete_queues_delay: int | None = None
     auto_delete_queues_message_count: int | None = None

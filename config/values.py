@@ -18,6 +18,8 @@ from orthia.config.settings import (
     PageFullPolicy,
     RetentionUnit,
     RoutingType,
+    SlowConsumerPolicy,
+    SlowConsumerUnit,
 )
 from orthia.config.urls import DatabaseUrl
 
@@ -65,6 +67,8 @@ class ValueReader:
             "password": self.secret,
             "database-url": self.database_url,
             "routing-type": RoutingType,
+            "slow-consumer-policy": SlowConsumerPolicy,
+            "slow-consumer-unit": SlowConsumerUnit,
             "divert-routing-type": DivertRoutingType,
         }
 

@@ -45,7 +45,7 @@ from orthia.broker.core.routing import Routed, Router, gate_of
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
-from orthia.config.addresses import AddressResolver, options_of
+from orthia.config.addresses import AddressResolver, ResolvedAddressSettings, options_of
 from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
@@ -723,6 +723,14 @@ class AddressBook:
             durable=durable,
         )
         return self.open_queue(self._bind(binding), unread_up_to=0)
+
+    def slow_consumer_periods(self) -> set[int]:
+        """Return how often slow consumers are looked for, in seconds: each of the settings'."""
+        settings = self._settings.address_settings
+        if all((one.slow_consumer_threshold or -1) < 0 for one in settings):
+            return set()
+        default = ResolvedAddressSettings().slow_consumer_check_period
+        return {default, *(one.slow_consumer_check_period or default for one in settings)}
 
     def trim(self) -> None:
         """Have queues that may keep few messages keep no more of what earlier nodes left."""

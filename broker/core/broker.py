@@ -46,6 +46,7 @@ from orthia.broker.core.routing import Routed
 from orthia.broker.core.schedule import Schedule, ScheduleQueue
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import Slices, Steps
+from orthia.broker.core.slow import SlowConsumers
 from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
@@ -129,6 +130,7 @@ class Broker:
         )
         self._deletions = Deletions(journal, self._addresses, duplicates, self)
         self._temporaries = TemporaryDestinations(self._addresses, self._deletions)
+        self._slow_consumers = SlowConsumers(self._addresses, self, self.slices)
         self._durable = DurableSubscriptions(self._addresses)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
@@ -167,6 +169,7 @@ class Broker:
         """Count, in the background, what earlier epochs left; delete what nobody has any more."""
         self._temporaries.delete_left()
         self._addresses.trim()
+        self._slow_consumers.start(self._addresses.slow_consumer_periods())
         if self._settings.address_queue_scan_period > 0 and any(
             one.auto_delete_queues for one in self._settings.address_settings
         ):

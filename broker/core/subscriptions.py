@@ -91,6 +91,7 @@ class Subscription(Generic[Reference]):
         "_queue",
         "has_turn",
         "is_closed",
+        "taken",
         "view",
     )
 
@@ -108,6 +109,8 @@ class Subscription(Generic[Reference]):
         Each delivered message counts for the client with so much as it ``cost``, or its own size.
         """
         self.is_closed = False
+        self.taken = 0
+        """How many messages left it, acknowledged or rejected."""
         self.has_turn = False
         """Kept by ``Turns``."""
         self.view: object = None
@@ -130,6 +133,11 @@ class Subscription(Generic[Reference]):
         return self._consumer.connection
 
     # --- credit
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its client has messages to acknowledge, or to read."""
+        return bool(self._delivered) or not self._consumer.is_writable
 
     def wants_more(self) -> bool:
         """Return whether the consumer has credit and its socket takes more."""
@@ -175,6 +183,7 @@ class Subscription(Generic[Reference]):
             if held is not None:
                 taken.append(held)
                 size += held.size
+        self.taken += len(taken)
         self._count(-len(taken), -size)
         if not self.has_turn:
             self._queue.join(self)

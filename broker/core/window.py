@@ -124,6 +124,11 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         return len(self._subscriptions)
 
     @property
+    def subscriptions(self) -> list[QueueSubscription]:
+        """The consumers that are attached, in no order."""
+        return list(self._subscriptions)
+
+    @property
     def in_memory(self) -> int:
         """How many messages are in memory, delivered ones included."""
         matching = self._matching

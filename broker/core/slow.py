@@ -1,0 +1,89 @@
+"""Consumers of queues that are too slow: told of, or ended, as ``slow-consumer-policy`` says.
+
+One is slow if it acknowledged fewer messages than ``slow-consumer-threshold`` in a whole
+``slow-consumer-check-period``, and had something to do at its beginning and at its end: messages it
+had not acknowledged, or a socket that took no more. So nobody is blamed for an empty queue, which
+Artemis finds out by the rate at which messages come.
+"""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from orthia.broker.core.addresses import AddressBook
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.window import QueueSubscription
+from orthia.broker.quoting import quoted
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import SlowConsumerPolicy, SlowConsumerUnit
+
+LOGGER = logging.getLogger("orthia.broker")
+_AT_ONCE: Final = 256
+_SECONDS: Final = {
+    SlowConsumerUnit.MESSAGES_PER_SECOND: 1,
+    SlowConsumerUnit.MESSAGES_PER_MINUTE: 60,
+    SlowConsumerUnit.MESSAGES_PER_HOUR: 3_600,
+    SlowConsumerUnit.MESSAGES_PER_DAY: 86_400,
+}
+
+
+class SlowConsumers:
+    """Looks for them; on the loop's thread."""
+
+    def __init__(self, addresses: AddressBook, timers: Timers, slices: Slices) -> None:
+        self._addresses = addresses
+        self._timers = timers
+        self._slices = slices
+        self._busy: dict[int, dict[QueueSubscription, int]] = {}
+        """Of each period the consumers that had something to do at the last look, and how many
+        messages they had acknowledged by then."""
+
+    def start(self, periods: Iterable[int]) -> None:
+        """Look from now on, in each of the ``periods``, in seconds."""
+        for period in periods:
+            self._timers.call_later(1_000 * period, partial(self._look, period))
+
+    def _look(self, period: int) -> None:
+        self._slices.run(self._looking(period))
+
+    def _looking(self, period: int) -> Steps:
+        before, busy = self._busy.get(period, {}), {}
+        for number, queue in enumerate(list(self._addresses.queues.values()), 1):
+            settings = queue.settings
+            if settings.slow_consumer_threshold >= 0 and (
+                settings.slow_consumer_check_period == period
+            ):
+                for consumer in queue.subscriptions:
+                    if consumer.is_busy:
+                        busy[consumer] = consumer.taken
+                        if consumer in before:
+                            taken = consumer.taken - before[consumer]
+                            self._judge(queue, consumer, settings, taken, period)
+            if not number % _AT_ONCE:
+                yield GO_ON
+        self._busy[period] = busy
+        self.start([period])
+
+    def _judge(
+        self,
+        queue: Queue,
+        consumer: QueueSubscription,
+        settings: ResolvedAddressSettings,
+        taken: int,
+        period: int,
+    ) -> None:
+        unit = settings.slow_consumer_threshold_measurement_unit
+        if taken * _SECONDS[unit] >= settings.slow_consumer_threshold * period:
+            return
+        reason = (
+            f"slow consumer: {taken} messages of queue {quoted(queue.name)} were acknowledged in"
+            f" {period} s, and slow-consumer-threshold is {settings.slow_consumer_threshold}"
+            f" {unit.value}"
+        )
+        if settings.slow_consumer_policy is SlowConsumerPolicy.KILL:
+            consumer.fail(reason)
+        else:
+            LOGGER.warning("%s (%s)", reason, consumer.connection)

@@ -1,0 +1,111 @@
+"""Consumers that are too slow are told of, or ended; nobody is blamed for an empty queue."""
+
+from typing import Any
+
+import pytest
+
+from orthia.config.settings import Settings, SlowConsumerPolicy, SlowConsumerUnit
+from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
+
+QUEUE = "/queue/q"
+PERIOD = 5
+
+
+def watched(policy: SlowConsumerPolicy = SlowConsumerPolicy.KILL, **more: Any) -> Settings:
+    """Return settings that want a message a second."""
+    given = {"slow_consumer_threshold": 1, **more}
+    return settings(slow_consumer_policy=policy, **given)
+
+
+def node(options: Settings) -> CoreUnderTest:
+    """Return a node that looks for slow consumers."""
+    core = CoreUnderTest(options)
+    core.broker.count_backlogs()
+    core.settle()
+    return core
+
+
+def work(core: CoreUnderTest, consumer: FakeConsumer, messages: int) -> None:
+    """Let a period go by in which a consumer acknowledges messages."""
+    for reference in list(consumer.received[:messages]):
+        consumer.end.acknowledge((reference,), None)
+        consumer.received.remove(reference)
+    core.pass_time(PERIOD)
+
+
+def test_a_slow_consumer_is_ended() -> None:
+    """With the reason; its messages go to others, and one that is quick enough stays."""
+    core = node(watched())
+    core.send(QUEUE, *map(str, range(100)))
+    slow, quick = core.consume(QUEUE, prefetch=20), core.consume(QUEUE, prefetch=20)
+    core.pass_time(PERIOD)
+    work(core, quick, 5)
+    assert quick.failures == []
+    assert slow.failures == [
+        "slow consumer: 0 messages of queue 'q' were acknowledged in 5 s, and"
+        " slow-consumer-threshold is 1 MESSAGES_PER_SECOND"
+    ]
+    work(core, quick, 4)
+    assert quick.failures
+
+
+def test_nobody_is_slow_without_messages() -> None:
+    """Nor for those that came in the middle of a period."""
+    core = node(watched())
+    consumer = core.consume(QUEUE)
+    core.pass_time(PERIOD)
+    core.pass_time(PERIOD - 1)
+    core.send(QUEUE, "1")
+    core.pass_time(1)
+    assert consumer.failures == []
+    work(core, consumer, 1)
+    core.pass_time(PERIOD)
+    assert consumer.failures == []
+
+
+def test_a_socket_that_takes_no_more_is_slow() -> None:
+    """Where every message is acknowledged as it is written."""
+    core = node(watched())
+    core.send(QUEUE, "1", "2")
+    consumer = core.consume(QUEUE, auto=True)
+    consumer.is_writable = False
+    core.pass_time(PERIOD)
+    core.pass_time(PERIOD)
+    assert consumer.failures
+
+
+def test_or_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """At each look, and nothing is done."""
+    core = node(watched(SlowConsumerPolicy.NOTIFY))
+    core.send(QUEUE, "1")
+    consumer = core.consume(QUEUE)
+    for _ in range(3):
+        core.pass_time(PERIOD)
+    assert consumer.failures == []
+    assert caplog.text.count("slow consumer: 0 messages of queue 'q'") == 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "enough"),
+    [(SlowConsumerUnit.MESSAGES_PER_MINUTE, 1), (SlowConsumerUnit.MESSAGES_PER_SECOND, 60)],
+)
+def test_the_unit_and_the_period(unit: SlowConsumerUnit, enough: int) -> None:
+    """Twelve a minute are one in five seconds; twelve a second sixty."""
+    for taken in (enough, enough - 1):
+        core = node(
+            watched(slow_consumer_threshold=12, slow_consumer_threshold_measurement_unit=unit)
+        )
+        core.send(QUEUE, *map(str, range(100)))
+        consumer = core.consume(QUEUE)
+        core.pass_time(PERIOD)
+        work(core, consumer, taken)
+        assert bool(consumer.failures) is (taken < enough)
+
+
+def test_nothing_is_looked_for_unless_it_is_wanted() -> None:
+    """By default."""
+    core = node(SETTINGS)
+    core.send(QUEUE, "1")
+    consumer = core.consume(QUEUE)
+    core.pass_time(3_600)
+    assert consumer.failures == []
