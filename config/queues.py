@@ -52,5 +52,10 @@ class QueueOptions:
             or self.consumers_before_dispatch > 0
         )
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the messages of a group go to one consumer at a time."""
+        return bool(self.group_buckets) and not self.exclusive and self.ring_size < 0
+
 
 PLAIN: Final = QueueOptions()

@@ -130,6 +130,22 @@ class Message(NamedTuple):
         return self._replace(address=address, expires_ms=0, head=head)
 
 
+def with_property(message: Message, name: str, value: str) -> Message:
+    """Return a message that says a property beside what it says."""
+    fields = decode_fields(message.stated)
+    properties = {**fields.properties, name: value}
+    return message._replace(stated=encode_fields(fields._replace(properties=properties)))
+
+
+def without_property(message: Message, name: str) -> Message:
+    """Return a message without a property that was stated of it."""
+    fields = decode_fields(message.stated)
+    if name not in fields.properties:
+        return message
+    properties = {key: value for key, value in fields.properties.items() if key != name}
+    return message._replace(stated=encode_fields(fields._replace(properties=properties)))
+
+
 def encode_message(message: Message) -> bytes:
     """Return the stored form of ``message``; raise ValueError for an address over 65,535 bytes."""
     address_text, head, body, timestamp_ms, expires_ms, priority, large, encoding, stated = message

@@ -498,6 +498,7 @@ class Broker:
             max_consumers=at_most(binding.max_consumers),
             user=binding.user,
         )
+        queue.group_as(binding.options)
         if isinstance(queue, ScheduleQueue):
             queue.scheduled = self._schedule.placed
         return queue

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import AT_ONCE
+from orthia.broker.core.groups import Groups, is_grouped
 from orthia.broker.core.memory import MemoryBudget, size_in_memory
 from orthia.broker.core.resident import Resident
 from orthia.broker.core.selectors import Said, Selector
@@ -80,6 +81,15 @@ class Matched(Protocol):
     def hold(self) -> None:
         """Note that there is something in memory, which can be shed."""
 
+    def has_groups(self) -> None:
+        """Have ``group`` called: there is a message of one."""
+
+    def mark_first(self, reference: MessageReference) -> None:
+        """Mark a group's first message to a consumer, if that is wanted."""
+
+    def unmark(self, references: Iterable[MessageReference]) -> None:
+        """Undo ``mark_first``."""
+
     def match_no_more(self) -> None:
         """Go back to the plain machine."""
 
@@ -106,7 +116,7 @@ class Matching:
         self._timers = timers
         self._slices = slices
         self._window_messages = window_messages
-        self._views: dict[Selector | None, View] = {}
+        self._views: dict[object, View] = {}
         self._active: dict[View, None] = {}
         """Views that may have something to do, in turn."""
         self._waiting: dict[View, None] = {}
@@ -116,6 +126,7 @@ class Matching:
         self._here = Resident()
         self._returned = Resident()
         self._work = 0
+        self._groups: Groups | None = None
 
     # --- what the queue asks
 
@@ -130,12 +141,46 @@ class Matching:
 
     def attach(self, subscription: QueueSubscription, selector: Selector | None) -> None:
         """Have a consumer get what its selector wants."""
-        view = self._views.get(selector)
+        self._add(subscription, selector)
+        if self._groups is not None and self._groups.came():
+            self._look_again()
+
+    def _add(self, subscription: QueueSubscription, selector: Selector | None) -> None:
+        # Where there are groups each has messages that are for it alone.
+        key = selector if self._groups is None else subscription
+        view = self._views.get(key)
         if view is None:
-            view = self._views[selector] = View(selector, self._cursor, self._budget)
+            view = self._views[key] = View(key, selector, self._cursor, self._budget)
         subscription.view = view
         view.subscriptions.add(subscription)
         self.join(subscription)
+
+    def group(self, groups: Groups) -> None:
+        """Have groups from here on, of which no consumer has a message yet."""
+        if self._groups is not None:
+            return
+        self._groups = groups
+        views = list(self._views.values())
+        self._views.clear()
+        self._active.clear()
+        self._waiting.clear()
+        for view in views:
+            view.is_gone = True
+            view.forget()
+            for subscription in view.subscriptions:
+                subscription.has_turn = False
+                self._add(subscription, view.selector)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether it knows of groups."""
+        return self._groups is not None
+
+    def _look_again(self) -> None:
+        """Have all views begin anew: what was not for one may be now."""
+        for view in self._views.values():
+            view.look_again()
+        self.resume()
 
     def detach(self, subscription: QueueSubscription) -> None:
         """Have a consumer get nothing any more."""
@@ -148,7 +193,9 @@ class Matching:
             view.forget()
             self._active.pop(view, None)
             self._waiting.pop(view, None)
-            del self._views[view.selector]
+            del self._views[view.key]
+        if self._groups is not None and self._groups.left(subscription):
+            self._look_again()
 
     def join(self, subscription: QueueSubscription) -> None:
         """Have a consumer asked again."""
@@ -167,9 +214,18 @@ class Matching:
         """Have every view look again."""
         self._active.update(dict.fromkeys(self._views.values()))
 
-    def acknowledged(self, references: Iterable[MessageReference]) -> None:
+    def acknowledged(self, references: Sequence[MessageReference]) -> None:
         """Note that messages are deleted, or moved away."""
         self._taken.acknowledged([one.seq for one in references])
+        self.answered(references)
+
+    def answered(self, references: Sequence[MessageReference]) -> None:
+        """Note that consumers have messages no more: they are deleted, or come back."""
+        if self._groups is None:
+            return
+        self._queue.unmark(references)
+        if self._groups.answered([one.seq for one in references]):
+            self._look_again()
 
     def restored(self, references: Iterable[MessageReference]) -> None:
         """Note that messages are not deleted after all."""
@@ -191,7 +247,7 @@ class Matching:
             self._active[view] = None
             if view.horizon < tail_before:
                 continue
-            if view.wants(said):
+            if self._is_for(view, said):
                 size = view.bytes + size_in_memory(reference.record)
                 if view.found and size > self._queue.window_bytes():
                     continue
@@ -284,8 +340,13 @@ class Matching:
             return False
         reference = self._take(view, seq)
         self._work -= 1
-        if reference is not None:
-            subscription.deliver(reference)
+        if reference is None:
+            return True
+        if self._groups is not None:
+            said = Said(reference.record)
+            if self._groups.delivered(said, seq, subscription):
+                self._queue.mark_first(reference)
+        subscription.deliver(reference)
         return True
 
     def _find(self, view: View) -> int | None:
@@ -304,23 +365,38 @@ class Matching:
     def _look(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
         """Return the first that a view wants, and up to where there is none."""
         for reference in where.behind(after):
-            if view.selector is None:
+            if self._takes_all(view):
                 return reference.seq, after
             if self._work <= 0:
                 break
             self._work -= _MATCH_COST
-            if view.wants(Said(reference.record)):
+            if self._is_for(view, Said(reference.record)):
                 return reference.seq, after
             after = reference.seq
         return None, after
 
     def _found(self, view: View) -> int | None:
         while view.found:
-            seq = next(iter(view.found))
-            if seq not in self._taken:
+            seq, message = next(iter(view.found.items()))
+            if seq not in self._taken and (
+                self._groups is None or self._is_for(view, Said(message.record))
+            ):
                 return seq
-            view.let_go(seq)  # another view was first
+            view.let_go(seq)  # another view was first, with this message or with its group
         return None
+
+    def _takes_all(self, view: View) -> bool:
+        return view.selector is None and self._groups is None
+
+    def _is_for(self, view: View, said: Said) -> bool:
+        """Return whether a view wants a message, and may have it."""
+        if not view.wants(said):
+            return False
+        groups = self._groups
+        if groups is None:
+            return True
+        (subscription,) = view.subscriptions
+        return groups.admits(groups.of(said), subscription)
 
     def _has_unread(self, view: View) -> bool:
         return view.horizon < self._cursor.tail_seq
@@ -333,7 +409,7 @@ class Matching:
             reference = self._here.take(seq)
         if reference is None:
             reference = self._queue.loaded(view.let_go(seq))
-            if view.selector is None:
+            if self._takes_all(view):
                 self._cursor.pass_to(seq)  # all before it was taken by this view or another
             if not self._cursor.unread and self._cursor.is_counted_whole:
                 self._cursor.pass_to(self._cursor.tail_seq)  # and so was all behind it
@@ -393,10 +469,12 @@ class Matching:
             begins = {view: view.horizon for view in views}
             for index, message in enumerate(window.messages, 1):
                 seq = message.seq
+                if self._groups is None and is_grouped(message.record):
+                    self._queue.has_groups()  # which has all views begin anew, without these
                 if seq not in self._taken and not self._cursor.is_withheld(seq):
                     said = Said(message.record)
                     for view, begin in begins.items():
-                        if seq > begin and not view.is_gone and view.wants(said):
+                        if seq > begin and not view.is_gone and self._is_for(view, said):
                             self._keep(view, message)
                 if not index % _MATCHED_AT_ONCE:
                     yield GO_ON
@@ -408,7 +486,7 @@ class Matching:
                 view.read_to = max(view.read_to, last)
                 self._waiting.pop(view, None)
                 self._active[view] = None
-                if view.selector is None and not view.found:
+                if self._takes_all(view) and not view.found:
                     self._cursor.pass_to(last)
         self._forget_swept()
         self._queue.resume()
@@ -422,7 +500,11 @@ class Matching:
 
     @property
     def _selects(self) -> bool:
-        return any(selector is not None for selector in self._views)
+        """Whether the plain machine could not do it."""
+        if self._groups is not None:
+            is_empty = not self._here and not self._returned and not self._cursor.unread
+            return not (is_empty and self._groups.are_idle and not self._views)
+        return any(view.selector is not None for view in self._views.values())
 
     def tidy(self) -> None:
         """Begin to forget what was acknowledged, if that is much, or all that is in the way.

@@ -296,6 +296,8 @@ class Queue(WindowedQueue):
         self, references: Sequence[MessageReference], in_vain: set[MessageReference]
     ) -> None:
         self._delivered -= len(references)
+        if self._matching is not None:
+            self._matching.answered(references)
         if self._is_forgotten:
             self._budget.unclaim(sum([one.size for one in references]))
             for lost in [one for one in references if one.location is None]:

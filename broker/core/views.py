@@ -19,12 +19,16 @@ class View:
     """The consumers of a queue that want the same messages, and where they are in it."""
 
     __slots__ = (
-        "_budget", "_cursor", "bytes", "found", "in_memory_to", "is_gone", "read_to",
+        "_budget", "_cursor", "bytes", "found", "in_memory_to", "is_gone", "key", "read_to",
         "returned_to", "selector", "subscriptions", "turns",
     )  # fmt: skip
 
-    def __init__(self, selector: Selector | None, cursor: Cursor, budget: MemoryBudget) -> None:
+    def __init__(
+        self, key: object, selector: Selector | None, cursor: Cursor, budget: MemoryBudget
+    ) -> None:
         """Begin before all messages of the queue; without a selector all are wanted."""
+        self.key = key
+        """What its consumers have in common: the selector, or each is alone."""
         self.selector = selector
         self.subscriptions: set[Subscription[Any]] = set()
         self.turns = InTurn()
@@ -65,6 +69,11 @@ class View:
         self.bytes -= size
         self._budget.used -= size
         return message
+
+    def look_again(self) -> None:
+        """Begin before all messages once more."""
+        self.forget()
+        self.returned_to = self.in_memory_to = self.read_to = -1
 
     def forget(self) -> None:
         """Keep nothing; what it found is read again."""

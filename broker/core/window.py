@@ -11,7 +11,7 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
 import heapq
 import logging
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from typing_extensions import override
 
@@ -20,6 +20,7 @@ from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.gate import Deliverer, DeliveryGate
+from orthia.broker.core.groups import Groups, is_grouped
 from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import (
     MESSAGE_OVERHEAD,
@@ -36,9 +37,10 @@ from orthia.broker.core.timers import Timers
 from orthia.broker.core.turns import InTurn
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
+from orthia.config.queues import PLAIN, QueueOptions
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-from orthia.journal.message import RECORD_OVERHEAD, Message
+from orthia.journal.message import RECORD_OVERHEAD, Message, with_property, without_property
 from orthia.journal.windows import StoredMessage, Window
 
 QueueSubscription = Subscription[MessageReference]
@@ -58,9 +60,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
         "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_is_stale", "_journal",
-        "_journal_full", "_matching", "_max_bytes", "_max_messages", "_reading", "_retries",
-        "_subscriptions", "_timers", "_window_bytes", "address", "bytes_in_memory", "counters",
-        "id", "is_leaving", "name", "settings", "use",
+        "_journal_full", "_matching", "_max_bytes", "_max_messages", "_may_group", "_options",
+        "_reading", "_retries", "_subscriptions", "_timers", "_window_bytes", "address",
+        "bytes_in_memory", "counters", "id", "is_leaving", "name", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +115,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._is_stale = False
         """Whether what is being read was asked for before others took from the table."""
         self._is_holder = False
+        self._options = PLAIN
+        self._may_group = True
+        """Whether a message of a group would have groups kept together."""
         self._matching: Matching | None = None
         """What delivers while some consumer does not want every message."""
 
@@ -170,6 +175,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     def place(self, reference: MessageReference) -> None:
         """Take a message as ``add`` does, of several of which none is to be delivered yet."""
         self.counters.added += 1
+        if self._may_group and is_grouped(reference.record):
+            self.has_groups()
         if reference.location is not None and not self.takes_in_memory(reference.size):
             tail_before = self._cursor.tail_seq
             self._cursor.leave(reference.seq)
@@ -298,10 +305,15 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             return
         for corrupt in window.corrupt:
             LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
+        has_groups = False
         for message in window.messages:
             if not self._cursor.is_withheld(message.seq):
                 self._ready.append(self.loaded(message))
+                if self._may_group and is_grouped(message.record):
+                    has_groups = True
         self._cursor.pass_to(window.next_after_seq)
+        if has_groups:
+            self.has_groups()
         self.dispatch()
 
     def loaded(self, message: StoredMessage) -> MessageReference:
@@ -416,6 +428,30 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             self._turns = InTurn()
         return self._matching
 
+    def has_groups(self) -> None:
+        """Keep groups together from here on: a message of one came."""
+        if self._may_group:
+            self._may_group = False
+            self.match().group(Groups(self._options))
+
+    def group_as(self, options: QueueOptions) -> None:
+        """Have groups given out as ``options`` say; before there is any message."""
+        self._options = options
+        self._may_group = options.has_groups
+
+    def mark_first(self, reference: MessageReference) -> None:
+        """Mark a group's first message to a consumer, if that is wanted, until it has answered."""
+        key = self._options.group_first_key
+        if key is not None:
+            reference.record = with_property(reference.record, key, "true")
+
+    def unmark(self, references: Iterable[MessageReference]) -> None:
+        """Undo ``mark_first``."""
+        key = self._options.group_first_key
+        if key is not None:
+            for reference in references:
+                reference.record = without_property(reference.record, key)
+
     def match_no_more(self) -> None:
         """Deliver with the plain machine: all consumers want every message."""
         matching = self._matching
@@ -423,6 +459,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             return
         ready, returned = matching.dissolve()
         self._matching = None
+        self._may_group = self._options.has_groups
         self._ready.extendleft(reversed(ready))
         for reference in returned:
             heapq.heappush(self._returned, (reference.seq, reference))

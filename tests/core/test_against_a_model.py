@@ -70,6 +70,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.volatile: set[int] = set()
         self.sent = 0
         self.kinds: dict[int, str] = {}
+        self.groups: dict[int, str] = {}
+        """Of those messages that are of one."""
+        self.owners: dict[str, ModelConsumer] = {}
 
     def judge(self, consumer: ModelConsumer, reference: MessageReference) -> None:
         """Accept a delivery: the next in order, to nobody else, flagged if it may be known."""
@@ -77,14 +80,18 @@ class QueueMachine(RuleBasedStateMachine):
         assert number == next(self.wanted_by(consumer))
         assert reference.redelivered is (number in self.maybe_seen)
         self.held[number] = consumer
+        if number in self.groups:
+            self.owners[self.groups[number]] = consumer
         self.maybe_seen.add(number)
         assert self.unanswered(consumer) <= consumer.prefetch
         assert consumer.is_writable
 
     def wanted_by(self, consumer: ModelConsumer) -> Iterator[int]:
-        """Yield what a consumer wants and nobody has, in order."""
+        """Yield what a consumer wants, and may have, and nobody has; in order."""
         for number in self.waiting:
-            if number not in self.held and self.kinds[number] in consumer.kinds:
+            owner = self.owners.get(self.groups.get(number, ""), consumer)
+            is_wanted = number not in self.held and self.kinds[number] in consumer.kinds
+            if is_wanted and owner is consumer:
                 yield number
 
     def unanswered(self, consumer: ModelConsumer) -> int:
@@ -93,8 +100,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- what happens
 
-    @rule(kinds=st.text(KINDS, min_size=1, max_size=12), persistent=st.booleans())
-    def send(self, kinds: str, persistent: bool) -> None:
+    @rule(
+        kinds=st.text(KINDS, min_size=1, max_size=12),
+        persistent=st.booleans(),
+        group=st.sampled_from(["", "", "", "g", "h"]),
+    )
+    def send(self, kinds: str, persistent: bool, group: str) -> None:
         """A producer sends."""
         for kind in kinds:
             self.sent += 1
@@ -103,6 +114,9 @@ class QueueMachine(RuleBasedStateMachine):
             if not persistent:
                 self.volatile.add(self.sent)
             headers = f"kind:{kind}\n".encode()
+            if group:
+                self.groups[self.sent] = group
+                headers += f"JMSXGroupID:{group}\n".encode()
             self.core.send(QUEUE, str(self.sent), persistent=persistent, headers=headers)
 
     @precondition(lambda self: len(self.consumers) < 3)
@@ -138,6 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
         consumer = data.draw(st.sampled_from(self.consumers))
         self.consumers.remove(consumer)
         self.held = {number: one for number, one in self.held.items() if one is not consumer}
+        self.owners = {name: one for name, one in self.owners.items() if one is not consumer}
         consumer.end.close(attempted=consumer.received if failed else ())
         self.core.settle()
 
@@ -170,6 +185,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.core.settle()
         self.consumers.clear()
         self.held.clear()
+        self.owners.clear()
         # Only what was not persistent may be missing, and only if there was memory for it.
         assert {one for one in self.waiting if one not in self.volatile} <= stored
         assert stored <= set(self.waiting)

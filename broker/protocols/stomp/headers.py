@@ -125,10 +125,16 @@ HEADERS: Final = (
         "priority",
         harmless=frozenset({"", "4"}),
     ),
-    *_refused(
+    *_acts(
         ("SEND",),
-        "has all messages of a group go to one consumer",
-        *("JMSXGroupID", "JMSXGroupSeq", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE"),
+        {
+            "JMSXGroupID": "the messages of a group go to one consumer of their queue; to the next"
+            " one when it leaves, and has nothing of the group any more",
+            "_AMQ_GROUP_ID": "the same, as in Artemis, and wins over it",
+            "JMSXGroupSeq": "-1 closes the group: its next message goes to any consumer, once this"
+            " one is acknowledged",
+            "_AMQ_GROUP_SEQUENCE": "the same, as in Artemis, and wins over it",
+        },
     ),
     *_refused(
         ("SEND",), "has a message take the place of an older one of its name", "_AMQ_LVQ_NAME"

@@ -1,0 +1,131 @@
+"""Message groups: which consumer has a group, so that nobody else gets its messages meanwhile.
+
+A group belongs to the consumer that got its first message until that leaves, until a message closes
+the group, or until groups are given out anew because a consumer came. Whoever had it may still work
+on what it has: so the next one gets nothing of the group until all that is acknowledged, or came
+back. A group that nobody has messages of may be forgotten when there are very many.
+"""
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Final
+
+from orthia.broker.core.selectors import Said
+from orthia.broker.core.subscriptions import Subscription
+from orthia.config.queues import QueueOptions
+from orthia.journal.message import Message
+
+MOST_GROUPS: Final = 65_536
+"""How many groups are known of one queue; beyond it the one that was quiet for longest goes."""
+_CLOSES: Final = "-1"
+Group = str | int
+"""Its name, or its bucket."""
+
+
+def is_grouped(record: Message) -> bool:
+    """Return whether a message is of a group; asked of every message, so it looks closer at few."""
+    return (b"ID:" in record.head or bool(record.stated)) and _name(Said(record)) is not None
+
+
+def _name(said: Said) -> str | None:
+    name = said.get("JMSXGroupID")
+    return name if isinstance(name, str) and name else None
+
+
+class Groups:
+    """The groups of one queue; pure."""
+
+    def __init__(self, options: QueueOptions) -> None:
+        self._buckets = options.group_buckets
+        self._rebalances = options.group_rebalance
+        self._pauses = options.group_rebalance_pause_dispatch
+        self._owners: OrderedDict[Group, Subscription[Any]] = OrderedDict()
+        self._held: dict[int, Group] = {}
+        """The groups of messages that consumers have, by their seq."""
+        self._counts: dict[Group, int] = {}
+        """How many those are of each group."""
+        self._passed_over: set[Group] = set()
+        """Groups of which somebody passed a message over that was not for them."""
+        self._is_paused = False
+
+    @property
+    def are_idle(self) -> bool:
+        """Whether no consumer has a group, or messages of one."""
+        return not self._owners and not self._held
+
+    def of(self, said: Said) -> Group | None:
+        """Return the group of a message; None if it is of none."""
+        name = _name(said)
+        if name is None or not self._buckets:
+            return None
+        return name if self._buckets < 0 else zlib.crc32(name.encode()) % self._buckets
+
+    def admits(self, group: Group | None, subscription: Subscription[Any]) -> bool:
+        """Return whether a consumer may have messages of a group now; if not, that is noted."""
+        if group is None:
+            return not self._is_paused
+        owner = self._owners.get(group)
+        if owner is subscription and not self._is_paused:
+            return True
+        if owner is None and not self._counts.get(group) and not self._is_paused:
+            return True
+        self._passed_over.add(group)
+        return False
+
+    def delivered(self, said: Said, seq: int, subscription: Subscription[Any]) -> bool:
+        """Note what a consumer gets; return whether it is the first of a group that it gets."""
+        group = self.of(said)
+        if group is None:
+            return False
+        is_first = self._owners.get(group) is not subscription
+        self._owners[group] = subscription
+        self._owners.move_to_end(group)
+        self._held[seq] = group
+        self._counts[group] = self._counts.get(group, 0) + 1
+        if str(said.get("JMSXGroupSeq")) == _CLOSES:
+            del self._owners[group]
+        elif len(self._owners) > MOST_GROUPS:
+            self._forget_one()
+        return is_first
+
+    def _forget_one(self) -> None:
+        for group in self._owners:
+            if group not in self._counts:
+                del self._owners[group]
+                return
+
+    def answered(self, seqs: Iterable[int]) -> bool:
+        """Note messages that consumers have no more; return whether others may have a group now."""
+        is_free = False
+        for seq in seqs:
+            group = self._held.pop(seq, None)
+            if group is None:
+                continue
+            self._counts[group] -= 1
+            if not self._counts[group]:
+                del self._counts[group]
+                is_free |= group not in self._owners and group in self._passed_over
+        if self._is_paused and not self._held:
+            self._is_paused = False
+            is_free = True
+        return is_free and self._looked_again()
+
+    def came(self) -> bool:
+        """Note a new consumer; return whether others may have a group now."""
+        if not self._rebalances or not self._owners:
+            return False
+        self._owners.clear()
+        self._is_paused = self._pauses and bool(self._held)
+        return self._looked_again()
+
+    def left(self, subscription: Subscription[Any]) -> bool:
+        """Note a consumer that gets no more; return whether others may have a group now."""
+        its_own = [group for group, owner in self._owners.items() if owner is subscription]
+        for group in its_own:
+            del self._owners[group]
+        return any(group in self._passed_over for group in its_own) and self._looked_again()
+
+    def _looked_again(self) -> bool:
+        self._passed_over.clear()
+        return True

@@ -1,0 +1,225 @@
+"""Message groups: one consumer at a time has a group, paged or not, whoever comes and goes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.broker.core import window as window_module
+from orthia.config.queues import QueueOptions
+from orthia.config.settings import Settings
+from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
+
+QUEUE = "/queue/orders"
+PAGED = settings(max_size_messages=3)
+BOTH = pytest.mark.parametrize("options", [SETTINGS, PAGED], ids=["in-memory", "paged"])
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every backlog be of many windows."""
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 4)
+
+
+def send(core: CoreUnderTest, *texts: str, header: str = "JMSXGroupID") -> None:
+    """Send messages, each of the group that its first letter names; ``-`` is of none."""
+    for text in texts:
+        head = "" if text[0] == "-" else f"{header}:{text[0]}\n"
+        closes = f"{header.replace('ID', 'Seq')}:-1\n" if text.endswith("!") else ""
+        core.send(QUEUE, text, headers=(head + closes).encode())
+
+
+def groups_of(consumer: FakeConsumer) -> set[str]:
+    """Return which groups a consumer got messages of."""
+    return {text[0] for text in consumer.texts} - {"-"}
+
+
+def queue_options(core: CoreUnderTest, **options: Any) -> None:
+    """Have the queue be one with options."""
+    core.send(QUEUE)
+    core.consume(QUEUE).end.close()
+    core.settle()
+    core.broker.queues()["orders"].group_as(QueueOptions(**options))
+
+
+@BOTH
+@pytest.mark.parametrize("header", ["JMSXGroupID", "_AMQ_GROUP_ID"])
+@pytest.mark.parametrize("consumers_first", [True, False])
+def test_a_group_goes_to_one_consumer_in_order(
+    options: Settings, header: str, consumers_first: bool
+) -> None:
+    """Whoever is first; what is of no group goes to anybody."""
+    core = CoreUnderTest(options)
+    texts = [f"{'abc-'[n % 4]}{n}" for n in range(40)]
+    if not consumers_first:
+        send(core, *texts, header=header)
+    consumers = [core.consume(QUEUE, prefetch=2) for _ in range(3)]
+    if consumers_first:
+        send(core, *texts, header=header)
+    for _ in range(60):
+        for consumer in consumers:
+            for text in consumer.texts[-2:]:
+                consumer.acknowledge(text)
+            core.settle()
+    everything = [text for consumer in consumers for text in consumer.texts]
+    assert sorted(everything) == sorted(texts)
+    owned = [groups_of(consumer) for consumer in consumers]
+    assert sum(len(one) for one in owned) == 3
+    for consumer in consumers:
+        order = [texts.index(text) for text in consumer.texts]
+        assert order == sorted(order)
+    assert core.broker.depths()["orders"] == 0
+
+
+@BOTH
+def test_a_group_waits_for_its_consumer_and_holds_up_no_other(options: Settings) -> None:
+    """However full that is."""
+    core = CoreUnderTest(options)
+    slow = core.consume(QUEUE, prefetch=1)
+    send(core, "a1")
+    fast = core.consume(QUEUE, prefetch=1, auto=True)
+    send(core, *(f"a{n}" for n in range(2, 9)), "b1", "b2", "-3")
+    assert slow.texts == ["a1"]
+    assert fast.texts == ["b1", "b2", "-3"]
+    for number in range(1, 8):
+        slow.acknowledge(f"a{number}")
+        core.settle()
+        assert slow.texts[-1] == f"a{number + 1}"
+
+
+@BOTH
+def test_a_group_moves_when_its_consumer_goes(options: Settings) -> None:
+    """What that had comes first, and in order."""
+    core = CoreUnderTest(options)
+    first = core.consume(QUEUE, prefetch=3)
+    send(core, *(f"a{n}" for n in range(8)))
+    second = core.consume(QUEUE, prefetch=100)
+    assert not second.received
+    first.acknowledge("a0")
+    core.settle()
+    first.end.close()
+    core.settle()
+    assert second.texts == [f"a{n}" for n in range(1, 8)]
+
+
+@BOTH
+def test_a_group_that_is_closed_goes_to_anybody_once_all_is_acknowledged(options: Settings) -> None:
+    """Never to two at once."""
+    core = CoreUnderTest(options)
+    first = core.consume(QUEUE, prefetch=2)
+    send(core, "a1", "a2!", "a3", "a4")
+    second = core.consume(QUEUE, prefetch=10)
+    assert (first.texts, second.texts) == (["a1", "a2!"], [])
+    first.acknowledge("a1")
+    core.settle()
+    first.is_writable = False
+    assert not second.received
+    first.acknowledge("a2!")
+    core.settle()
+    assert second.texts == ["a3", "a4"]
+
+
+@BOTH
+@pytest.mark.parametrize("pauses", [False, True])
+def test_groups_are_given_out_anew_when_that_is_wanted(options: Settings, pauses: bool) -> None:
+    """And what the old consumer has is waited for; with a pause, by all."""
+    core = CoreUnderTest(options)
+    queue_options(core, group_rebalance=True, group_rebalance_pause_dispatch=pauses)
+    first = core.consume(QUEUE, prefetch=4)
+    send(core, "a1", "b1", "a2", "b2", "a3", "b3", "-4")
+    second = core.consume(QUEUE, prefetch=4)
+    first.is_writable = False
+    core.settle()
+    first.acknowledge("a1", "a2")
+    core.settle()
+    assert second.texts == ([] if pauses else ["-4", "a3"])
+    first.acknowledge("b1", "b2")
+    core.settle()
+    assert sorted(second.texts) == ["-4", "a3", "b3"]
+
+
+def test_buckets_bound_how_many_groups_there_are() -> None:
+    """One bucket has all groups go together; none has no groups."""
+    for buckets, most in ((1, 1), (0, 3)):
+        core = CoreUnderTest()
+        queue_options(core, group_buckets=buckets)
+        consumers = [core.consume(QUEUE) for _ in range(3)]
+        send(core, *(f"{'abcdef'[n % 6]}{n}" for n in range(12)))
+        assert sum(1 for one in consumers if one.received) == most
+
+
+@BOTH
+def test_the_first_message_of_a_group_to_a_consumer_is_marked(options: Settings) -> None:
+    """To each consumer that gets the group, and in no store."""
+    core = CoreUnderTest(options)
+    queue_options(core, group_first_key="first-of-group")
+    first = core.consume(QUEUE, prefetch=10)
+    send(core, "a1", "a2", "b1", "-2")
+
+    def marked(consumer: FakeConsumer) -> list[str]:
+        return [
+            one.record.body.decode()
+            for one in consumer.received
+            if "first-of-group" in one.record.properties()
+        ]
+
+    assert marked(first) == ["a1", "b1"]
+    first.acknowledge("a1")
+    first.end.close()
+    second = core.consume(QUEUE)
+    assert second.texts == ["a2", "b1", "-2"]
+    assert marked(second) == ["a2", "b1"]
+    second.end.close()
+    core.settle()
+    consumer = core.consume(QUEUE)
+    consumer.acknowledge(*consumer.texts)
+    core.settle()
+    assert core.broker.depths()["orders"] == 0
+    assert core.broker.store_use.used == 0
+
+
+def test_groups_are_kept_together_by_the_next_node() -> None:
+    """Which finds them in the table."""
+    core = CoreUnderTest(PAGED)
+    send(core, *(f"{'ab'[n % 2]}{n}" for n in range(20)))
+    core = core.takeover(PAGED)
+    core.broker.count_backlogs()
+    consumers = [core.consume(QUEUE, prefetch=3) for _ in range(2)]
+    core.settle()
+    for _ in range(20):
+        for consumer in consumers:
+            consumer.acknowledge(*consumer.texts[-3:])
+            core.settle()
+    assert {frozenset(groups_of(consumer)) for consumer in consumers} in (
+        {frozenset("a"), frozenset("b")},
+        {frozenset("ab"), frozenset()},
+    )
+    assert core.broker.depths()["orders"] == 0
+
+
+@BOTH
+def test_groups_and_selectors_go_together(options: Settings) -> None:
+    """A consumer has of a group what it selects, and nobody else gets any of it."""
+    core = CoreUnderTest(options)
+    picky = core.consume(QUEUE, selector="JMSXGroupID = 'a'", prefetch=10)
+    send(core, *(f"{'ab'[n % 2]}{n}" for n in range(12)))
+    other = core.consume(QUEUE, prefetch=100)
+    assert groups_of(picky) == {"a"}
+    assert groups_of(other) == {"b"}
+    picky.end.close()
+    core.settle()
+    assert groups_of(other) == {"a", "b"}
+
+
+def test_without_groups_and_consumers_the_plain_machine_is_back() -> None:
+    """Once nothing is left."""
+    core = CoreUnderTest(replace(PAGED))
+    consumer = core.consume(QUEUE)
+    send(core, *(f"a{n}" for n in range(6)))
+    queue = core.broker.queues()["orders"]
+    assert queue.is_matching is True
+    consumer.acknowledge(*consumer.texts)
+    core.settle()
+    consumer.end.close()
+    core.settle()
+    assert not core.broker.queues()["orders"].is_matching
