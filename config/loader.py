@@ -27,6 +27,7 @@ from orthia.config.settings import (
     PropertiesLoginModule,
     Settings,
     SharedFileLockerSettings,
+    TokenLoginModule,
 )
 from orthia.config.substitution import Properties
 from orthia.config.validation import Validation
@@ -124,6 +125,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "role_mappings": reader.role_mappings(),
         "users": reader.users(),
         "properties_login_module": _beside(source, reader.properties_login_module()),
+        "token_login_module": _with_key_beside(source, reader.token_login_module()),
         "certificate_login_module": _beside(source, reader.certificate_login_module()),
         "resource_limit_settings": reader.resource_limit_settings(),
         "health": reader.health(),
@@ -174,7 +176,10 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     if not given["acceptors"]:
         warnings.append(NO_ACCEPTOR)
     if core.get("security_enabled", True) and not (
-        given["users"] or given["properties_login_module"] or given["certificate_login_module"]
+        given["users"]
+        or given["properties_login_module"]
+        or given["token_login_module"]
+        or given["certificate_login_module"]
     ):
         # Artemis names the files of its users elsewhere, so this is no error; and letting everybody
         # in instead of nobody would be worse.
@@ -216,6 +221,10 @@ def _beside(source: Path, module: _Module | None) -> _Module | None:
     directory = source.absolute().parent
     # Attributes are read as texts.
     return replace(module, user=directory / module.user, role=directory / module.role)
+
+
+def _with_key_beside(source: Path, module: TokenLoginModule | None) -> TokenLoginModule | None:
+    return module and replace(module, key=source.absolute().parent / module.key)
 
 
 def _relative_locker(locker: LockerSettings | None, instance: Path) -> LockerSettings | None:

@@ -36,6 +36,7 @@ from orthia.config.settings import (
     SecuritySetting,
     SharedFileLockerSettings,
     StompLimits,
+    TokenLoginModule,
     User,
 )
 from orthia.config.values import ValueReader, read_names
@@ -62,6 +63,7 @@ PERMISSIONS_ASKED_FOR: Final = frozenset(
         "manage",
         "view",
         "edit",
+        "browse",
     }
 )
 """What the others allow, no client can do here: nothing is lost if they are not looked at."""
@@ -296,6 +298,12 @@ class Reader:
         path = "core/login-modules/certificate-login-module"
         node = self._section(path)
         return None if node is None else CertificateLoginModule(**self._attributes_of(node, path))
+
+    def token_login_module(self) -> TokenLoginModule | None:
+        """Return what tokens have to be, if they are taken."""
+        path = "core/login-modules/token-login-module"
+        node = self._section(path)
+        return None if node is None else TokenLoginModule(**self._attributes_of(node, path))
 
     def resource_limit_settings(self) -> tuple[ResourceLimitSetting, ...]:
         """Return the limits of single users; of two for one user the last wins."""

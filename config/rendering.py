@@ -19,6 +19,7 @@ from orthia.config.settings import (
     Role,
     Settings,
     StompLimits,
+    TokenLoginModule,
 )
 from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
 from orthia.config.wildcards import WildcardAddresses
@@ -149,6 +150,8 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         yield from _attributes(
             "core/login-modules/certificate-login-module", settings.certificate_login_module
         )
+    if settings.token_login_module is not None:
+        yield from _attributes("core/login-modules/token-login-module", settings.token_login_module)
     for limits in settings.resource_limit_settings:
         path = f"core/resource-limit-settings/resource-limit-setting[{limits.match}]"
         if limits.max_sessions is not None:
@@ -248,7 +251,9 @@ def _address_setting(setting: AddressSettings) -> Iterator[EffectiveSetting]:
             )
 
 
-def _attributes(path: str, holder: PropertiesLoginModule) -> Iterator[EffectiveSetting]:
+def _attributes(
+    path: str, holder: PropertiesLoginModule | TokenLoginModule
+) -> Iterator[EffectiveSetting]:
     by_name = {one.name: one for one in fields(holder)}
     for attribute in find(path).attributes.values():
         one = by_name[snake_case(attribute.name)]

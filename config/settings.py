@@ -423,6 +423,11 @@ class PropertiesLoginModule:
     """Artemis' default is False. A user that was removed, since somebody else has its password,
     would then be let in until the node is started again."""
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is read."""
+        return self.user, self.role
+
 
 @dataclass(frozen=True)
 class CertificateLoginModule(PropertiesLoginModule):
@@ -430,6 +435,25 @@ class CertificateLoginModule(PropertiesLoginModule):
 
     user: Path = Path("cert-users.properties")
     role: Path = Path("cert-roles.properties")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLoginModule:
+    """``token-login-module``: a signed token (JWT) as passcode."""
+
+    key: Path
+    """A JWKS, or public keys as PEM. A path starts where the ``broker.xml`` is."""
+    issuer: str
+    audience: str
+    user_claim: str = "sub"
+    roles_claim: str = "roles"
+    """Claims inside others are written with dots, as ``realm_access.roles``."""
+    reload: bool = True
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is read."""
+        return (self.key,)
 
 
 @dataclass(frozen=True)
@@ -538,6 +562,7 @@ class Settings:
     """The operations for which ``view`` is enough; a regular expression."""
     users: tuple[User, ...] = ()
     properties_login_module: PropertiesLoginModule | None = None
+    token_login_module: TokenLoginModule | None = None
     certificate_login_module: CertificateLoginModule | None = None
     authentication_cache_size: int = 1_000
     """Logins of which it is remembered whether the hash of their passcode was right; 0 for none."""

@@ -11,11 +11,10 @@ from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import properties_option
 from orthia.broker.cli.unusable import unusable
 from orthia.broker.node.exit_codes import ExitCode
+from orthia.broker.node.login_files import check_login_files
 from orthia.broker.tls.check import exposed_keys
-from orthia.config.certificate_users import read_certificate_users
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
-from orthia.config.user_files import read_users
 from orthia.nodemanager.locks.custom import installed_lockers
 
 
@@ -36,10 +35,7 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
             installed_lockers=installed_lockers(),
             further=unusable,
         )
-        if settings.properties_login_module is not None:
-            read_users(settings.properties_login_module)
-        if settings.certificate_login_module is not None:
-            read_certificate_users(settings.certificate_login_module)
+        check_login_files(settings)
     except ConfigurationError as error:
         if not as_json:
             raise

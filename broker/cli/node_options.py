@@ -32,7 +32,6 @@ from orthia.config.settings import (
     Settings,
 )
 from orthia.config.urls import DatabaseUrl
-from orthia.config.user_files import read_users
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORTS: Final = {Role.LIVE: 61_613, Role.BACKUP: 61_614}
@@ -185,13 +184,14 @@ def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> Non
     """Run a node in this process until it ends, and exit with its exit code."""
     # Commands that run no node need not load the broker.
     from orthia.broker.node.lives import this_life
+    from orthia.broker.node.login_files import check_login_files
     from orthia.broker.node.node import BrokerNode
 
     life = this_life()
     settings = life.settings(settings)
-    if not life.is_later and settings.properties_login_module is not None:
+    if not life.is_later:
         # What is wrong with the users is found out before the node has the live lock.
-        read_users(settings.properties_login_module)
+        check_login_files(settings)
     configure(
         log_format,
         node=settings.name,

@@ -49,6 +49,8 @@ class Clients(Generic[_Client]):
         self._clients: set[_Client] = set()
         self._principals: dict[_Client, Principal] = {}
         """Those that have logged in as somebody."""
+        self._ending: dict[_Client, float] = {}
+        """Those whose login ends at some time."""
         self._all_gone: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -105,6 +107,8 @@ class Clients(Generic[_Client]):
         self._admission.log_in(client, user)
         if user is not None and client in self._clients:
             self._principals[client] = principal
+            if principal.valid_until is not None:
+                self._ending[client] = principal.valid_until
         name = (
             f"clients at {client.source}" if user is None else f"the clients of user {quoted(user)}"
         )
@@ -137,11 +141,15 @@ class Clients(Generic[_Client]):
             client.acceptor.connections -= 1
         self._clients.discard(client)
         self._principals.pop(client, None)
+        self._ending.pop(client, None)
         if not self._clients:
             self._all_gone()
 
     def tick(self, now: float) -> None:
         """End who has to go, and tell what was kept back; ``now`` is in seconds."""
+        for client in [one for one, until in self._ending.items() if now >= until]:
+            del self._ending[client]
+            client.end("the token of this login has ended; log in again with a new one")
         self.eviction.make_room(self._clients)
         self.logins.tick(now)
         self.refusals.tick(now)

@@ -72,6 +72,8 @@ class Principal:
     """What its durable subscriptions are found by, whichever connection it is; as it says."""
     origin: str = ""
     """The address it comes from."""
+    valid_until: float | None = None
+    """When its connection ends, in seconds of the connections' clock; None for never."""
     sender: Sender = field(default_factory=Sender)
     """By whom the journal keeps the order of what the connection sends."""
 

@@ -53,6 +53,7 @@ from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.permissions import Security
+from orthia.broker.security.users import TakesTokens
 from orthia.config.addresses import AddressResolver
 from orthia.config.certificate_users import CertificateUser
 from orthia.config.clock import monotonic_seconds
@@ -233,6 +234,10 @@ class Broker:
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         return self.security.authenticate(login, passcode)
+
+    def take_tokens(self, tokens: TakesTokens | None = None) -> None:
+        """Have these tokens taken as passcodes from now on."""
+        self.security.users.tokens = tokens
 
     @property
     def audit(self) -> Audit:

@@ -17,12 +17,14 @@ from orthia.broker.management.running_node import NodeStatus, RunningNode
 from orthia.broker.node.audit_file import AuditFile
 from orthia.broker.node.disk_usage import DiskLimits, DiskWatch
 from orthia.broker.node.log_queue import FLUSH_SECONDS
+from orthia.broker.node.login_files import tokens_of
 from orthia.broker.node.user_files import UserFiles
+from orthia.broker.security.users import TakesTokens
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.watch import CertificateWatch
 from orthia.config.certificate_users import CertificateUser, read_certificate_users
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import Settings, User
+from orthia.config.settings import PropertiesLoginModule, Settings, TokenLoginModule, User
 from orthia.config.user_files import read_users
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport
@@ -58,8 +60,11 @@ class Service:
         self._journal: MessageJournal | None = None
         directory = settings.audit_log_directory
         self._audit = None if directory is None else AuditFile(directory, settings.name)
-        self._user_files: UserFiles[User] | None = None
-        self._certificate_user_files: UserFiles[CertificateUser] | None = None
+        self._user_files: UserFiles[PropertiesLoginModule, User] | None = None
+        self._token_files: UserFiles[TokenLoginModule, TakesTokens] | None = None
+        self._certificate_user_files: UserFiles[PropertiesLoginModule, CertificateUser] | None = (
+            None
+        )
 
     def runs_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take note of the loop, once it runs."""
@@ -109,8 +114,14 @@ class Service:
             read_certificate_users,
             lambda users: _post(loop, partial(self._certificate_users_are, users)),
         )
+        self._token_files = UserFiles(
+            s.token_login_module if s.security_enabled else None,
+            tokens_of,
+            lambda tokens: _post(loop, partial(self._tokens_are, tokens)),
+        )
         users, certified = self._user_files.start(), self._certificate_user_files.start()
-        self._on_loop(self._open(manager, journal, users, certified))
+        tokens = self._token_files.start()
+        self._on_loop(self._open(manager, journal, users, certified, tokens))
         # Sends are refused, from the first one on, while a disk of the store is nearly full.
         self._disk_watch = DiskWatch(
             s.watched_directories,
@@ -129,6 +140,8 @@ class Service:
             self._user_files.stop()
         if self._certificate_user_files is not None:
             self._certificate_user_files.stop()
+        if self._token_files is not None:
+            self._token_files.stop()
         self._on_loop(self._stop_accepting())
         if not self._loaded().close(drain=True):
             LOGGER.warning("not everything was stored in time; its senders got no receipt")
@@ -170,6 +183,7 @@ class Service:
         journal: MessageJournal,
         users: tuple[User, ...],
         certified: tuple[CertificateUser, ...],
+        tokens: tuple[TakesTokens, ...],
     ) -> None:
         loop = self._running_loop()
         broker = self._broker = Broker(
@@ -182,6 +196,7 @@ class Service:
         )
         broker.replace_users(users)
         broker.replace_certificate_users(certified)
+        broker.take_tokens(*tokens)
         server = self._server = Acceptors(
             broker,
             journal,
@@ -231,6 +246,12 @@ class Service:
         """Have the users of files that changed; who is not what it was logs in anew."""
         if self._broker is not None:
             self._tell_changed(len(users), self._broker.replace_users(users))
+
+    def _tokens_are(self, tokens: tuple[TakesTokens, ...]) -> None:
+        """Take tokens by keys that changed; who is logged in stays until its token ends."""
+        if self._broker is not None:
+            self._broker.take_tokens(*tokens)
+            LOGGER.info("the keys of tokens were read again")
 
     def _certificate_users_are(self, users: tuple[CertificateUser, ...]) -> None:
         """Have the users known by certificates of files that changed."""

@@ -4,20 +4,33 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import PropertiesLoginModule
 
 LOGGER = logging.getLogger("orthia.broker")
 PERIOD_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 5.0
 
+
+class LoginModule(Protocol):
+    """What has files that are looked at."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files."""
+
+    @property
+    def reload(self) -> bool:
+        """Whether they are looked at while the node serves."""
+
+
+_Module = TypeVar("_Module", bound=LoginModule)
 _User = TypeVar("_User")
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
-class UserFiles(Generic[_User]):
+class UserFiles(Generic[_Module, _User]):
     """Looks every second; ``told`` gets all users when a file changed, on the thread of the watch.
 
     A file that cannot be read changes nothing: who could log in still can. And a change counts when
@@ -26,8 +39,8 @@ class UserFiles(Generic[_User]):
 
     def __init__(
         self,
-        module: PropertiesLoginModule | None,
-        read: Callable[[PropertiesLoginModule], tuple[_User, ...]],
+        module: _Module | None,
+        read: Callable[[_Module], tuple[_User, ...]],
         told: Callable[[tuple[_User, ...]], None],
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
@@ -70,7 +83,7 @@ class UserFiles(Generic[_User]):
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
 
-    def _run(self, module: PropertiesLoginModule) -> None:
+    def _run(self, module: _Module) -> None:
         while not self._stopped.wait(self._period_seconds):
             found = _signature(module)
             if found != self._read and found == self._seen:
@@ -78,7 +91,7 @@ class UserFiles(Generic[_User]):
                 self._reload(module)
             self._seen = found
 
-    def _reload(self, module: PropertiesLoginModule) -> None:
+    def _reload(self, module: _Module) -> None:
         try:
             users = self._read_users(module)
         except ConfigurationError as error:
@@ -95,8 +108,8 @@ class UserFiles(Generic[_User]):
         LOGGER.error("%s: %s", what, error)
 
 
-def _signature(module: PropertiesLoginModule) -> _Signature:
-    return tuple(_of_file(path) for path in (module.user, module.role))
+def _signature(module: LoginModule) -> _Signature:
+    return tuple(_of_file(path) for path in module.files)
 
 
 def _of_file(path: Path) -> tuple[int, int, int] | None:

@@ -11,6 +11,7 @@ import hmac
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from orthia.broker.core.api import AuthenticationFailed, Principal, Verification
 from orthia.config.passwords import HashedPassword
@@ -18,6 +19,16 @@ from orthia.config.settings import User
 
 WRONG = "login or passcode is wrong"
 """Which of them is not said."""
+
+
+class TakesTokens(Protocol):
+    """What knows whose a token is."""
+
+    def takes(self, passcode: str) -> bool:
+        """Return whether a passcode is to be taken for a token."""
+
+    def check(self, login: str, token: str) -> Verification:
+        """Return what is to be run to know whose a token is."""
 
 
 class UserDirectory:
@@ -34,6 +45,8 @@ class UserDirectory:
         """``configured`` are those of ``broker.xml``, who stay; ``clock`` is in seconds."""
         self._configured = {user.name: user for user in configured}
         self._users = dict(self._configured)
+        self.tokens: TakesTokens | None = None
+        """What takes tokens, if anything does."""
         self._decoy: HashedPassword | None = None
         """What the passcode of nobody is checked against, so that the time taken tells no names."""
         self._key = os.urandom(32)
@@ -59,6 +72,8 @@ class UserDirectory:
 
     def authenticate(self, login: str, passcode: str) -> Principal | Verification:
         """Return who this is, or what has to be done to know; raises AuthenticationFailed."""
+        if self.tokens is not None and self.tokens.takes(passcode):
+            return self.tokens.check(login, passcode)
         user = self._users.get(login)
         stored = user.password if user is not None else self._decoy
         if not isinstance(stored, HashedPassword):

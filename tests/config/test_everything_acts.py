@@ -98,6 +98,17 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/users/user/@name": ("broker/security/users.py user.name",),
     "core/users/user/@password": ("broker/security/users.py user.password",),
     "core/users/user/@roles": ("broker/security/users.py user.roles",),
+    "core/login-modules/token-login-module/@key": (
+        "config/settings.py self.key",
+        "broker/security/tokens.py module.key",
+    ),
+    "core/login-modules/token-login-module/@issuer": (
+        "broker/security/tokens.py self.module.issuer",
+    ),
+    "core/login-modules/token-login-module/@audience": (
+        "broker/security/tokens.py self.module.audience",
+    ),
+    "core/login-modules/token-login-module/@reload": ("broker/node/user_files.py module.reload",),
     "core/login-modules/properties-login-module/@user": (
         "config/user_files.py module.user",
         "broker/node/service.py read_users",
