@@ -24,7 +24,8 @@ from orthia.broker.tls.errors import in_words
 
 _HANDSHAKE: Final = 0x16
 """The first byte of TLS."""
-_READ_BYTES: Final = 262_144
+_RECORD_BYTES: Final = 16_384
+"""What OpenSSL is given at a time, about a record: its buffers never get smaller."""
 IS_HANDSHAKING: Final = "orthia.is_handshaking"
 """What a transport is asked for the state of its handshake by."""
 
@@ -108,10 +109,11 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
                 self._is_plain = self._is_over = True
                 self._inner.has_no_tls("the first bytes are not of TLS", data)
                 return
-        self._incoming.write(data)
         if self._is_secure:
-            self._read()
-        elif not self._is_in_turn:
+            self._decrypt(data)
+            return
+        self._incoming.write(data)
+        if not self._is_in_turn:
             self._is_in_turn = True
             self._raw.pause_reading()
             self._later(self._handshake())
@@ -147,26 +149,33 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
                 self._failed(error)
             self._flush()
             if self._is_secure:
-                self._read()  # which may have come with the end of the handshake
+                self._decrypt(b"")  # which may have come with the end of the handshake
         if self._is_read and not self._raw.is_closing():
             self._raw.resume_reading()
         yield False
 
-    def _read(self) -> None:
-        """Give the protocol what can be decrypted."""
+    def _decrypt(self, data: bytes) -> None:
+        """Give the protocol what can be decrypted of what has come by now, all at once."""
         parts: list[bytes] = []
-        try:
-            while part := self._tls.read(_READ_BYTES):
-                parts.append(part)
-            has_ended = True
-        except ssl.SSLWantReadError:
-            has_ended = False
-        except ssl.SSLError as error:
-            self._failed(error)
-            return
+        error: ssl.SSLError | None = None
+        has_ended = False
+        for start in range(0, len(data) or 1, _RECORD_BYTES):
+            self._incoming.write(data[start : start + _RECORD_BYTES])
+            try:
+                while part := self._tls.read(_RECORD_BYTES):
+                    parts.append(part)
+                has_ended = True
+                break
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as why:
+                error = why
+                break
         if parts:
             self._inner.data_received(b"".join(parts))
-        if has_ended:
+        if error is not None:
+            self._failed(error)
+        elif has_ended:
             self.close()
         else:
             self._flush()
@@ -181,6 +190,13 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             name = self._tls.refused_name if isinstance(self._tls, ServerObject) else None
             asked = f"it asks for {name!r}, which sniHost does not match"
             self._inner.handshake_failed(in_words(error) if name is None else asked)
+
+    def _encrypt(self, data: "memoryview[Any]") -> None:
+        parts: list[bytes] = []
+        for start in range(0, len(data), _RECORD_BYTES):
+            self._tls.write(data[start : start + _RECORD_BYTES])
+            parts.append(self._outgoing.read())
+        self._raw.write(b"".join(parts))
 
     def _flush(self) -> None:
         if self._outgoing.pending and not self._raw.is_closing():
@@ -233,8 +249,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             if not self._raw.get_write_buffer_size():
                 self._unsent = 0
             self._unsent += len(data)
-            self._tls.write(data)
-            self._flush()
+            self._encrypt(memoryview(data))
 
     @override
     def can_write_eof(self) -> bool:

@@ -168,3 +168,28 @@ def test_a_flood_of_handshakes_disturbs_no_lease(authority: Authority, tmp_path:
                 for thread in threads:
                     thread.join(60)
         assert "lost" not in node.log, node.log
+
+
+def test_what_large_messages_went_through_is_not_kept(authority: Authority, tmp_path: Path) -> None:
+    """OpenSSL's buffers never get smaller: each client that was busy once would have large ones."""
+    store = authority.sign().write_pem(tmp_path / "broker.pem")
+    parameters = f";sslEnabled=true;keyStorePath={store}"
+    body = (
+        b"SEND\ndestination:/topic/%d\ncontent-length:90000\nreceipt:r\n\n" + 90_000 * b"x" + b"\0"
+    )
+    with live_node(tmp_path, parameters=parameters) as node:
+        context = trusting(authority)
+
+        def busy_client(number: int) -> ssl.SSLSocket:
+            client = context.wrap_socket(node.open(), server_hostname="localhost")
+            client.sendall(CONNECT + b"SUBSCRIBE\nid:1\ndestination:/topic/%d\n\n\0" % number)
+            client.sendall(head % number + 90_000 * b"x" + b"\0")
+            read_until(client, b"receipt-id:r")
+            return client
+
+        clients = [busy_client(number) for number in range(30)]
+        before = node.resident
+        clients += [busy_client(number) for number in range(30, 130)]
+        assert (node.resident - before) / 100 < 150 * 1024
+        for client in clients:
+            client.close()
