@@ -76,6 +76,8 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject
+        self._early = bytearray()
+        """What came while a step of the handshake had yet to come to its turn."""
         self._is_new = True
         self._is_secure = False
         self._is_in_turn = False
@@ -112,7 +114,7 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         if self._is_secure:
             self._decrypt(data)
             return
-        self._incoming.write(data)
+        self._early += data
         if not self._is_in_turn:
             self._is_in_turn = True
             self._raw.pause_reading()
@@ -139,17 +141,25 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     def _handshake(self) -> Iterator[bool]:
         """Go on with the handshake, as far as what has come lets it."""
         self._is_in_turn = False
-        if not self._is_over:
+        early = bytes(self._early)
+        self._early.clear()
+        for start in range(0, len(early), _RECORD_BYTES):
+            if self._is_over:
+                break
+            end = start + _RECORD_BYTES
+            self._incoming.write(early[start:end])
             try:
                 self._tls.do_handshake()
-                self._is_secure = True
             except ssl.SSLWantReadError:
-                pass  # there is more to come
+                continue  # there is more to come
             except ssl.SSLError as error:
                 self._failed(error)
+                break
+            self._is_secure = True
             self._flush()
-            if self._is_secure:
-                self._decrypt(b"")  # which may have come with the end of the handshake
+            self._decrypt(early[end:])  # which came with the end of the handshake
+            break
+        self._flush()
         if self._is_read and not self._raw.is_closing():
             self._raw.resume_reading()
         yield False
