@@ -4,21 +4,33 @@
 
 Rows have 208 bytes of payload. The readers read the nine columns of MESSAGES from a private
 PostgreSQL into Spark's ``noop`` sink: Orthia's, and Spark's own JDBC reader with the same ranges of
-``seq``; and into Parquet, beside a bare loop of ADBC and pyarrow without Spark. They take turns in
-every round; the median is printed. The JDBC driver is Debian's libpostgresql-jdbc-java.
+``seq``; and into Parquet, beside bare loops of ADBC and pyarrow, and a bare COPY, without Spark.
+They take turns in every round; the median is printed. The JDBC driver is Debian's
+libpostgresql-jdbc-java.
+
+Beside the seconds of the clock stand those of the processor, of this process, Spark's and its
+workers' together, but not PostgreSQL's: on a machine that does other work, too, these can be
+compared. The memory is the most that any of Spark's Python workers had resident in the last round.
 """
 
 import argparse
 import json
+import os
 import re
+import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import adbc_driver_postgresql.dbapi
+import psycopg2
+import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg2.extensions import make_dsn
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +48,73 @@ from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference
 from tests.support.servers import PASSWORD, USER, PostgresqlServer
 
 PARTITIONS = 8
+BARE = ("bare", "floor")
+AUDIT = "audit on Parquet"
+_MIB = 1024
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Cost:
+    """What Spark's process and its workers use."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask for its id
+        assert jvm is not None  # noqa: S101
+        self._java: int = jvm.java.lang.ProcessHandle.current().pid()
+        self._ticks: dict[int, int] = {}
+
+    def processor_seconds(self) -> float:
+        """Return what they, and this process, have used so far."""
+        # Workers without work are ended, and nobody else keeps what they had used.
+        for pid, fields in self._processes().items():
+            self._ticks[pid] = sum(map(int, fields[11:13]))
+        return time.process_time() + sum(self._ticks.values()) / _TICKS
+
+    def forget_peaks(self) -> None:
+        """Have every worker's peak begin anew."""
+        for pid in self._workers():
+            with suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+    def worker_mib(self) -> float:
+        """Return the largest peak of a worker's resident memory."""
+        return max(map(_peak_mib, self._workers()), default=0.0)
+
+    def driver_mib(self) -> float:
+        """Return the peak of Spark's own process."""
+        return _peak_mib(self._java)
+
+    def _workers(self) -> list[int]:
+        return [pid for pid in self._processes() if pid != self._java]
+
+    def _processes(self) -> Mapping[int, list[str]]:
+        """Return Spark's process and all below it, with what ``/proc/PID/stat`` says from 3 on."""
+        found = {}
+        for place in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                found[int(place.parent.name)] = place.read_text().rpartition(")")[2].split()
+        mine = {self._java}
+        size = 0
+        while size != len(mine):
+            size = len(mine)
+            mine |= {pid for pid, fields in found.items() if int(fields[1]) in mine}
+        return {pid: fields for pid, fields in found.items() if pid in mine}
+
+
+def _peak_mib(pid: int) -> float:
+    with suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return int(found[1]) / _MIB if found else 0.0
+    return 0.0
+
+
+@dataclass
+class Measured:
+    """What a job took, round by round."""
+
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    worker_mib: float = 0.0
 
 
 class Bench:
@@ -48,7 +127,6 @@ class Bench:
         self._settings = settings
         self._jar = jar
         self._scratch = scratch
-        self._runs = 0
         reference, _ = StoreReference.of(settings)
         self._store = StoreInputs(spark, reference, PARTITIONS)
         self._url = settings.jdbc_connection_url.sqlalchemy_url
@@ -57,29 +135,29 @@ class Bench:
         """Return what reads, by name."""
         found: dict[str, Callable[[], object]] = {
             "orthia.journal, nine columns": lambda: _drain(self._store.messages(RAW)),
-            "orthia.journal, decoded": lambda: _drain(self._store.messages()),
             "orthia.journal to Parquet": lambda: self._to_parquet(self._store.messages(RAW)),
-            "bare ADBC loop to Parquet": self._bare_loop,
+            "bare ADBC loop to Parquet": self._bare_loop_to_parquet,
+            "bare ADBC loop, nine columns": self._bare_loop,
+            "bare COPY, nine columns": self._bare_copy,
         }
         if self._jar is not None:
             found["Spark JDBC, nine columns"] = lambda: _drain(self._jdbc())
             found["Spark JDBC to Parquet"] = lambda: self._to_parquet(self._jdbc())
+        found["orthia.journal, decoded"] = lambda: _drain(self._store.messages())
         return found
 
-    def audits(self) -> dict[str, Callable[[], object]]:
-        """Return the audit on Parquet, which is written first."""
+    def export(self) -> None:
+        """Write what the audit reads."""
         directory = self._scratch / "export"
-        messages = exported(self._store.messages())
-        messages.write.parquet(f"{directory}/messages")
+        exported(self._store.messages()).write.parquet(f"{directory}/messages")
         self._store.bindings().write.parquet(f"{directory}/bindings")
         self._store.node_manager().write.parquet(f"{directory}/node_manager")
-        inputs = ExportInputs(self._spark, str(directory))
 
-        def run() -> None:
-            with audit.examined(inputs) as found:
-                assert not found.counts, f"{found.counts} in a sound journal"  # noqa: S101
-
-        return {"audit on Parquet": run}
+    def audit(self) -> None:
+        """Look for faults in the export."""
+        inputs = ExportInputs(self._spark, str(self._scratch / "export"))
+        with audit.examined(inputs) as found:
+            assert not found.counts, f"{found.counts} in a sound journal"  # noqa: S101
 
     def _jdbc(self) -> DataFrame:
         ends = self._store.messages(["seq"]).selectExpr("min(seq)", "max(seq)").first()
@@ -100,25 +178,46 @@ class Bench:
         )
 
     def _to_parquet(self, frame: DataFrame) -> None:
-        self._runs += 1
-        frame.write.parquet(str(self._scratch / f"parquet-{self._runs}"))
+        path = self._scratch / "parquet"
+        frame.write.parquet(str(path))
+        shutil.rmtree(path)
 
-    def _bare_loop(self) -> None:
-        self._runs += 1
+    @property
+    def _dsn(self) -> str:
         url = self._url
-        dsn = make_dsn(
+        return make_dsn(
             host=url.host, port=url.port, dbname=url.database, user=USER, password=PASSWORD
         )
+
+    @contextmanager
+    def _batches(self) -> Iterator[pa.RecordBatchReader]:
         with (
-            adbc_driver_postgresql.dbapi.connect(dsn) as connection,
+            adbc_driver_postgresql.dbapi.connect(self._dsn) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(f"SELECT {', '.join(RAW)} FROM messages")
-            batches = cursor.fetch_record_batch()
-            path = self._scratch / f"bare-{self._runs}.parquet"
-            with pq.ParquetWriter(path, batches.schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
+            yield cursor.fetch_record_batch()
+
+    def _bare_loop(self) -> None:
+        with self._batches() as batches:
+            for _ in batches:
+                pass
+
+    def _bare_loop_to_parquet(self) -> None:
+        path = self._scratch / "bare.parquet"
+        with self._batches() as batches, pq.ParquetWriter(path, batches.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        path.unlink()
+
+    def _bare_copy(self) -> None:
+        connection = psycopg2.connect(self._dsn)
+        try:
+            with connection.cursor() as cursor, Path(os.devnull).open("wb") as nowhere:
+                columns = ", ".join(RAW)
+                cursor.copy_expert(f"COPY messages ({columns}) TO STDOUT (FORMAT binary)", nowhere)
+        finally:
+            connection.close()
 
 
 def _drain(frame: DataFrame) -> None:
@@ -126,34 +225,42 @@ def _drain(frame: DataFrame) -> None:
 
 
 def measure(
-    jobs: dict[str, Callable[[], object]], rounds: int
-) -> dict[str, tuple[float, list[float]]]:
-    """Run every job once to warm up, then in turn; return the median and all seconds of each."""
-    seconds: dict[str, list[float]] = defaultdict(list)
-    for number in range(rounds + 1):
+    cost: Cost, jobs: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool
+) -> dict[str, Measured]:
+    """Run every job in turn, ``rounds`` times, and once before that to ``warm_up``."""
+    found: dict[str, Measured] = defaultdict(Measured)
+    for number in range(0 if warm_up else 1, rounds + 1):
         for name, job in jobs.items():
-            began = time.perf_counter()
+            cost.forget_peaks()
+            used, began = cost.processor_seconds(), time.perf_counter()
             job()
             if number:
-                seconds[name].append(time.perf_counter() - began)
-    return {name: (statistics.median(times), times) for name, times in seconds.items()}
+                found[name].seconds.append(time.perf_counter() - began)
+                found[name].processor.append(cost.processor_seconds() - used)
+                found[name].worker_mib = cost.worker_mib()
+                last = found[name]
+                print(
+                    f"{name}: {last.seconds[-1]:.2f} s, {last.processor[-1]:.2f} s of processor"
+                    f" time, {last.worker_mib:.0f} MiB",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    return found
 
 
-def driver_peak_mib(spark: SparkSession) -> float:
-    """Return the peak resident memory of Spark's process."""
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to ask for its id
-    assert jvm is not None  # noqa: S101
-    pid = jvm.java.lang.ProcessHandle.current().pid()
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
-
-
-def show(title: str, measured: dict[str, tuple[float, list[float]]], rows: int) -> None:
+def show(title: str, measured: Mapping[str, Measured], rows: int) -> None:
     """Print one table."""
     print(f"\n{title}")
-    for name, (median, times) in measured.items():
-        every = " ".join(f"{one:.2f}" for one in times)
-        print(f"  {name:32} {median:7.2f} s  {rows / median:12,.0f} a second  ({every})")
+    for name, one in measured.items():
+        memory = "" if name.startswith(BARE) else f"{one.worker_mib:5.0f} MiB a worker"
+        median = statistics.median(one.seconds)
+        every = " ".join(f"{seconds:.2f}" for seconds in one.seconds)
+        print(
+            f"  {name:40} {median:7.2f} s {rows / median:11,.0f} a second"
+            f" {statistics.median(one.processor):8.2f} s of processor time"
+            f" {memory}  ({every})",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -162,14 +269,24 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--events", type=int, default=250_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="readers whose names have one of these in them")
+    parser.add_argument("--only", nargs="*", help="what has one of these in its name")
     parser.add_argument("--jdbc-jar", type=Path, help="PostgreSQL's JDBC driver")
     arguments = parser.parse_args()
+
+    def chosen(jobs: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
+        return {
+            name: job
+            for name, job in jobs.items()
+            if not arguments.only or any(part in name for part in arguments.only)
+        }
+
     conf = {} if arguments.jdbc_jar is None else {"spark.jars": str(arguments.jdbc_jar)}
     spark = build_session(settings=conf, passwords={PASSWORD_VARIABLE: PASSWORD})
+    cost = Cost(spark)
     with tempfile.TemporaryDirectory() as directory, PostgresqlServer() as server:
-        for rows in arguments.rows:
-            settings = server.settings(server.create_database(), jdbc_network_timeout=60_000)
+        for number, rows in enumerate(arguments.rows):
+            name = server.create_database()
+            settings = server.settings(name, jdbc_network_timeout=60_000)
             database = Database.from_settings(settings)
             migrations.upgrade(database, settings)
             fill_journal(database, settings, rows)
@@ -179,37 +296,40 @@ def main() -> None:
                 connection.exec_driver_sql("VACUUM ANALYZE messages")
             database.dispose()
             scratch = Path(directory) / str(rows)
-            bench = Bench(spark, settings, arguments.jdbc_jar, scratch)
             scratch.mkdir()
-            readers = {
-                name: job
-                for name, job in bench.readers().items()
-                if not arguments.only or any(part in name for part in arguments.only)
-            }
-            show(f"Reading {rows:,} rows", measure(readers, arguments.rounds), rows)
-            show(f"Auditing {rows:,} rows", measure(bench.audits(), arguments.rounds), rows)
-            print(f"  peak memory of Spark's process so far: {driver_peak_mib(spark):.0f} MiB")
-        logs = Path(directory) / "logs"
-        write_logs(logs, arguments.events)
-
-        files = sorted(str(path) for path in logs.glob("*.jsonl"))
-
-        def tell() -> None:
-            failovers.analyse(spark, [], files, now=0)
-
-        def read_lines() -> None:
-            for file in files:
-                with Path(file).open(encoding="utf-8") as lines:
-                    for line in lines:
-                        json.loads(line)
-
-        jobs: dict[str, Callable[[], object]] = {
-            "failover analysis": tell,
-            "floor: each line parsed, in one process": read_lines,
-        }
-        measured = measure(jobs, arguments.rounds)
-        show(f"{arguments.events:,} events of 200 pairs", measured, arguments.events)
+            bench = Bench(spark, settings, arguments.jdbc_jar, scratch)
+            rounds, warm_up = arguments.rounds, number == 0
+            readers = measure(cost, chosen(bench.readers()), rounds, warm_up=warm_up)
+            show(f"Reading {rows:,} rows", readers, rows)
+            if chosen({AUDIT: print}):
+                bench.export()
+                audits = measure(cost, {AUDIT: bench.audit}, rounds, warm_up=warm_up)
+                show(f"Auditing {rows:,} rows", audits, rows)
+            print(f"  peak memory of Spark's process so far: {cost.driver_mib():.0f} MiB")
+            server.drop_database(name)
+            shutil.rmtree(scratch)
+        jobs = chosen(_of_logs(spark, Path(directory) / "logs", arguments.events))
+        if jobs:
+            measured = measure(cost, jobs, arguments.rounds, warm_up=True)
+            show(f"{arguments.events:,} events of 200 pairs", measured, arguments.events)
     spark.stop()
+
+
+def _of_logs(spark: SparkSession, directory: Path, events: int) -> dict[str, Callable[[], object]]:
+    """Return what reads failover logs, and nothing but reads them, by name."""
+    write_logs(directory, events)
+    files = sorted(str(path) for path in directory.glob("*.jsonl"))
+
+    def read_lines() -> None:
+        for file in files:
+            with Path(file).open(encoding="utf-8") as lines:
+                for line in lines:
+                    json.loads(line)
+
+    return {
+        "failover analysis": lambda: failovers.analyse(spark, [], files, now=0),
+        "floor: each line parsed, in one process": read_lines,
+    }
 
 
 if __name__ == "__main__":

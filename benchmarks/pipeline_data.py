@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import MetaData, insert, update
+from sqlalchemy import MetaData, insert, text, update
 
 from orthia import migrations
 from orthia.config.dialects import Dialect
@@ -70,7 +70,7 @@ def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int
     bindings = bindings_table(metadata, settings.bindings_table_name, dialect)
     locks = node_manager_store(metadata, settings.node_manager_store_table_name, dialect)
     epoch = 1 + max(0, count - 1) // ROWS_AN_EPOCH
-    shared = {"record_type": 11, "epoch": 1}
+    shared = {"record_type": 11, "epoch": 1, "written_at": _BEGIN}
     queue_rows = []
     for queue_id in range(1, QUEUES + 1):
         binding = QueueBinding(queue_id, f"orders.{queue_id}", "orders", RoutingType.MULTICAST)
@@ -82,6 +82,9 @@ def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int
     with database.engine.begin() as connection:
         connection.execute(insert(bindings), [*queue_rows, shared | counter])
         connection.execute(update(locks).where(locks.c.id == 4).values(holder_token=epoch))
+    if dialect is Dialect.POSTGRESQL and count > ROWS_AN_EPOCH:
+        _multiply(database, settings, count)
+        return
     rows = journal_rows(count)
     while batch := [row for _, row in zip(range(_BATCH), rows, strict=False)]:
         if dialect is Dialect.POSTGRESQL:
@@ -92,6 +95,31 @@ def fill_journal(database: Database, settings: DatabaseStoreSettings, count: int
             connection.execute(
                 insert(messages), [dict(zip(names, row, strict=True)) for row in batch]
             )
+
+
+def _multiply(database: Database, settings: DatabaseStoreSettings, count: int) -> None:
+    """Make the first epoch's rows here, and those of all later ones of them in the database."""
+    first = journal_rows(ROWS_AN_EPOCH)
+    while batch := [row for _, row in zip(range(_BATCH), first, strict=False)]:
+        _copy(database, settings, batch)
+    table = settings.message_table_name
+    step = ROWS_AN_EPOCH + ID_BLOCK
+    statement = text(
+        f"INSERT INTO {table} ({', '.join(_COLUMNS)}, record)"
+        " SELECT seq + :by, id + :by, record_type, user_record_type, queue_id, :epoch,"
+        f" written_at + :later * interval '1 millisecond', record FROM {table}"
+        " WHERE epoch = 1 ORDER BY seq LIMIT :rows"
+    )
+    for earlier in range(1, -(-count // ROWS_AN_EPOCH)):
+        written = earlier * ROWS_AN_EPOCH
+        values = {
+            "by": earlier * step,
+            "epoch": 1 + earlier,
+            "later": written,
+            "rows": count - written,
+        }
+        with database.engine.begin() as connection:
+            connection.execute(statement, values)
 
 
 def _copy(database: Database, settings: DatabaseStoreSettings, batch: list[Row]) -> None:
