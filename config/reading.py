@@ -63,7 +63,6 @@ PERMISSIONS_ASKED_FOR: Final = frozenset(
         "manage",
         "view",
         "edit",
-        "browse",
     }
 )
 """What the others allow, no client can do here: nothing is lost if they are not looked at."""

@@ -1,12 +1,16 @@
 """The statements of docs/databases.md: what a newcomer copies works, on real servers."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg2
 import pymysql
 import pytest
+from sqlalchemy import text
 
 from orthia import migrations
 from orthia.broker.client.connection import BrokerAddress, FailoverLink
@@ -14,19 +18,19 @@ from orthia.broker.client.traffic import Producer
 from orthia.config.secrets import Secret
 from orthia.config.settings import DatabaseStoreSettings, Role
 from orthia.config.urls import DatabaseUrl
-from orthia.database import Database
+from orthia.database import Database, PermanentStoreError, write_transaction
 from tests.process.nodes import NodeProcess
 from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProcess
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "databases.md"
 
 
-def blocks(server: ServerProcess) -> tuple[list[str], list[str]]:
-    """Return the statements that make the owner, and those that make a user of fewer rights."""
+def blocks(server: ServerProcess) -> tuple[list[str], list[str], list[str]]:
+    """Return the statements that make the owner, a node's user of fewer rights, and a reader."""
     found = re.findall(r"```sql\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     own = slice(0, None, 2) if isinstance(server, PostgresqlServer) else slice(1, None, 2)
-    owner, node = found[own]
-    return _statements(owner), _statements(node)
+    owner, node, reader = found[own]
+    return _statements(owner), _statements(node), _statements(reader)
 
 
 def _statements(block: str) -> list[str]:
@@ -79,7 +83,7 @@ def test_the_documents_statements_make_a_database_for_a_pair(
     private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess], *, restricted: bool
 ) -> None:
     """Two nodes serve in turn, with tables that they made or that they found."""
-    owner, node = blocks(private_server)
+    owner, node, _ = blocks(private_server)
     for statement in owner:
         execute(private_server, statement)
     user = "broker"
@@ -102,3 +106,48 @@ def test_the_documents_statements_make_a_database_for_a_pair(
     live.kill()
     backup.wait_serving()
     assert backup.terminate() == 0
+
+
+def test_the_documents_reader_sees_who_serves_and_no_message(
+    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
+) -> None:
+    """``status`` and ``failover-log`` work for it; to read or change more is refused it."""
+    owner, _, reader = blocks(private_server)
+    for statement in owner:
+        execute(private_server, statement)
+    url = private_server.url("broker")
+    live = NodeProcess(Role.LIVE, url.replace("//", "//broker:secret@", 1), tmp_path, "live")
+    nodes.append(live)
+    serve(live)
+    for statement in reader:
+        execute(private_server, statement)
+    looks = url.replace("//", "//broker_reader@", 1)
+    assert "live" in asked("status", looks).stdout
+    assert "AMQ221007" in asked("failover-log", looks).stdout
+    refused = asked("queue", "list", looks, code=78)
+    assert "denied" in refused.stderr
+    made = DatabaseStoreSettings(DatabaseUrl.parse(url), "broker_reader", Secret("secret"))
+    database = Database.from_settings(made)
+    try:
+        with (
+            pytest.raises(PermanentStoreError, match="denied"),
+            write_transaction(database.engine, "take the lock") as connection,
+        ):
+            connection.execute(text("UPDATE NODE_MANAGER_STORE SET ID = ID"))
+    finally:
+        database.dispose()
+
+
+def asked(*command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """Run a command, the last of whose words is the URL."""
+    *words, url = command
+    result = subprocess.run(
+        [sys.executable, "-m", "orthia.broker.cli", *words, "--url", url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "ORTHIA_JDBC_PASSWORD": "secret"},
+    )
+    assert result.returncode == code, result.stderr
+    return result
