@@ -58,9 +58,9 @@ class Authentication(Generic[_Client]):
     def ask(self, login: str | None, passcode: str | None, answered: _Answered) -> Principal | None:
         """Return who this is, or None, and have ``answered`` told later; raises BrokerError.
 
-        A client that gives no login may be known by its certificate.
+        A client that gives neither may be known by its certificate.
         """
-        principal = None if login else self._known_by_certificate()
+        principal = None if login or passcode else self._known_by_certificate()
         if principal is not None:
             return principal
         wait = self._begin(login)
