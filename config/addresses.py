@@ -86,6 +86,10 @@ class ResolvedAddressSettings:
     default_exclusive_queue: bool = False
     default_purge_on_no_consumers: bool = False
     default_ring_size: int = -1
+    default_group_buckets: int = -1
+    default_group_first_key: str | None = None
+    default_group_rebalance: bool = False
+    default_group_rebalance_pause_dispatch: bool = False
     default_consumers_before_dispatch: int = 0
     default_delay_before_dispatch: int = -1
     default_address_routing_type: RoutingType = RoutingType.ANYCAST
@@ -100,6 +104,10 @@ def options_of(settings: ResolvedAddressSettings, given: Mapping[str, Any]) -> Q
         exclusive=settings.default_exclusive_queue,
         purge_on_no_consumers=settings.default_purge_on_no_consumers,
         ring_size=settings.default_ring_size,
+        group_buckets=settings.default_group_buckets,
+        group_first_key=settings.default_group_first_key,
+        group_rebalance=settings.default_group_rebalance,
+        group_rebalance_pause_dispatch=settings.default_group_rebalance_pause_dispatch,
         consumers_before_dispatch=settings.default_consumers_before_dispatch,
         delay_before_dispatch=settings.default_delay_before_dispatch,
     )

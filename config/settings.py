@@ -382,6 +382,10 @@ class AddressSettings:
     default_exclusive_queue: bool | None = None
     default_purge_on_no_consumers: bool | None = None
     default_ring_size: int | None = None
+    default_group_buckets: int | None = None
+    default_group_first_key: str | None = None
+    default_group_rebalance: bool | None = None
+    default_group_rebalance_pause_dispatch: bool | None = None
     default_consumers_before_dispatch: int | None = None
     default_delay_before_dispatch: int | None = None
 

@@ -338,6 +338,7 @@ class Matching:
         subscription = view.turns.next()
         if subscription is None:
             return False
+        self._views[view.key] = self._views.pop(view.key)  # others are asked first the next time
         reference = self._take(view, seq)
         self._work -= 1
         if reference is None:

@@ -53,6 +53,22 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "config/addresses.py settings.default_purge_on_no_consumers",
         "broker/core/optioned.py self.options.purge_on_no_consumers",
     ),
+    "core/address-settings/address-setting/default-group-buckets": (
+        "config/addresses.py settings.default_group_buckets",
+        "broker/core/groups.py options.group_buckets",
+    ),
+    "core/address-settings/address-setting/default-group-first-key": (
+        "config/addresses.py settings.default_group_first_key",
+        "broker/core/window.py self._options.group_first_key",
+    ),
+    "core/address-settings/address-setting/default-group-rebalance": (
+        "config/addresses.py settings.default_group_rebalance",
+        "broker/core/groups.py options.group_rebalance",
+    ),
+    "core/address-settings/address-setting/default-group-rebalance-pause-dispatch": (
+        "config/addresses.py settings.default_group_rebalance_pause_dispatch",
+        "broker/core/groups.py options.group_rebalance_pause_dispatch",
+    ),
     "core/address-settings/address-setting/default-ring-size": (
         "config/addresses.py settings.default_ring_size",
         "broker/core/optioned.py self.options.ring_size",

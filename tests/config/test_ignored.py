@@ -49,7 +49,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
 <thread-pool-max-size>30</thread-pool-max-size>
 <acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
 <addresses><address name="a"><multicast>
-<queue name="b" group-rebalance="false" last-value="true"/>
+<queue name="b" non-destructive="false" last-value="true"/>
 </multicast></address></addresses>
 <address-settings>
 <address-setting match="a"><expiry-delay>${DELAY:10}</expiry-delay></address-setting>
@@ -70,7 +70,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
     assert told[0].endswith("no code of yours sees messages, sessions or connections")
     ignored = next(one for one in settings.warnings if "harmless" in one)
     assert "thread-pool-max-size (line 3)" in ignored
-    assert "queue/@group-rebalance (line 6)" in ignored
+    assert "queue/@non-destructive (line 6)" in ignored
     assert "broker-plugins" not in ignored
 
 

@@ -7,7 +7,13 @@ import pytest
 
 from orthia.broker.core import window as window_module
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import Settings
+from orthia.config.settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+    Settings,
+)
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"
@@ -223,3 +229,24 @@ def test_without_groups_and_consumers_the_plain_machine_is_back() -> None:
     consumer.end.close()
     core.settle()
     assert not core.broker.queues()["orders"].is_matching
+
+
+def test_a_queue_gives_out_groups_as_broker_xml_says() -> None:
+    """By the queue's own settings, or by its address' defaults for those that clients create."""
+    declared = AddressConfiguration(
+        "declared",
+        frozenset({RoutingType.ANYCAST}),
+        (QueueSettings("declared", RoutingType.ANYCAST, options={"group_buckets": 1}),),
+    )
+    core = CoreUnderTest(
+        replace(
+            SETTINGS,
+            addresses=(declared,),
+            address_settings=(AddressSettings("created", default_group_buckets=1),),
+        )
+    )
+    for destination, most in (("/queue/declared", 1), ("/queue/created", 1), (QUEUE, 3)):
+        consumers = [core.consume(destination) for _ in range(3)]
+        for number in range(9):
+            core.send(destination, str(number), headers=f"JMSXGroupID:{number}\n".encode())
+        assert sum(1 for one in consumers if one.received) == most
