@@ -30,15 +30,18 @@ from orthia.config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from orthia.config.secrets import KEY_PROPERTY, KEY_VARIABLE
 from orthia.config.settings import (
     SERVER_STORE_BYTES,
+    CertificateLoginModule,
     DatabaseStoreSettings,
     FileStoreSettings,
     HaPolicy,
     HealthSettings,
+    PropertiesLoginModule,
     QueueSettings,
     ResourceLimitSetting,
     RetentionSettings,
     Settings,
     StompLimits,
+    TokenLoginModule,
 )
 from orthia.config.urls import DatabaseUrl
 from orthia.config.vocabulary import Element, find, snake_case
@@ -54,6 +57,9 @@ _HOLDERS: Final[Mapping[str, tuple[type, ...]]] = {
     "core/address-settings/address-setting": (ResolvedAddressSettings,),
     **{f"core/store/database-store/locker/{name}": (one,) for name, one in LOCKERS.items()},
     "core/store/database-store/journal-retention": (RetentionSettings,),
+    "core/login-modules/properties-login-module": (PropertiesLoginModule,),
+    "core/login-modules/certificate-login-module": (CertificateLoginModule,),
+    "core/login-modules/token-login-module": (TokenLoginModule,),
     "core/health": (HealthSettings,),
     "core/stomp-limits": (StompLimits,),
     "core/resource-limit-settings/resource-limit-setting": (ResourceLimitSetting,),
@@ -82,6 +88,7 @@ _SECTIONS: Final = (
     ("Address settings", "core/address-settings"),
     ("Security", "core/security-settings"),
     ("Users", "core/users"),
+    ("Users known otherwise", "core/login-modules"),
     ("Limits of users", "core/resource-limit-settings"),
     ("Health and metrics", "core/health"),
     ("Limits of STOMP clients", "core/stomp-limits"),
