@@ -124,6 +124,14 @@ class OptionedQueue(Queue):
             # What the consumer had comes back first: it is given back after this.
             self._timers.call_later(0, self._trim)
 
+    @override
+    def has_groups(self) -> None:
+        # With one consumer all groups are together; a ring is taken from the front alone.
+        if self.options.exclusive or self.options.ring_size >= 0:
+            self._may_group = False
+        else:
+            super().has_groups()
+
     # --- what is too many
 
     @property

@@ -146,6 +146,17 @@ def test_one_consumer_gets_all(settings: Settings) -> None:
     assert second.texts == ["1", "2", "3", "4", "5"]
 
 
+def test_groups_do_not_change_who_gets_all() -> None:
+    """With one consumer they are together anyway."""
+    core = CoreUnderTest(with_queue(exclusive=True))
+    first, second = core.consume(QUEUE), core.consume(QUEUE)
+    for number in range(6):
+        group = f"JMSXGroupID:g{number % 3}\n".encode()
+        core.send(QUEUE, str(number), headers=group)
+    assert first.texts == [*map(str, range(6))]
+    assert second.texts == []
+
+
 # --- consumers-before-dispatch, delay-before-dispatch
 
 

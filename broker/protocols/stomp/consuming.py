@@ -3,8 +3,16 @@
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import TypeVar
 
-from orthia.broker.core.api import BrokerCore, Done, MessageReference, NotLive, TransactionWork
+from orthia.broker.core.api import (
+    BrokerCore,
+    BrokerError,
+    Done,
+    MessageReference,
+    NotLive,
+    TransactionWork,
+)
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.protocols.stomp.attempts import attempted
@@ -14,8 +22,14 @@ from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.outbox import Outbox
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.protocols.stomp.receipts import Receipts
+from orthia.broker.protocols.stomp.several import (
+    ConsumerOfSeveral,
+    Part,
+    SeveralDestinations,
+    several,
+)
 from orthia.broker.protocols.stomp.states import Handlers
-from orthia.broker.protocols.stomp.subscribing import read_subscribe, read_unsubscribe
+from orthia.broker.protocols.stomp.subscribing import Subscribe, read_subscribe, read_unsubscribe
 from orthia.broker.protocols.stomp.subscriptions import (
     ClientBrowser,
     ClientSubscription,
@@ -27,6 +41,7 @@ from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.config.errors import OrthiaError
 from orthia.journal.message import LargeBody
 
+Made = TypeVar("Made", bound=ClientSubscription)
 LOGGER = logging.getLogger("orthia.broker")
 
 
@@ -100,30 +115,18 @@ class Receiver:
         """Do a SUBSCRIBE."""
         version = self._client.version
         asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
-        meant = self._temporaries.of_core(asked.destination)
-        if self._options.prefixes is not None:
-            meant = self._options.prefixes.of_core(meant)
-        meant = of_type(meant, asked.kind)
+        named = several(asked.destination)
+        if named is not None:
+            self._subscribe_to_several(frame, asked, named)
+            return
+        meant = self._of_core(asked.destination, asked.kind)
         pattern = None if asked.browses else self._core.hears_many(meant)
         make: Callable[..., ClientSubscription] = ClientSubscription
         if asked.browses:
             make = ClientBrowser
         elif pattern is not None:
             make = partial(ManyAddresses, pattern)
-        subscription = make(
-            asked.id,
-            self._subscriptions.new_number(asked.key),
-            asked.destination,
-            asked.mode,
-            version=version,
-            write=self._outbox.write_now,
-            write_part=self._outbox.write_part,
-            is_writable=self._outbox.takes_messages,
-            holds=self._holds,
-            fail=self._fail,
-            stream=self._stream,
-            connection=self._connection,
-        )
+        subscription = self._made(make, asked)
         if isinstance(subscription, ClientBrowser):
             subscription.core = self._core.browse(
                 self._client.principal,
@@ -145,6 +148,60 @@ class Receiver:
                 selector=asked.selector,
             )
         subscription.durable = asked.durable
+        self._subscriptions.add(asked.key, subscription)
+        self._receipts.now(frame)
+        subscription.core.resume()
+
+    def _of_core(self, destination: str, kind: str | None) -> str:
+        meant = self._temporaries.of_core(destination)
+        if self._options.prefixes is not None:
+            meant = self._options.prefixes.of_core(meant)
+        return of_type(meant, kind)
+
+    def _made(self, make: Callable[..., Made], asked: Subscribe) -> Made:
+        return make(
+            asked.id,
+            self._subscriptions.new_number(asked.key),
+            asked.destination,
+            asked.mode,
+            version=self._client.version,
+            write=self._outbox.write_now,
+            write_part=self._outbox.write_part,
+            is_writable=self._outbox.takes_messages,
+            holds=self._holds,
+            fail=self._fail,
+            stream=self._stream,
+            connection=self._connection,
+        )
+
+    def _subscribe_to_several(self, frame: Frame, asked: Subscribe, named: list[str]) -> None:
+        if asked.browses or asked.durable is not None:
+            raise ProtocolError(
+                "a browser, and a durable subscription, is of one destination; subscribe to each"
+            )
+        all_meant = [self._of_core(one, asked.kind) for one in named]
+        if any(self._core.hears_many(one) is not None for one in all_meant):
+            raise ProtocolError("a name with wildcards is not one of several; subscribe to each")
+        subscription = self._made(SeveralDestinations, asked)
+        parts: list[Part] = []
+        try:
+            for one, meant in zip(named, all_meant, strict=True):
+                part = Part(subscription, one)
+                part.core = self._core.subscribe(
+                    self._client.principal,
+                    meant,
+                    part,
+                    prefetch=asked.prefetch,
+                    window=asked.window,
+                    no_local=asked.no_local,
+                    selector=asked.selector,
+                )
+                parts.append(part)
+        except (ProtocolError, BrokerError):
+            for part in parts:
+                part.core.close()
+            raise
+        subscription.core = ConsumerOfSeveral(subscription, parts)
         self._subscriptions.add(asked.key, subscription)
         self._receipts.now(frame)
         subscription.core.resume()

@@ -96,7 +96,9 @@ HEADERS: Final = (
     *_acts(
         ("SEND",),
         {
-            "destination": "`/queue/NAME`, `/topic/NAME`, or NAME",
+            "destination": "`/queue/NAME`, `/topic/NAME`, NAME, `ADDRESS::QUEUE`,"
+            " `/temp-queue/NAME`, `/temp-topic/NAME`, or several of those with a prefix and commas"
+            " between them",
             "destination-type": "ANYCAST makes NAME a queue, MULTICAST a topic, as in Artemis",
             "transaction": "the message is sent by this transaction's COMMIT",
             "content-length": "bytes of the body, which then may have NULs",
@@ -193,7 +195,7 @@ HEADERS: Final = (
     *_acts(
         ("SUBSCRIBE",),
         {
-            "destination": "`/queue/NAME`, `/topic/NAME`, or NAME",
+            "destination": "as of a SEND; of a topic also with wildcards",
             "subscription-type": "ANYCAST makes NAME a queue, MULTICAST a topic, as in Artemis",
             "id": "names the subscription; required from STOMP 1.1 on",
             "selector": "which messages it gets, see [selectors](selectors.md)",

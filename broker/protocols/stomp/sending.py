@@ -10,14 +10,16 @@ from typing import Final
 from orthia.broker.core.api import (
     BrokerCore,
     BrokerError,
+    Done,
     FanOut,
     NotLive,
     OnRefused,
     OutgoingMessage,
+    TransactionWork,
 )
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.slices import Steps
-from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.headers import (
     LOOKED_AT,
     NOT_PASSED_ON,
@@ -31,6 +33,7 @@ from orthia.broker.protocols.stomp.parser import BodyPiece, Frame
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.scheduling import stated
+from orthia.broker.protocols.stomp.several import several
 from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
@@ -77,9 +80,12 @@ class Sender:
 
     def send(self, frame: Frame) -> Steps | None:
         """Send a message; returns steps to be done before the next frame, if there are any."""
-        if frame.raw.get(b"destination") in DESTINATIONS:
+        to = frame.raw.get(b"destination", b"")
+        if to in DESTINATIONS:
             self._manage(frame)
             return None
+        if b",/" in to and (named := several(frame.required(b"destination"))) is not None:
+            return self._send_to_several(frame, named)
         destination, message = self._addressed(frame)
         if b"transaction" in frame.raw:
             work = self._transactions.reserve(frame, message)
@@ -99,6 +105,28 @@ class Sender:
             raise
         return None if sent is None else _awaiting(sent)
 
+    def _send_to_several(self, frame: Frame, named: list[str]) -> Steps | None:
+        """Send a message to each of several destinations, to all of them or to none."""
+        sends: list[tuple[str, OutgoingMessage]] = []
+        for one in named:
+            frame.raw[b"destination"] = escape(one.encode(), frame.version)
+            destination, message = self._addressed(frame)
+            self._core.check_send(self._client.principal, destination)
+            sends.append((destination, message))
+        if b"transaction" in frame.raw:
+            for send in sends:
+                self._transactions.reserve(frame, send[1]).sends.append(send)
+            self._receipts.now(frame)
+            return None
+        return self._sending(TransactionWork(sends), self._receipts.later(frame))
+
+    def _sending(self, work: TransactionWork, done: Done) -> Steps:
+        try:
+            yield from self._core.commit(self._client.principal, work, done, self._refused)
+        except NotLive:
+            self._receipts.take_back(done)
+            raise
+
     def take_large(self, event: Frame | BodyPiece, now: float) -> bool:
         """Take the head of a large message or a piece of its body; return whether that was all.
 
@@ -107,6 +135,11 @@ class Sender:
         if isinstance(event, BodyPiece):
             self._uploads.add(event, now)
             return event.is_last
+        if several(event.required(b"destination")) is not None:
+            raise ProtocolError(
+                "a large message goes to one destination: send it to each, or raise"
+                " min-large-message-size"
+            )
         destination, message = self._addressed(event)
         if b"transaction" in event.raw:
             self._transactions.reserve(event, message)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from orthia.broker.core.api import MessageReference, Subscription
 from orthia.broker.protocols.stomp.encoding import TAG, head_for
@@ -20,7 +20,8 @@ from orthia.journal.message import LargeBody
 _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its message-id (STOMP 1.2)"
 
 
-_HEAD = b"MESSAGE\ndestination:"
+HEAD: Final = b"MESSAGE\ndestination:"
+"""What every MESSAGE begins with."""
 _COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 
@@ -78,7 +79,7 @@ class ClientSubscription:
         self._stream = stream
         self.connection = connection
         """Whose it is: the same for all its subscriptions."""
-        head = _HEAD + escape(destination.encode(), version)
+        head = HEAD + escape(destination.encode(), version)
         if subscription_id is not None:
             head += b"\nsubscription:" + escape(subscription_id.encode(), version)
         self._head = head + b"\nmessage-id:"
@@ -213,12 +214,12 @@ class ManyAddresses(ClientSubscription):
         super().__init__(*asked, version=version, **core)
         self._prefix = self.destination.removesuffix(pattern)
         given = len(escape(self.destination.encode(), version))
-        self._after = self._head[len(_HEAD) + given :]
+        self._after = self._head[len(HEAD) + given :]
 
     def deliver(self, reference: MessageReference) -> None:
         """Write the MESSAGE; see ``ClientSubscription.deliver``."""
         destination = (self._prefix + reference.record.address).encode()
-        self._head = _HEAD + escape(destination, self._version) + self._after
+        self._head = HEAD + escape(destination, self._version) + self._after
         super().deliver(reference)
 
 

@@ -1,0 +1,181 @@
+"""Destinations that name several: ``/queue/a,/topic/b``, as in Classic.
+
+Each of them has its prefix; a name with a comma that has none is one name, as in Artemis. A SEND
+goes to all of them in one unit of the journal. A SUBSCRIBE has a consumer at each, with the credit
+that was asked for, and each MESSAGE says which of them it is of.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from typing_extensions import override
+
+from orthia.broker.core.api import Done, MessageReference, Settlement, Subscription
+from orthia.broker.protocols.stomp.frames import Version, escape
+from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
+from orthia.journal.unit import MessageLocation
+
+_PREFIXES: Final = (
+    *("/queue/", "/topic/", "/temp-queue/", "/temp-topic/"),
+    *("/remote-temp-queue/", "/remote-temp-topic/"),
+)
+
+
+def several(destination: str) -> list[str] | None:
+    """Return what a destination names, if that is more than one."""
+    if ",/" not in destination:
+        return None
+    named = destination.split(",")
+    return named if all(one.startswith(_PREFIXES) for one in named) else None
+
+
+class SeveralDestinations(ClientSubscription):
+    """A SUBSCRIBE to several destinations."""
+
+    def __init__(self, *asked: Any, version: Version, **core: Any) -> None:
+        super().__init__(*asked, version=version, **core)
+        given = len(escape(self.destination.encode(), version))
+        self._after = self._head[len(HEAD) + given :]
+        self.owners: dict[int, Subscription] = {}
+        """Which consumer has a message, by seq."""
+
+    def deliver_of(self, part: "Part", reference: MessageReference) -> None:
+        """Write a MESSAGE of one of the destinations."""
+        self._head = HEAD + escape(part.destination.encode(), self._version) + self._after
+        self.owners[reference.seq] = part.core
+        self.deliver(reference)
+
+
+class Part:
+    """The consumer at one of them."""
+
+    __slots__ = ("core", "destination", "whole")
+
+    core: Subscription
+
+    def __init__(self, whole: SeveralDestinations, destination: str) -> None:
+        self.whole = whole
+        self.destination = destination
+
+    @property
+    def connection(self) -> object:
+        """Whose it is."""
+        return self.whole.connection
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the socket takes more."""
+        return self.whole.is_writable
+
+    def deliver(self, reference: MessageReference) -> None:
+        """Write a MESSAGE."""
+        self.whole.deliver_of(self, reference)
+
+    def holds(self, change: int) -> None:
+        """Count what the core keeps for the client."""
+        self.whole.holds(change)
+
+    def fail(self, reason: str) -> None:
+        """End the connection."""
+        self.whole.fail(reason)
+
+
+class ConsumerOfSeveral:
+    """The core's end of a SUBSCRIBE to several destinations: a subscription to each."""
+
+    def __init__(self, whole: SeveralDestinations, parts: Sequence[Part]) -> None:
+        self._whole = whole
+        self._parts = parts
+
+    def _by_owner(
+        self, references: Sequence[MessageReference], *, forget: bool = False
+    ) -> dict[Subscription, list[MessageReference]]:
+        owners = self._whole.owners
+        found: dict[Subscription, list[MessageReference]] = {}
+        for one in references:
+            owner = owners.pop(one.seq, None) if forget else owners.get(one.seq)
+            if owner is not None:
+                found.setdefault(owner, []).append(one)
+        return found
+
+    def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
+        """Delete delivered messages; ``done`` follows the last commit."""
+        owners = self._by_owner(references, forget=True)
+        then = None if done is None else _After(max(1, len(owners)), done)
+        for owner, owned in owners.items():
+            owner.acknowledge(owned, then)
+        if not owners and then is not None:
+            then()
+
+    def reject(self, references: Sequence[MessageReference]) -> None:
+        """Give delivered messages back after a failed attempt."""
+        for owner, owned in self._by_owner(references, forget=True).items():
+            owner.reject(owned)
+
+    def set_aside(self, references: Sequence[MessageReference]) -> None:
+        """Free the credit of delivered messages: a transaction holds them, until its end."""
+        for owner, owned in self._by_owner(references).items():
+            owner.set_aside(owned)
+
+    def put_back(self, references: Sequence[MessageReference]) -> None:
+        """Undo ``set_aside``: the transaction was aborted."""
+        for owner, owned in self._by_owner(references).items():
+            owner.put_back(owned)
+
+    def deletes(self, references: Sequence[MessageReference]) -> list[MessageLocation]:
+        """Return what the journal is to delete of messages that a transaction acknowledges."""
+        return [
+            location
+            for owner, owned in self._by_owner(references).items()
+            for location in owner.deletes(owned)
+        ]
+
+    def settle(
+        self, references: Sequence[MessageReference], *, rejected: bool = False
+    ) -> Settlement:
+        """Have what is set aside leave with its transaction."""
+        owners = self._by_owner(references, forget=True)
+        return _Settled([one.settle(owned, rejected=rejected) for one, owned in owners.items()])
+
+    def resume(self) -> None:
+        """Go on delivering."""
+        for part in self._parts:
+            part.core.resume()
+
+    def close(self, *, attempted: Sequence[MessageReference] = ()) -> None:
+        """End all of them."""
+        for part in self._parts:
+            part.core.close(attempted=attempted)
+        self._whole.owners.clear()
+
+
+class _After:
+    """Calls back when it was called so often: some of it is done at once, and some is stored."""
+
+    __slots__ = ("_left", "_then")
+
+    def __init__(self, times: int, then: Done) -> None:
+        self._left = times
+        self._then = then
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+
+class _Settled(Settlement):
+    __slots__ = ("_settlements",)
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self._settlements = settlements
+
+    @override
+    def committed(self) -> None:
+        for one in self._settlements:
+            one.committed()
+
+    @override
+    def refused(self, *, in_vain: bool) -> None:
+        for one in self._settlements:
+            one.refused(in_vain=in_vain)
