@@ -9,9 +9,9 @@ import os
 from setuptools import setup
 
 COMPILED = {
-    "orthia/broker/core": "address addresses backlog broker commit counters cursor dispatcher gate"
-    " memory publisher queue quota redelivery schedule settlement subscriptions topic topic_memory"
-    " turns undeliverable volatile window",
+    "orthia/broker/core": "address addresses backlog broker commit counters cursor dispatcher"
+    " expiry gate memory publisher queue quota redelivery schedule settlement"
+    " subscriptions topic topic_memory turns undeliverable volatile window",
     "orthia/broker/protocols/stomp": "attempts committing connection consuming encoding frames"
     " headers heartbeats holdings inbox options outbox parser prefixes receipts sending silence"
     " states streaming subscribing subscriptions transactions uploads",

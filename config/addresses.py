@@ -57,6 +57,10 @@ class ResolvedAddressSettings:
     redelivery_collision_avoidance_factor: float = 0.0
     max_redelivery_delay: int = -1
     """-1 is ten times ``redelivery_delay``."""
+    expiry_delay: int = -1
+    min_expiry_delay: int = -1
+    max_expiry_delay: int = -1
+    no_expiry: bool = False
     address_full_policy: AddressFullPolicy = AddressFullPolicy.PAGE
     max_size_bytes: int = -1
     max_size_messages: int = -1

@@ -56,7 +56,6 @@ _NOT_DELETED: Final = (
     "what was created for a client stays until it is deleted, though it is empty and unused"
 )
 _STAYS_STORED: Final = "what is no longer in this file stays, with its messages"
-_UNEXPIRED: Final = "a message expires when its own expires header says, and otherwise never"
 _NO_PLUGIN: Final = "no code of yours sees messages, sessions or connections"
 _ALONE: Final = "this node exchanges no messages with other brokers"
 _NO_NETWORK_CHECK: Final = (
@@ -111,11 +110,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/persist-delivery-count-before-delivery": Instead(
         "an attempt is counted, and stored, once it has failed, and not before the delivery", _FALSE
     ),
-    "core/message-expiry-scan-period": Instead(
-        "a message is found to have expired when it is next in turn to be delivered, so that in a"
-        " queue without consumers it stays",
-        ("0", "-1"),
-    ),
     # Names of addresses, and what is declared.
     "configuration/jms": Instead(
         "its queues and topics are not created; expected them in core/addresses"
@@ -165,10 +159,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/enable-ingress-timestamp": Instead(
         "messages carry no _AMQ_INGRESS_TIMESTAMP", _FALSE
     ),
-    "address-setting/expiry-delay": Instead(_UNEXPIRED, _NONE),
-    "address-setting/max-expiry-delay": Instead(_UNEXPIRED, _NONE),
-    "address-setting/min-expiry-delay": Instead(_UNEXPIRED, _NONE),
-    "address-setting/no-expiry": Instead(_UNEXPIRED, _FALSE),
     "address-setting/retroactive-message-count": Instead(
         "a new subscriber gets what is sent from then on, and nothing from before", ("0",)
     ),

@@ -145,6 +145,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         "authentication_cache_size",
         "security_invalidation_interval",
         "address_queue_scan_period",
+        "message_expiry_scan_period",
         "persistence_enabled",
         "io_error_policy",
         "resume_check_sleep_period",

@@ -90,6 +90,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
         "authentication_cache_size",
         "security_invalidation_interval",
         "address_queue_scan_period",
+        "message_expiry_scan_period",
         "global_max_size",
     ):
         yield _field("core", settings, name)

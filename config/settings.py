@@ -359,6 +359,10 @@ class AddressSettings:
     redelivery_delay_multiplier: float | None = None
     redelivery_collision_avoidance_factor: float | None = None
     max_redelivery_delay: int | None = None
+    expiry_delay: int | None = None
+    min_expiry_delay: int | None = None
+    max_expiry_delay: int | None = None
+    no_expiry: bool | None = None
     address_full_policy: AddressFullPolicy | None = None
     max_size_bytes: int | None = None
     max_size_messages: int | None = None
@@ -552,6 +556,8 @@ class Settings:
     addresses: tuple[AddressConfiguration, ...] = ()
     diverts: tuple[DivertSettings, ...] = ()
     address_queue_scan_period: int = 30_000
+    message_expiry_scan_period: int = 30_000
+    """How often expired messages are looked for; 0 or less never."""
     """How often queues that nobody needs are looked for; 0 or less never."""
     address_settings: tuple[AddressSettings, ...] = ()
     security_enabled: bool = True

@@ -170,6 +170,10 @@ class AddressBook:
         address = self._addresses.get(name)
         return frozenset() if address is None else address.types
 
+    def settings_of(self, name: str) -> ResolvedAddressSettings:
+        """Return what is set for an address."""
+        return self._address(name).settings
+
     def use_of(self, destination: str) -> AddressUse:
         """Return what the address that a destination means holds."""
         return self._address(parse(destination).address).use

@@ -35,6 +35,7 @@ from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import QUALIFIED, REPLAYS, is_schedule, parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
+from orthia.broker.core.expiry import ExpiryScan, says_when
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
 from orthia.broker.core.optioned import OptionedQueue
@@ -138,6 +139,8 @@ class Broker:
             ensure_queues=self._addresses.ensure_queues,
             relocate=self._publisher.relocate,
         )
+        if any(says_when(one) for one in settings.address_settings):
+            self._publisher.expire_by(self._addresses.settings_of)
         self._schedule = Schedule(journal, self._publisher, self._addresses, self)
         self._withheld = self._withheld_by_transactions()
         for binding in journal.bindings:
@@ -180,8 +183,17 @@ class Broker:
         BacklogCount(queues, self._journal, self).start()
 
     def start_schedule(self) -> None:
-        """Begin to deliver what was to be delivered later; what is due is delivered now."""
+        """Begin to deliver what was to be delivered later, and to look for what has expired.
+
+        What is due is delivered now.
+        """
         self._schedule.start()
+        period = self._settings.message_expiry_scan_period
+        if period > 0:
+            ExpiryScan(self._journal, self._queues_that_expire, self, period).start()
+
+    def _queues_that_expire(self) -> list[Queue]:
+        return [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
 
     def queues(self) -> Mapping[str, Queue]:
         """Return the queues by name."""

@@ -63,6 +63,9 @@ class Matched(Protocol):
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
         """Count a message as delivered; None if it is not to be."""
 
+    def move_expired(self, reference: MessageReference) -> None:
+        """Have a message no more that has expired."""
+
     def may_go_on(self) -> bool:
         """Return whether a delivery is allowed at this moment."""
 
@@ -181,6 +184,24 @@ class Matching:
         for view in self._views.values():
             view.look_again()
         self.resume()
+
+    def expire(self, message: StoredMessage) -> None:
+        """Move a message away that has expired, unless somebody has it."""
+        seq = message.seq
+        reference = self._returned.take(seq)
+        if reference is not None:
+            self._budget.unclaim(reference.size)
+        else:
+            reference = self._here.take(seq)
+        if reference is None:
+            cursor = self._cursor
+            if seq in self._taken or not cursor.read_seq < seq <= cursor.tail_seq:
+                return  # somebody has it, or it waits to be delivered again
+            if cursor.is_withheld(seq) or not cursor.is_counted(seq):
+                return
+            reference = self._queue.loaded(message)
+        self._taken.take(seq)
+        self._queue.move_expired(reference)
 
     def detach(self, subscription: QueueSubscription) -> None:
         """Have a consumer get nothing any more."""

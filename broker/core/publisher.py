@@ -17,12 +17,14 @@ from orthia.broker.core.api import (
     OutgoingMessage,
 )
 from orthia.broker.core.duplicates import DuplicateIds
+from orthia.broker.core.expiry import expires_at
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import BlockingUse, Charges
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.topic import Topic
+from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed, RecordTooLarge, StoreFull
@@ -55,7 +57,12 @@ class Publisher:
         self._journal = journal
         self._large = journal.large
         self._time_ms = time_ms
+        self._settings_of: Callable[[str], ResolvedAddressSettings] | None = None
         self._persistent = persistent
+
+    def expire_by(self, settings_of: Callable[[str], ResolvedAddressSettings]) -> None:
+        """Have messages expire as the settings of their addresses say, and not only as sent."""
+        self._settings_of = settings_of
 
     def send(
         self,
@@ -274,12 +281,15 @@ class Publisher:
 
     def record(self, address: str, message: OutgoingMessage) -> Message:
         """Return a message as it is stored and delivered, sent at this moment."""
+        now_ms, expires_ms = self._time_ms(), message.expires_ms
+        if self._settings_of is not None:
+            expires_ms = expires_at(self._settings_of(address), expires_ms, now_ms)
         return Message(
             address,
             message.head,
             message.body,
-            self._time_ms(),
-            message.expires_ms,
+            now_ms,
+            expires_ms,
             message.priority,
             message.large,
             message.encoding,

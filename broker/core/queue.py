@@ -37,6 +37,7 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import RoutingType
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.windows import StoredMessage
 
 BACK_OFF_MS = 10_000
 """How long a message waits that was delivered too often and has nowhere else to go."""
@@ -182,10 +183,7 @@ class Queue(WindowedQueue):
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
         expires = reference.record.expires_ms
         if expires and expires <= self._timers.time_ms():
-            self.counters.expired += 1
-            self._drop(reference)
-            self.use.release(size_in_store(reference.record))
-            self._disposal.expire(self, reference)
+            self.move_expired(reference)
             return None
         if self._retries:
             delay_ms = self._retries.pop(reference.seq, 0) - self._timers.time_ms()
@@ -196,6 +194,29 @@ class Queue(WindowedQueue):
                 return None
         self._delivered += 1
         return reference
+
+    @override
+    def move_expired(self, reference: MessageReference) -> None:
+        self.counters.expired += 1
+        self._retries.pop(reference.seq, None)
+        self._drop(reference)
+        self.use.release(size_in_store(reference.record))
+        self._disposal.expire(self, reference)
+
+    def expire(self, messages: Sequence[StoredMessage]) -> None:
+        """Move stored messages away that have expired, wherever in the queue they are.
+
+        All but those that a consumer has, that wait to be delivered again, or that are not counted.
+        """
+        if self.is_leaving or self._held or self._dispatching:
+            return
+        now_ms = self._timers.time_ms()
+        matching = self.match()
+        matching.take_in()
+        for message in messages:
+            if message.record.expires_ms <= now_ms:
+                matching.expire(message)
+        self.dispatch()
 
     # --- acknowledged
 

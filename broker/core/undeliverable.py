@@ -117,7 +117,10 @@ class Undeliverable:
             origin = {
                 "_AMQ_ORIG_ADDRESS": reference.record.address,
                 "_AMQ_ORIG_QUEUE": queue.name,
+                "_AMQ_ORIG_MESSAGE_ID": str(reference.seq),
             }
+            if reason is RemovalReason.EXPIRED:
+                origin["_AMQ_ACTUAL_EXPIRY"] = str(reference.record.expires_ms)
             record = reference.record.relocated(target, origin)
             self._relocate(queue, reference, reason, to, record, refused)
         except BrokerError as error:

@@ -490,6 +490,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
         """Count a message as delivered; None if it is not to be."""
 
+    @abstractmethod
+    def move_expired(self, reference: MessageReference) -> None:
+        """Have a message no more that has expired."""
+
     def may_go_on(self) -> bool:
         """Return whether a delivery is allowed at this moment."""
         return self._may_deliver(self)

@@ -52,9 +52,12 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
 <queue name="b" non-destructive="false" last-value="true"/>
 </multicast></address></addresses>
 <address-settings>
-<address-setting match="a"><expiry-delay>${DELAY:10}</expiry-delay></address-setting>
-<address-setting match="b"><expiry-delay>20</expiry-delay></address-setting>
-<address-setting match="c"><expiry-delay>${DELAY:-1}</expiry-delay></address-setting>
+<address-setting match="a">
+<retroactive-message-count>${DELAY:10}</retroactive-message-count></address-setting>
+<address-setting match="b">
+<retroactive-message-count>20</retroactive-message-count></address-setting>
+<address-setting match="c">
+<retroactive-message-count>${DELAY:0}</retroactive-message-count></address-setting>
 </address-settings>
 <bridges/>""",
         )
@@ -65,7 +68,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
         ["2", "broker-plugins"],
         ["4", "acceptor 'amqp'"],
         ["6", "queue/@last-value"],
-        ["9, 10", "expiry-delay"],
+        ["10, 12", "retroactive-message-count"],
     ]
     assert told[0].endswith("no code of yours sees messages, sessions or connections")
     ignored = next(one for one in settings.warnings if "harmless" in one)

@@ -300,7 +300,7 @@ def test_a_node_that_stops_leaves_its_dead_letters_to_the_next(
 
 
 def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:
-    """As its client sent them, and each of the two headers of the broker once."""
+    """As its client sent them, and each of the headers of the broker once."""
     core = CoreUnderTest(
         replace(
             SETTINGS,
@@ -318,6 +318,7 @@ def test_a_message_that_is_moved_twice_says_where_it_was_last() -> None:
     (dead,) = core.consume("/queue/DLQ").received
     assert sorted(dead.record.head.splitlines()) == [
         b"_AMQ_ORIG_ADDRESS:late",
+        f"_AMQ_ORIG_MESSAGE_ID:{late.received[0].seq}".encode(),
         b"_AMQ_ORIG_QUEUE:late",
         b"colour:red",
     ]
@@ -328,12 +329,15 @@ def test_a_message_of_no_protocol_is_moved_with_all_it_says() -> None:
     core = CoreUnderTest(settings("orders", expiry_address="late"))
     said = Fields(group="g", properties={"n": 1})
     core.send(QUEUE, "a", expires_ms=1, stated=said)
+    (seq,) = core.journal.store.messages
     core.consume(QUEUE)
     (late,) = core.consume("/queue/late").received
     moved: dict[str, Property] = {
         "n": 1,
         "_AMQ_ORIG_ADDRESS": "orders",
         "_AMQ_ORIG_QUEUE": "orders",
+        "_AMQ_ORIG_MESSAGE_ID": str(seq),
+        "_AMQ_ACTUAL_EXPIRY": "1",
     }
     assert late.record.fields() == said._replace(properties=moved)
     assert late.record.expires_ms == 0

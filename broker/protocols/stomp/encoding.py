@@ -80,7 +80,7 @@ class StompEncoding(Encoding):
         kept = b"".join(
             line + b"\n"
             for line in head.split(b"\n")
-            if line and not line.startswith((b"_AMQ_ORIG_", b"expires:"))
+            if line and not line.startswith((b"_AMQ_ORIG_", b"_AMQ_ACTUAL_EXPIRY:", b"expires:"))
         )
         return kept + header_lines(origin)
 

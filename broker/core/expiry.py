@@ -1,0 +1,121 @@
+"""When messages expire, and finding those that have: also where nobody consumes.
+
+A sender says when by ``expires``; the address may say otherwise, by Artemis' settings:
+
+| setting            | what it does                                                                |
+|--------------------|-----------------------------------------------------------------------------|
+| `no-expiry`        | nothing expires                                                             |
+| `expiry-delay`     | a message without ``expires`` expires so long after it was sent             |
+| `max-expiry-delay` | without `expiry-delay`: none expires later, nor never                       |
+| `min-expiry-delay` | without `expiry-delay`: none expires earlier; without a `max-expiry-delay`, |
+|                    | one without ``expires`` does then                                           |
+
+A message that is found to have expired when it is in turn is never delivered. The others are looked
+for every ``message-expiry-scan-period``, by the store's index on their moments and by its clock, a
+bounded number at a time; what a consumer has is left to it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.timers import Timers
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.errors import OrthiaError
+from orthia.config.settings import AddressSettings
+from orthia.journal.abc import MessageJournal
+from orthia.journal.errors import JournalClosed
+from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached
+from orthia.journal.unit import Unit
+from orthia.journal.windows import StoredMessage
+
+LOGGER = logging.getLogger("orthia.broker")
+_AT_ONCE: Final = 500
+_BYTES_AT_ONCE: Final = 4 * 1024 * 1024
+
+
+def says_when(settings: AddressSettings) -> bool:
+    """Return whether settings have messages expire otherwise than their senders say."""
+    delays = (settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay)
+    return bool(settings.no_expiry) or any(one is not None and one >= 0 for one in delays)
+
+
+def expires_at(settings: ResolvedAddressSettings, expires_ms: int, now_ms: int) -> int:
+    """Return when a message expires that is sent now; 0 is never."""
+    if settings.no_expiry:
+        return 0
+    if settings.expiry_delay >= 0:
+        return expires_ms or now_ms + settings.expiry_delay
+    latest, earliest = settings.max_expiry_delay, settings.min_expiry_delay
+    if latest >= 0 and (not expires_ms or expires_ms > now_ms + latest):
+        return now_ms + latest
+    if earliest >= 0 and expires_ms < now_ms + earliest:
+        return now_ms + earliest
+    return expires_ms
+
+
+class ExpiryScan:
+    """Looks for expired messages; on the loop's thread."""
+
+    def __init__(
+        self,
+        journal: MessageJournal,
+        queues: Callable[[], Iterable[Queue]],
+        timers: Timers,
+        period_ms: int,
+    ) -> None:
+        self._journal = journal
+        self._queues = queues
+        self._timers = timers
+        self._period_ms = period_ms
+
+    def start(self) -> None:
+        """Look from now on, once in each period."""
+        self._timers.call_later(self._period_ms, self._look)
+
+    def _look(self) -> None:
+        self._read(FIRST_MOMENT)
+
+    def _read(self, after: MomentPlace) -> None:
+        if self._journal.is_full:
+            self.start()  # what expires is work for the journal
+            return
+        try:
+            self._journal.read_reached(
+                MomentKind.EXPIRES,
+                after,
+                self._timers.time_ms(),
+                _AT_ONCE,
+                _BYTES_AT_ONCE,
+                self._found,
+            )
+        except JournalClosed:
+            return  # this node is ending
+
+    def _found(self, reached: Reached | OrthiaError) -> None:
+        if isinstance(reached, OrthiaError):
+            LOGGER.error("what has expired cannot be read, and is tried again: %s", reached)
+            self.start()
+            return
+        by_queue: dict[int, list[StoredMessage]] = {}
+        for timed in reached.messages:
+            by_queue.setdefault(timed.queue_id, []).append(timed.message)
+        if by_queue:
+            for queue in self._queues():
+                if queue.id in by_queue:
+                    queue.expire(by_queue.pop(queue.id))
+        next_after = reached.next_after
+
+        def go_on() -> None:
+            if next_after is None:
+                self.start()
+            else:
+                self._read(next_after)
+
+        unit = Unit(go_on)  # behind all that was moved
+        unit.untimed += reached.gone
+        try:
+            self._journal.append_unit(unit)
+        except JournalClosed:
+            return  # this node is ending

@@ -1,0 +1,218 @@
+"""Messages that expire, also where nobody consumes, and when their address says."""
+
+from typing import Any
+
+import pytest
+
+from orthia.broker.core.expiry import expires_at
+from orthia.broker.protocols.stomp.encoding import headers_map
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import Settings
+from orthia.journal.memory import MemoryStore
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+
+NOON_MS = 1_700_049_600_000
+QUEUE = "/queue/orders"
+SCAN_SECONDS = 30
+
+
+class Node:
+    """A node whose store has the same clock as it."""
+
+    def __init__(self, options: Settings = SETTINGS) -> None:
+        self._options = options
+        self._passed = 0.0
+        store = MemoryStore(clock_ms=self.ms)
+        self.core = CoreUnderTest(options, store=store, time_ms=self.ms)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.core.broker.count_backlogs()
+        self.core.broker.start_schedule()
+        self.core.settle()
+
+    def ms(self) -> int:
+        """Return the time of messages."""
+        now = self.core.now if hasattr(self, "core") else 0.0
+        return NOON_MS + int((self._passed + now) * 1000)
+
+    def send(self, *texts: str, after_ms: int = 0, **options: Any) -> None:
+        """Send messages that expire so much later."""
+        expires_ms = self.ms() + after_ms if after_ms else 0
+        self.core.send(QUEUE, *texts, expires_ms=expires_ms, **options)
+
+    def scan(self) -> None:
+        """Let time pass until expired messages were looked for."""
+        for _ in range(SCAN_SECONDS + 1):
+            self.core.pass_time(1)
+
+    def takeover(self) -> None:
+        """Have the next node go on."""
+        self._passed += self.core.now
+        self.core.broker.stop()
+        store = self.core.journal.store
+        store.fence_token += 1
+        self.core = CoreUnderTest(
+            self._options, store=store, token=store.fence_token, time_ms=self.ms
+        )
+        self._begin()
+
+    def depths(self) -> tuple[int, int]:
+        """Return how many messages the queue and the expiry queue have."""
+        depths = self.core.broker.depths()
+        return depths.get("orders", 0), depths.get("ExpiryQueue", 0)
+
+
+@pytest.fixture(params=["in memory", "paged"])
+def node(request: pytest.FixtureRequest) -> Node:
+    """Give a node that keeps all of a queue in memory, or next to nothing."""
+    if request.param == "paged":
+        return Node(settings("orders", max_size_messages=1))
+    return Node()
+
+
+def test_what_expires_leaves_a_queue_that_nobody_consumes(node: Node) -> None:
+    """It is in the expiry queue after the next look; what does not expire stays, in its order."""
+    node.send("a")
+    node.send("b", "c", after_ms=1_000)
+    node.send("d")
+    node.send("e", after_ms=3_600_000)
+    node.scan()
+    assert node.depths() == (3, 2)
+    assert node.core.consume("/queue/ExpiryQueue").texts == ["b", "c"]
+    assert node.core.consume(QUEUE, auto=True).texts == ["a", "d", "e"]
+    assert node.depths() == (0, 2)
+    assert not node.core.journal.store.times
+
+
+def test_it_says_where_and_what_it_was(node: Node) -> None:
+    """Address, queue, message id and when it expired, by Artemis' names."""
+    node.send("a", "b", after_ms=1_000)
+    expired_ms = NOON_MS + 1_000
+    seqs = sorted(node.core.journal.store.messages)
+    node.scan()
+    received = node.core.consume("/queue/ExpiryQueue").received
+    assert [headers_map(one.record.head) for one in received] == [
+        {
+            "_AMQ_ORIG_ADDRESS": "orders",
+            "_AMQ_ORIG_QUEUE": "orders",
+            "_AMQ_ORIG_MESSAGE_ID": str(seq),
+            "_AMQ_ACTUAL_EXPIRY": str(expired_ms),
+        }
+        for seq in seqs
+    ]
+    assert [one.record.expires_ms for one in received] == [0, 0]
+
+
+def test_what_a_consumer_has_is_left_to_it(node: Node) -> None:
+    """It is acknowledged as any other; given back it expires, and is not delivered again."""
+    node.send("a", "b", "c", after_ms=1_000)
+    consumer = node.core.consume(QUEUE, prefetch=2)
+    assert consumer.texts == ["a", "b"]
+    node.scan()
+    assert node.depths() == (2, 1)
+    consumer.acknowledge("a")
+    consumer.end.close()
+    assert node.core.consume(QUEUE).texts == []
+    node.core.settle()
+    assert node.depths() == (0, 2)
+    assert node.core.consume("/queue/ExpiryQueue").texts == ["c", "b"]
+
+
+def test_what_waits_to_be_delivered_again_expires_then() -> None:
+    """A message in its redelivery delay is nowhere to be taken from; after it, it has expired."""
+    node = Node(settings("orders", redelivery_delay=60_000))
+    node.send("a", after_ms=1_000)
+    consumer = node.core.consume(QUEUE)
+    consumer.reject("a")
+    node.scan()
+    assert node.depths() == (1, 0)
+    node.scan()
+    assert node.depths() == (0, 1)
+    assert consumer.texts == ["a"]
+
+
+def test_the_next_node_looks_for_what_expired_before(node: Node) -> None:
+    """What nobody looked for in time goes after the takeover; what was moved stays moved."""
+    node.send("a", "b", after_ms=1_000)
+    node.send("c", "d", "e")
+    node.takeover()
+    assert node.depths() == (5, 0)
+    node.scan()
+    assert node.depths() == (3, 2)
+    node.takeover()
+    node.scan()
+    assert node.depths() == (3, 2)
+    assert node.core.consume(QUEUE).texts == ["c", "d", "e"]
+
+
+def test_many_expire_in_bounded_steps(node: Node) -> None:
+    """More than one look of the store finds, all gone after one scan."""
+    node.send(*(str(number) for number in range(1_200)), after_ms=1_000)
+    node.send("last")
+    node.scan()
+    assert node.depths() == (1, 1_200)
+    assert node.core.consume(QUEUE).texts == ["last"]
+
+
+def test_a_queue_whose_expired_were_moved_goes_on(node: Node) -> None:
+    """New messages come in order, and consumers that were there get them."""
+    consumer = node.core.consume(QUEUE, prefetch=1)
+    node.send("a")
+    node.send("b", after_ms=1_000)
+    node.scan()
+    node.send("c")
+    consumer.acknowledge("a")
+    node.core.settle()
+    assert consumer.texts == ["a", "c"]
+
+
+def test_a_look_that_the_store_refuses_is_repeated(node: Node) -> None:
+    """Nothing is lost, and nothing moved twice."""
+    node.send("a", "b", after_ms=1_000)
+    node.send("c")
+    node.core.journal.auto_commit = False
+    node.scan()
+    node.core.journal.commit()
+    node.core.settle()
+    node.core.journal.auto_commit = True
+    node.scan()
+    assert node.depths() == (1, 2)
+
+
+NOW_MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "expires_ms", "expected"),
+    [
+        ({}, 0, 0),
+        ({}, NOW_MS + 5, NOW_MS + 5),
+        ({"expiry_delay": 100}, 0, NOW_MS + 100),
+        ({"expiry_delay": 100}, NOW_MS + 5, NOW_MS + 5),
+        ({"expiry_delay": 100, "max_expiry_delay": 50}, 0, NOW_MS + 100),
+        ({"max_expiry_delay": 50}, 0, NOW_MS + 50),
+        ({"max_expiry_delay": 50}, NOW_MS + 60, NOW_MS + 50),
+        ({"max_expiry_delay": 50}, NOW_MS + 40, NOW_MS + 40),
+        ({"min_expiry_delay": 20}, NOW_MS + 10, NOW_MS + 20),
+        ({"min_expiry_delay": 20}, NOW_MS + 30, NOW_MS + 30),
+        ({"min_expiry_delay": 20}, 0, NOW_MS + 20),
+        ({"min_expiry_delay": 20, "max_expiry_delay": 50}, 0, NOW_MS + 50),
+        ({"min_expiry_delay": 20, "max_expiry_delay": 50}, NOW_MS + 1, NOW_MS + 20),
+        ({"no_expiry": True, "expiry_delay": 1}, NOW_MS + 5, 0),
+    ],
+)
+def test_an_address_says_when_as_artemis_does(
+    given: dict[str, Any], expires_ms: int, expected: int
+) -> None:
+    """Each setting, and which of them wins."""
+    assert expires_at(ResolvedAddressSettings(**given), expires_ms, NOW_MS) == expected
+
+
+def test_an_expiry_delay_is_of_its_address_alone() -> None:
+    """Messages of others do not expire; the record says when."""
+    node = Node(settings("orders", expiry_delay=1_000))
+    node.send("a")
+    node.core.send("/queue/others", "b")
+    node.scan()
+    assert node.core.broker.depths() == {"orders": 0, "others": 1, "ExpiryQueue": 1}
