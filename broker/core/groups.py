@@ -25,7 +25,15 @@ Group = str | int
 
 def is_grouped(record: Message) -> bool:
     """Return whether a message is of a group; asked of every message, so it looks closer at few."""
-    return (b"ID:" in record.head or bool(record.stated)) and _name(Said(record)) is not None
+    return may_be_grouped(record) and _name(Said(record)) is not None
+
+
+def may_be_grouped(record: Message) -> bool:
+    """Return whether a message has to be looked at closer: what names a group ends in ID.
+
+    They are ``JMSXGroupID`` and ``_AMQ_GROUP_ID``; other protocols state it.
+    """
+    return b"ID:" in record.head or bool(record.stated)
 
 
 def _name(said: Said) -> str | None:

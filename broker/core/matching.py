@@ -130,6 +130,7 @@ class Matching:
         self._returned = Resident()
         self._work = 0
         self._groups: Groups | None = None
+        self._is_over = False
 
     # --- what the queue asks
 
@@ -312,6 +313,7 @@ class Matching:
         for view in self._views.values():
             view.forget()
             view.is_gone = True
+        self._is_over = True  # what is still on its way to it means nothing
         return self._here.take_all(), self._returned.take_all()
 
     # --- delivering
@@ -560,6 +562,8 @@ class Matching:
 
     def _go_back(self) -> None:
         """Go back to the plain machine, if all that was taken is where that looks for it."""
+        if self._is_over:
+            return
         first = self._here.first_seq
         last = self._taken.last_seq
         is_before = last <= self._cursor.read_seq or not self._cursor.is_paged

@@ -175,7 +175,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     def place(self, reference: MessageReference) -> None:
         """Take a message as ``add`` does, of several of which none is to be delivered yet."""
         self.counters.added += 1
-        if self._may_group and is_grouped(reference.record):
+        record = reference.record
+        # As ``may_be_grouped``, which for each message would be a call.
+        if self._may_group and (b"ID:" in record.head or record.stated) and is_grouped(record):
             self.has_groups()
         if reference.location is not None and not self.takes_in_memory(reference.size):
             tail_before = self._cursor.tail_seq

@@ -40,6 +40,15 @@ class Node:
             self.broker.send(ANYONE, QUEUE, sent, lambda: stored.append(1))
         self.store.loop.run_until(lambda: len(stored) == len(kinds), "all are stored")
 
+    def send_groups(self, count: int) -> None:
+        """Send messages of five groups in turn, and wait until they are stored."""
+        stored: list[int] = []
+        for number in range(count):
+            group = "abcde"[number % 5]
+            sent = message(f"{group}{number}", headers=f"JMSXGroupID:{group}\n".encode())
+            self.broker.send(ANYONE, QUEUE, sent, lambda: stored.append(1))
+        self.store.loop.run_until(lambda: len(stored) == count, "all are stored")
+
     def consume(self, selector: str | None, count: int, *, prefetch: int = 0) -> FakeConsumer:
         """Subscribe and wait for ``count`` messages."""
         consumer = FakeConsumer()
@@ -101,3 +110,38 @@ def test_selectors_find_what_they_match_in_a_paged_backlog(node: Node) -> None:
 
 def _all(kinds: str) -> list[str]:
     return [f"{kind}{number}" for number, kind in enumerate(kinds)]
+
+
+def test_groups_stay_together_in_a_paged_backlog(node: Node) -> None:
+    """Through a takeover, and when a consumer goes."""
+    node.send_groups(600)
+    node = node.take_over()
+    consumers = [node.consume(None, 0, prefetch=7) for _ in range(3)]
+    gone = consumers[1]
+
+    def is_done() -> bool:
+        for one in consumers:
+            taken = [text for text in one.texts[-7:] if text not in acknowledged]
+            acknowledged.update(taken)
+            if taken:
+                one.acknowledge(*taken)
+        return len(acknowledged) >= most
+
+    acknowledged: set[str] = set()
+    most = 200
+    node.store.loop.run_until(is_done, "some")
+    owned = [{text[0] for text in one.texts} for one in consumers]
+    assert not owned[0] & owned[1]
+    assert not owned[0] & owned[2]
+    assert not owned[1] & owned[2]
+    consumers.remove(gone)
+    gone.end.close()
+    most = 600
+    node.store.loop.run_until(is_done, "all")
+    for group in "abcde":
+        order = [
+            int(text[1:]) for one in (gone, *consumers) for text in one.texts if text[0] == group
+        ]
+        seen = list(dict.fromkeys(order))
+        assert seen == sorted(seen)
+        assert len(seen) == 120
