@@ -1,11 +1,15 @@
 """Users in files, on a node as it is run: changed with ``orthia user`` while it serves."""
 
+import asyncio
 import os
+import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,8 @@ class SecuredNode(NodeProcess):
     """A live node alone, on SQLite, whose users are in files beside its broker.xml."""
 
     core = ""
+    lease = ""
+    """Elements of its store."""
 
     @property
     def config_path(self) -> Path:
@@ -36,7 +42,7 @@ class SecuredNode(NodeProcess):
             f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
             <name>{self.name}</name>
             <store><database-store><jdbc-connection-url>{self.url}</jdbc-connection-url>
-            </database-store></store>
+            {self.lease}</database-store></store>
             <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
             <security-settings><security-setting match="#">{permissions}</security-setting>
             </security-settings>
@@ -133,3 +139,58 @@ def test_a_node_whose_users_cannot_be_read_does_not_start(node: SecuredNode) -> 
     )
     assert checked.returncode == 78
     assert "artemis-roles.properties: cannot be read" in checked.stderr
+
+
+FLOOD_SECONDS = 5.0
+
+
+async def flood(port: int, login: str, seconds: float) -> int:
+    """Guess passcodes on as many connections as there can be; return how many were answered."""
+    answered, until = 0, time.monotonic() + seconds
+
+    async def guess(number: int) -> None:
+        nonlocal answered
+        while time.monotonic() < until:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, local_addr=(f"127.0.{number}.2", 0)
+                )
+                passcode = f"{number}-{answered}"  # none is remembered from before
+                writer.write(f"CONNECT\nlogin:{login}\npasscode:{passcode}\n\n\0".encode())
+                answer = await reader.read(4096)
+                answered += bool(answer)
+                writer.close()
+
+    async with asyncio.timeout(seconds + 60):
+        await asyncio.gather(*(guess(number) for number in range(1, 100)))
+    return answered
+
+
+@pytest.mark.parametrize("login", ["alice", "nobody"])
+def test_guesses_without_end_do_not_disturb_the_lease(node: SecuredNode, login: str) -> None:
+    """Hundreds of logins a second: every renewal is in time, and who knows its passcode is in."""
+    node.lease = (
+        "<jdbc-lock-renew-period>300</jdbc-lock-renew-period>"
+        "<jdbc-lock-expiration>8000</jdbc-lock-expiration>"
+    )
+    node.start().wait_serving()
+    with node.log_in("bob", "s3cret") as bob:
+        assert bob.recv(4096).startswith(b"CONNECTED")
+        answers: list[int] = []
+        guessing = threading.Thread(
+            target=lambda: answers.append(asyncio.run(flood(node.port, login, FLOOD_SECONDS)))
+        )
+        guessing.start()
+        sent = 0
+        while guessing.is_alive():
+            bob.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
+            assert b"receipt-id:1" in bob.recv(4096)
+            sent += 1
+        guessing.join()
+    assert sent
+    assert answers[0]
+    assert node.is_running
+    assert not re.search(
+        "ORT1000[0-9]+.*(late|lost|hung)|AMQ22", node.log.partition("AMQ221007")[2]
+    )
+    assert node.answer("bob", "s3cret").startswith(b"CONNECTED")
