@@ -309,11 +309,11 @@ def _locked(database: Database, settings: DatabaseStoreSettings, above: int) -> 
     """
     with DatabaseLocks(database, settings, "orthia-import") as locks:
         _refuse_what_is_not_empty(database, settings, locks)
-        _raise_tokens(database, settings, above)
-        with maintenance(locks, store="the new store", free=tuple(Lock)) as lock:
+        with maintenance(locks, store="the new store", above=above, free=tuple(Lock)) as lock:
             held = _Held(lock)
             # Under the lock nobody else can have filled it.
             _refuse_rows(database, settings)
+            _raise_backup_token(database, settings, above)
             _advance_fence(database, settings, lock.lease, held.token)
             yield held
 
@@ -353,11 +353,11 @@ def _refuse_rows(database: Database, settings: DatabaseStoreSettings) -> None:
         )
 
 
-def _raise_tokens(database: Database, settings: DatabaseStoreSettings, above: int) -> None:
+def _raise_backup_token(database: Database, settings: DatabaseStoreSettings, above: int) -> None:
     table = node_manager_store(MetaData(), settings.node_manager_store_table_name, database.dialect)
-    tokens = update(table).where(table.c.id.in_((1, 2, 4)), table.c.holder_token < above)
-    with write_transaction(database.engine, "raise the tokens") as connection:
-        connection.execute(tokens.values(holder_token=above))
+    backup = (table.c.id == int(Lock.BACKUP)) & (table.c.holder_token < above)
+    with write_transaction(database.engine, "raise the backup lock's token") as connection:
+        connection.execute(update(table).where(backup).values(holder_token=above))
 
 
 def _advance_fence(

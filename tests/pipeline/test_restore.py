@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from orthia.journal.sql.tables import (
     messages_table,
 )
 from orthia.journal.unit import Unit
-from orthia.pipeline.errors import ImportFailed
-from orthia.pipeline.jobs.restore import Target, restore
+from orthia.nodemanager.errors import StoreInUse
+from orthia.pipeline.errors import ImportFailed, ImportRefused
+from orthia.pipeline.jobs.restore import Target, _locked, restore
 from orthia.pipeline.manifest import NAME as MANIFEST
 from orthia.pipeline.reading import ExportInputs
 from orthia.pipeline.store import StoreReference
@@ -34,6 +36,7 @@ from tests.journal.large_support import DATA, put, read, upload
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.process.clients import take_all
 from tests.process.nodes import cluster
+from tests.support.schema import make_tables
 from tests.support.servers import SqliteServer, url_with_password
 
 __all__ = ["run"]
@@ -196,6 +199,10 @@ def test_what_is_not_whole_or_not_empty_is_refused(
         return str(result.stderr)
 
     assert "cannot be brought back" in refused(part)
+    changed = tmp_path / "changed"
+    shutil.copytree(backup_of, changed)
+    (changed / MANIFEST).write_text(said.read_text())
+    assert "was changed, or is damaged" in refused(changed)
     assert "has no messages" in refused(tmp_path / "nowhere")
     lost = next((out / "history").rglob("*.parquet"))
     lost.rename(tmp_path / "kept")
@@ -207,6 +214,35 @@ def test_what_is_not_whole_or_not_empty_is_refused(
         node.terminate()
     (out / MANIFEST).unlink()
     assert "cannot be brought back" in refused(out)
+
+
+def test_of_two_imports_at_once_one_goes_on(store_settings: DatabaseStoreSettings) -> None:
+    """The other is refused, and takes nothing from it, whichever tokens their exports tell of."""
+    database = Database.from_settings(store_settings)
+    make_tables(database, store_settings)
+    both = threading.Barrier(2)
+    refused = threading.Event()
+    ended: list[str] = []
+
+    def bring(above: int) -> None:
+        both.wait()
+        try:
+            with _locked(database, store_settings, above) as held:
+                assert held.token > above + 1
+                assert refused.wait(60), "both go on"
+                held.finish()
+            ended.append("finished")
+        except (StoreInUse, ImportRefused):
+            refused.set()
+            ended.append("refused")
+
+    threads = [threading.Thread(target=bring, args=(above,)) for above in (7, 500)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    database.dispose()
+    assert sorted(ended) == ["finished", "refused"]
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
