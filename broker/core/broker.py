@@ -319,7 +319,8 @@ class Broker:
             )
         if principal.client_id is not None:
             fields = fields._replace(client_id=principal.client_id)
-            message = message._replace(stated=encode_fields(fields))
+        # What waits is in the store, also what need not outlive the node once it is delivered.
+        message = message._replace(stated=encode_fields(fields), persistent=True)
         return message, self._addresses.schedule_of(principal, destination)
 
     def cancel_scheduled(

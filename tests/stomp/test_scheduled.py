@@ -357,3 +357,15 @@ def test_a_delivery_that_the_store_refuses_is_tried_again(clock: Clock) -> None:
     assert (depth(clock), depth(clock, "orders")) == (1, 0)
     clock.pass_ms(20_000)
     assert (depth(clock), depth(clock, "orders")) == (0, 1)
+
+
+@pytest.mark.parametrize("name", [{}, {"_AMQ_DUPL_ID": "1"}])
+def test_what_need_not_be_stored_is_while_it_waits(clock: Clock, name: dict[str, str]) -> None:
+    """Also known by a duplicate id: it survives a takeover, and comes once."""
+    for _ in range(2):
+        send(clock, "later", persistent="false", AMQ_SCHEDULED_DELAY=100, **name)
+    clock.takeover()
+    clock.pass_ms(100)
+    expected = ["later"] if name else ["later"] * 2
+    assert clock.core.consume("/queue/orders").texts == expected
+    assert depth(clock) == 0

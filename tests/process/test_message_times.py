@@ -1,0 +1,119 @@
+"""What has to do with time, over kill -9 of the node that took it: delays, attempts, expiry."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
+from tests.conftest import EVERY_DBMS, Servers
+from tests.process.file_nodes import file_cluster
+from tests.process.locker_stores import store
+from tests.process.nodes import NodeProcess
+from tests.support.servers import SqliteServer
+from tests.support.waiting import wait_until
+
+CORE = """
+<message-expiry-scan-period>200</message-expiry-scan-period>
+<address-settings>
+  <address-setting match="jobs"><max-delivery-attempts>2</max-delivery-attempts></address-setting>
+</address-settings>
+"""
+DELAYED = 200
+DELAY_MS = 4_000
+Pair = tuple[NodeProcess, NodeProcess]
+
+
+@pytest.fixture(params=[*EVERY_DBMS, "files"])
+def pair(request: pytest.FixtureRequest, shared_servers: Servers, tmp_path: Path) -> Iterator[Pair]:
+    """Give a live node that serves and its backup."""
+    if request.param == "files":
+        core = f"<journal-type>NIO</journal-type>{CORE}"
+    else:
+        dbms = request.param
+        server = SqliteServer(tmp_path) if dbms == "sqlite" else shared_servers(dbms)
+        settings = server.settings(server.create_database())
+        core = store(tmp_path, settings, "lease", files=False) + CORE
+    with file_cluster(tmp_path, core) as nodes:
+        yield nodes.pair()
+
+
+def connect(node: NodeProcess) -> Connection:
+    """Return a client of a node."""
+    return Connection.open(BrokerAddress("127.0.0.1", node.port), timeout_seconds=60)
+
+
+def receipts(client: Connection, count: int) -> None:
+    """Wait for so many RECEIPTs."""
+    left = count
+
+    def have_come() -> bool:
+        nonlocal left
+        left -= sum(frame.command == "RECEIPT" for frame in client.exchange(0.1))
+        return left <= 0
+
+    wait_until(have_come, what=f"{count} RECEIPTs")
+
+
+def subscribe(client: Connection, queue: str, ack: str = "auto") -> None:
+    """Subscribe under the queue's name."""
+    client.send("SUBSCRIBE", {"id": queue, "destination": f"/queue/{queue}", "ack": ack})
+
+
+def messages(client: Connection, count: int) -> list[tuple[float, ServerFrame]]:
+    """Return the next MESSAGEs, and when they were here at the latest, in milliseconds."""
+    found: list[tuple[float, ServerFrame]] = []
+
+    def have_come() -> bool:
+        frames = [frame for frame in client.exchange(0.1) if frame.command == "MESSAGE"]
+        found.extend((time.time() * 1000, frame) for frame in frames)
+        return len(found) >= count
+
+    wait_until(have_come, what=f"{count} MESSAGEs")
+    return found
+
+
+def test_delays_attempts_and_expiry_survive_a_crash(pair: Pair) -> None:
+    """Each delayed message comes once and not early; a second attempt in vain is the last one.
+
+    And what expires in a queue that nobody consumes is moved by the next node.
+    """
+    live, backup = pair
+    client = connect(live)
+    client.send("SEND", {"destination": "/queue/jobs", "receipt": "r"}, b"job")
+    receipts(client, 1)
+    subscribe(client, "jobs", ack="client-individual")
+    ((_, job),) = messages(client, 1)
+    client.send("NACK", {"id": job.headers["ack"], "receipt": "nacked"})
+    ((_, again),) = messages(client, 1)
+    assert again.headers["redelivered"] == "true"
+    for number in range(DELAYED):
+        due_ms = int(time.time() * 1000) + DELAY_MS
+        headers = {"destination": "/queue/later", "AMQ_SCHEDULED_TIME": str(due_ms)}
+        client.send("SEND", {**headers, "receipt": str(number)}, f"{number} {due_ms}".encode())
+    expires = {"destination": "/queue/old", "expires": str(int(time.time() * 1000) + DELAY_MS)}
+    for number in range(10):
+        client.send("SEND", {**expires, "receipt": f"old-{number}"}, b"old")
+    receipts(client, DELAYED + 10)
+    live.kill()
+    client.close()
+    backup.wait_serving()
+
+    client = connect(backup)
+    subscribe(client, "jobs", ack="client-individual")
+    ((_, job),) = messages(client, 1)
+    client.send("NACK", {"id": job.headers["ack"]})
+    subscribe(client, "DLQ")
+    ((_, dead),) = messages(client, 1)
+    assert (dead.body, dead.headers["_AMQ_ORIG_QUEUE"]) == (b"job", "jobs")
+    subscribe(client, "later")
+    came = messages(client, DELAYED)
+    numbers = [int(frame.body.split()[0]) for _, frame in came]
+    assert sorted(numbers) == list(range(DELAYED))
+    for now_ms, frame in came:
+        assert now_ms >= int(frame.body.split()[1]), "a message came before its time"
+    subscribe(client, "ExpiryQueue")
+    expired = [frame.body for _, frame in messages(client, 10)]
+    assert expired == [b"old"] * 10
+    client.close()
