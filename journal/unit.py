@@ -6,7 +6,7 @@ primary key alone. The writer deletes a body in the transaction that deletes its
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.codec import (
@@ -108,6 +108,19 @@ class Sender:
         """Why what it sent behind a refused unit is refused, too; the writer's thread only."""
 
 
+_NO_REASONS: Final[dict[int, RemovalReason]] = {}
+"""Of every unit to which none was given yet; nobody writes into it."""
+_One = TypeVar("_One")
+
+
+def extended(these: Sequence[_One], more: Iterable[_One]) -> list[_One]:
+    """Return what is in ``these`` and then ``more``; a list is its own."""
+    if not isinstance(these, list):
+        return list(more)  # it was never given anything
+    these.extend(more)
+    return these
+
+
 class Changes:
     """What a transaction changes, as lists the bulk statements take.
 
@@ -134,24 +147,25 @@ class Changes:
     )
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        # Most units are an acknowledgement, which needs one list: the others are made when needed.
         self.deletes: list[int] = []
-        self.reasons: dict[int, RemovalReason] = {}
+        self.rows: Sequence[Row] = ()
+        self.reasons = _NO_REASONS
         """By seq, of deletes that are no acknowledgements."""
-        self.bodies: list[Body] = []
+        self.bodies: Sequence[Body] = ()
         """To be deleted if nothing refers to them any more; one may be in here several times."""
         self.forgotten: Sequence[int] = ()
         """Rows of duplicate ids that are kept no more; no history has them."""
-        self.linked: list[LargeReference] = []
-        self.unlinked: list[LargeReference] = []
+        self.linked: Sequence[LargeReference] = ()
+        self.unlinked: Sequence[LargeReference] = ()
         """After ``linked``: what one unit links, a later one may unlink."""
-        self.timed: list[MessageTime] = []
+        self.timed: Sequence[MessageTime] = ()
         self.counted: Sequence[Row] = ()
         """Records of attempts, by which the file journal keeps what messages do not say."""
-        self.untimed: list[int] = []
+        self.untimed: Sequence[int] = ()
         """The seqs of messages of which no time is kept any more; after ``timed``."""
-        self.binding_rows: list[Row] = []
-        self.unbound: list[int] = []
+        self.binding_rows: Sequence[Row] = ()
+        self.unbound: Sequence[int] = ()
         self.id_limit = 0
         """Reserves all ids up to this one; 0 reserves none."""
         self.payload_bytes = 0
@@ -160,26 +174,28 @@ class Changes:
         """Make the changes of ``other`` behind these."""
         self.deletes += other.deletes  # all there is of most
         if other.rows:
-            self.rows += other.rows
+            self.rows = extended(self.rows, other.rows)
         if other.reasons:
+            if self.reasons is _NO_REASONS:
+                self.reasons = {}
             self.reasons.update(other.reasons)
         if other.bodies:
-            self.bodies += other.bodies
+            self.bodies = extended(self.bodies, other.bodies)
         if other.forgotten:
-            self.forgotten = (*self.forgotten, *other.forgotten)
+            self.forgotten = extended(self.forgotten, other.forgotten)
         if other.linked:
-            self.linked += other.linked
+            self.linked = extended(self.linked, other.linked)
         if other.unlinked:
-            self.unlinked += other.unlinked
+            self.unlinked = extended(self.unlinked, other.unlinked)
         if other.timed:
-            self.timed += other.timed
+            self.timed = extended(self.timed, other.timed)
         if other.counted:
-            self.counted = (*self.counted, *other.counted)
+            self.counted = extended(self.counted, other.counted)
         if other.untimed:
-            self.untimed += other.untimed
+            self.untimed = extended(self.untimed, other.untimed)
         if other.binding_rows or other.unbound or other.id_limit:
-            self.binding_rows += other.binding_rows
-            self.unbound += other.unbound
+            self.binding_rows = extended(self.binding_rows, other.binding_rows)
+            self.unbound = extended(self.unbound, other.unbound)
             self.id_limit = max(self.id_limit, other.id_limit)
         self.payload_bytes += other.payload_bytes
 
@@ -188,11 +204,27 @@ class Changes:
         for seq, body, large_id, is_timed in locations:
             self.deletes.append(seq)
             if body is not None:
-                self.bodies.append(body)
+                self.bodies = extended(self.bodies, (body,))
             if large_id is not None:
-                self.unlinked.append(LargeReference(large_id, seq))
+                self.unlinked = extended(self.unlinked, (LargeReference(large_id, seq),))
             if is_timed:
-                self.untimed.append(seq)
+                self.forget_times((seq,))
+
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        """Insert rows of MESSAGES."""
+        self.rows = extended(self.rows, rows)
+
+    def add_links(self, references: Iterable[LargeReference]) -> None:
+        """Refer to large bodies."""
+        self.linked = extended(self.linked, references)
+
+    def add_times(self, times: Iterable[MessageTime]) -> None:
+        """Keep the times of messages."""
+        self.timed = extended(self.timed, times)
+
+    def forget_times(self, seqs: Iterable[int]) -> None:
+        """Keep the times of messages no more."""
+        self.untimed = extended(self.untimed, seqs)
 
     @property
     def touches_bindings(self) -> bool:
@@ -224,25 +256,16 @@ class Unit(Changes):
     """Changes that are stored all together or not at all; filled once, then appended once."""
 
     __slots__ = (
-        *(
-            "attempted",
-            "deleted",
-            "done",
-            "dropped",
-            "duplicate_ids",
-            "ended_cache",
-            "guarded",
-            "last_seq",
-        ),
-        *("messages", "record_version"),
+        *("attempted", "deleted", "done", "dropped", "duplicate_ids", "ended_cache", "guarded"),
+        *("last_seq", "messages", "only_deletes", "record_version"),
         *("refused", "sender"),
     )
 
     def __init__(self, done: Done | None = None, last_seq: int = 0) -> None:
         Changes.__init__(self)  # as ``super()`` would, in fewer steps: one for each unit
-        self.messages: list[tuple[Sequence[int], bytes]] = []
+        self.messages: Sequence[tuple[Sequence[int], bytes]] = ()
         """Those to be stored, each with its queues, and ..."""
-        self.deleted: list[MessageLocation] = []
+        self.deleted: Sequence[MessageLocation] = ()
         """... those to be deleted, which ``place`` makes changes of."""
         self.attempted: Sequence[MessageTime] = ()
         """Messages that were delivered in vain, which ``place`` makes changes of."""
@@ -254,6 +277,9 @@ class Unit(Changes):
         """An id cache that ends, with all of its ids; its binding is deleted by the unit, too."""
         self.dropped: frozenset[int] = frozenset()
         """Those of ``messages`` that turned out to be duplicates, once the unit is stored."""
+        self.only_deletes = False
+        """Whether it deletes messages and changes nothing else, as most units do; so says whoever
+        has filled it."""
         self.record_version = 0
         """The highest of its messages' records, those of a prepared transaction included."""
         self.last_seq = last_seq
@@ -268,6 +294,8 @@ class Unit(Changes):
     @property
     def cost_rows(self) -> int:
         """How many rows the unit counts for where rows are bounded; at least one."""
+        if self.only_deletes:
+            return len(self.deletes) or 1
         changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
         return (changes + len(self.forgotten) + len(self.timed)) or 1
 
@@ -285,15 +313,17 @@ class Unit(Changes):
         """Store an encoded message for one or more queues; raise ValueError for none."""
         if not queue_ids:
             raise ValueError("a message is stored for at least one queue")
-        self.messages.append((queue_ids, payload))
+        self.messages = extended(self.messages, ((queue_ids, payload),))
         self.record_version = max(self.record_version, record_version(payload))
 
     def delete(
         self, location: MessageLocation, reason: RemovalReason = RemovalReason.ACKNOWLEDGED
     ) -> None:
         """Delete a queue's message, and its body if this was the last reference."""
-        self.deleted.append(location)
+        self.deleted = extended(self.deleted, (location,))
         if reason is not RemovalReason.ACKNOWLEDGED:
+            if self.reasons is _NO_REASONS:
+                self.reasons = {}
             self.reasons[location.seq] = reason
 
     def count_attempts(self, time: MessageTime) -> None:
@@ -303,26 +333,26 @@ class Unit(Changes):
     def add_binding(self, binding: Binding) -> None:
         """Store a queue or an address under its id, which came from ``next_id``."""
         row = binding_row(binding)
-        self.binding_rows.append(row)
+        self.binding_rows = extended(self.binding_rows, (row,))
         self.payload_bytes += len(row.record)
         if isinstance(binding, PreparedTransaction):
-            self.linked += large_references(binding)
+            self.add_links(large_references(binding))
             versions = (record_version(payload) for _, payload in binding.messages)
             self.record_version = max(self.record_version, *versions, 0)
 
     def delete_binding(self, binding_id: int) -> None:
         """Delete a queue's or an address' binding."""
-        self.unbound.append(binding_id)
+        self.unbound = extended(self.unbound, (binding_id,))
 
     def delete_id_cache(self, cache_id: int) -> None:
         """Delete the id cache of an address, and what is in it."""
         self.ended_cache = cache_id
-        self.unbound.append(cache_id)
+        self.unbound = extended(self.unbound, (cache_id,))
 
     def delete_transaction(self, prepared: PreparedTransaction) -> None:
         """Delete a prepared transaction, and what it needs large bodies for."""
-        self.unbound.append(prepared.transaction_id)
-        self.unlinked += large_references(prepared)
+        self.unbound = extended(self.unbound, (prepared.transaction_id,))
+        self.unlinked = extended(self.unlinked, large_references(prepared))
 
     def place(self, first_seq: int) -> list[MessageLocation]:
         """Lay the messages out in rows from ``first_seq`` on.
@@ -339,32 +369,32 @@ class Unit(Changes):
             rows, of_message = _message_rows(
                 queue_ids, payload, self.last_seq + 1, is_timed=when is not None
             )
-            self.rows += rows
+            self.add_rows(rows)
             self.last_seq = rows[-1].seq
             self.payload_bytes += len(payload)
             locations += of_message
-            self.linked += [
+            self.add_links(
                 LargeReference(large_id, seq) for seq, _, large_id, _ in of_message if large_id
-            ]
+            )
             if when is not None:
-                self.timed += [
+                self.add_times(
                     MessageTime(one.seq, queue_id, *when)
                     for one, queue_id in zip(of_message, queue_ids, strict=True)
-                ]
+                )
             firsts.append(rows[0].seq)
             if index in ends:
                 messages, duplicate_id = ends[index]
                 self.last_seq += 1
-                self.rows.append(_duplicate_id_row(duplicate_id, self.last_seq))
+                self.add_rows((_duplicate_id_row(duplicate_id, self.last_seq),))
                 first = firsts[messages[0]]
                 guarded.append(Guarded(duplicate_id, messages, first, self.last_seq))
         self.guarded = tuple(guarded)
         for time in self.attempted:
             self.last_seq += 1
-            self.timed.append(time)
+            self.add_times((time,))
             record = encode_attempts(time.attempts, time.retry_ms)
             row = Row(self.last_seq, time.seq, UserRecordType.DELIVERY_ATTEMPTS, None, record)
-            self.counted = (*self.counted, row)
+            self.counted = extended(self.counted, (row,))
         self.add_deletes(self.deleted)
         return locations
 

@@ -27,7 +27,7 @@ from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import SentBehindRefused, StoreFull
 from orthia.journal.message import Message
-from orthia.journal.unit import Unit
+from orthia.journal.unit import Unit, extended
 
 _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
@@ -92,7 +92,7 @@ def commit(
         while behind is not None and behind.is_behind:
             yield REST
     for subscription, references in work.acknowledgements.items():
-        unit.deleted += subscription.deletes(references)
+        unit.deleted = extended(unit.deleted, subscription.deletes(references))
         yield GO_ON
     # Others had their turn meanwhile; from here on nobody has.
     refuse_if_stopped()

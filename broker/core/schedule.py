@@ -261,7 +261,7 @@ class Schedule:
 
     def _forget(self, seqs: Sequence[int]) -> None:
         unit = Unit(self._moved)
-        unit.untimed += seqs
+        unit.forget_times(seqs)
         self._outstanding += 1
         self._journal.append_unit(unit)
 

@@ -62,6 +62,9 @@ class Batch(Changes):
             self.messages.append(item)
             self.size += 1
             self.payload_bytes += len(item.payload)
+        elif item.only_deletes:
+            self.deletes += item.deletes
+            self.size += len(item.deletes) or 1
         else:
             if item.guarded or item.ended_cache is not None:
                 self.guarded = (*self.guarded, item)
@@ -139,8 +142,8 @@ def probe(size: int = 0) -> Batch:
     """Return a batch that stores a row of ``size`` as others do, and leaves nothing behind."""
     unit = Unit(None, 0)
     record = os.urandom(size)  # nothing that a database could compress
-    unit.rows.append(Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, record))
-    unit.bodies.append(Body(_PROBE_SEQ, 0))
+    unit.add_rows((Row(_PROBE_SEQ, _PROBE_SEQ, UserRecordType.ADD_MESSAGE, None, record),))
+    unit.bodies = (Body(_PROBE_SEQ, 0),)
     return batch_of([unit])
 
 

@@ -107,6 +107,7 @@ class Intake:
         """Submit the deletion of messages."""
         appended = Unit(done, self._next_id - 1)
         appended.add_deletes(locations)
+        appended.only_deletes = not (appended.bodies or appended.unlinked or appended.untimed)
         self._account(appended)
 
     def complete(self, items: Sequence[Appended], report: BatchReport) -> None:

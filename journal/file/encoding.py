@@ -1,5 +1,6 @@
 """What is written for rows, deletes, counters and transactions. No IO."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from orthia.journal.codec import decode_attempts
@@ -36,7 +37,7 @@ def end_record(record_type: RecordType, tx_id: int, count: int | None, token: in
     return Record(record_type, 0, 0, 0, tx_id, None, token, encode_count(count))
 
 
-def delete_record(seqs: list[int], token: int) -> Record:
+def delete_record(seqs: Sequence[int], token: int) -> Record:
     """Return the record that deletes ``seqs``."""
     return Record(RecordType.DELETE_RECORD, 0, 0, 0, 0, None, token, encode_seqs(seqs))
 

@@ -233,7 +233,7 @@ def encode_head(
     return _HEAD.pack(_MARKER, file_id, zlib.crc32(tail, file_id)) + tail
 
 
-def encode_seqs(seqs: list[int]) -> bytes:
+def encode_seqs(seqs: Sequence[int]) -> bytes:
     """Return the payload of a delete record."""
     return struct.pack(f">{len(seqs)}q", *seqs)
 

@@ -194,7 +194,7 @@ class FileStore(BatchStore):
     def _forget(self, batch: Batch, *, sync: bool) -> None:
         """Delete duplicate ids; not one that the batch adds, which is among the newest."""
         if batch.forgotten:
-            forget = delete_record(list(batch.forgotten), self._token)
+            forget = delete_record(batch.forgotten, self._token)
             self._write(self._opened.messages, [_Change([forget], effective=True)], sync=sync)
 
     def _write_simple(self, batch: Batch, *, sync: bool) -> None:

@@ -25,7 +25,7 @@ from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.recovery import recover
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import LargeReference, Row, Unit, large_references
+from orthia.journal.unit import LargeReference, Row, Unit, extended, large_references
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -97,13 +97,13 @@ class BulkLoad:
         """Store rows of MESSAGES in one transaction; return how many they were."""
         unit = Unit(None, 0)
         for row, large_id in rows:
-            unit.rows.append(row)
+            unit.add_rows((row,))
             unit.payload_bytes += len(row.record)
             when = self._moment_of(row)
             if when is not None and row.queue_id is not None:
-                unit.timed.append(MessageTime(row.seq, row.queue_id, *when))
+                unit.add_times((MessageTime(row.seq, row.queue_id, *when),))
             if large_id is not None and row.queue_id is not None:
-                unit.linked.append(LargeReference(large_id, row.seq))
+                unit.add_links((LargeReference(large_id, row.seq),))
         self._store.store(batch_of([unit]))
         return len(unit.rows)
 
@@ -128,11 +128,11 @@ class BulkLoad:
         """Store rows of BINDINGS in one transaction; return how many. Raises CorruptRecord."""
         unit = Unit(None, 0)
         for row in rows:
-            unit.binding_rows.append(row)
+            unit.binding_rows = extended(unit.binding_rows, (row,))
             unit.payload_bytes += len(row.record)
             if row.user_record_type == UserRecordType.PREPARED_TRANSACTION:
                 prepared: PreparedTransaction = decode_prepared_transaction(row.record, row.seq)
-                unit.linked += large_references(prepared)
+                unit.add_links(large_references(prepared))
         self._store.store(batch_of([unit]))
         return len(unit.binding_rows)
 
@@ -153,7 +153,7 @@ class BulkLoad:
             connection.execute(insert(table), values)
         if linked:
             unit = Unit(None, 0)
-            unit.linked += linked
+            unit.add_links(linked)
             self._store.store(batch_of([unit]))
         return len(values)
 

@@ -191,8 +191,8 @@ class PostgresqlStore(SqlStore):
             self._cursor.execute("EXECUTE orthia_keep(%s, %s)", (seqs, reason.value))
 
     @override
-    def _delete(self, table: str, seqs: list[int]) -> None:
-        self._cursor.execute(self._delete_sql[table], (seqs,))
+    def _delete(self, table: str, seqs: Sequence[int]) -> None:
+        self._cursor.execute(self._delete_sql[table], (list(seqs),))
 
     @override
     def _delete_bodies(self, bodies: Collection[Body]) -> None:

@@ -153,7 +153,7 @@ class SqliteStore(SqlStore):
         return str(now) if latest is None else max(str(now), microsecond_after(latest))
 
     @override
-    def _delete(self, table: str, seqs: list[int]) -> None:
+    def _delete(self, table: str, seqs: Sequence[int]) -> None:
         self._execute_each(f"DELETE FROM {table} WHERE seq = ?", zip(seqs, strict=True))
 
     @override

@@ -122,7 +122,7 @@ class SqlStore(BatchStore):
                 self._keep(batch.deletes_by_reason())
             self._delete(names.messages, batch.deletes)
         if batch.forgotten:
-            self._delete(names.messages, list(batch.forgotten))
+            self._delete(names.messages, batch.forgotten)
         if batch.bodies:
             self._delete_bodies(set(batch.bodies))
         if batch.timed:
@@ -169,7 +169,7 @@ class SqlStore(BatchStore):
         """Copy messages into the history; one that is there stays as it is."""
 
     @abstractmethod
-    def _delete(self, table: str, seqs: list[int]) -> None:
+    def _delete(self, table: str, seqs: Sequence[int]) -> None:
         """Delete rows by their keys."""
 
     @abstractmethod

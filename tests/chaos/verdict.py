@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from orthia.journal.records import UserRecordType
 from tests.chaos import witness
 from tests.chaos.checker import Violations
 from tests.chaos.exits import (
@@ -41,7 +42,9 @@ class Verdict:
         if not self._has_tables or settings is None:
             return
         database = self._ground.open_database()
-        tables = {settings.message_table_name: "message"}
+        # Duplicate ids stay when their messages are gone.
+        ids = f"user_record_type = {UserRecordType.DUPLICATE_ID:d}"
+        tables = {f"{settings.message_table_name} WHERE NOT {ids}": "message"}
         if not self._ground.settings.keeps_history:
             tables[settings.large_message_table_name] = "piece of a body"
         try:

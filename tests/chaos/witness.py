@@ -101,9 +101,9 @@ def unkept(database: Database, settings: DatabaseStoreSettings) -> int:
     )
 
 
-def left(database: Database, table: str) -> int:
-    """Return how many rows a table has at the moment."""
-    return _count(database, table)
+def left(database: Database, source: str) -> int:
+    """Return how many rows a table has at the moment, or what is selected of it."""
+    return _count(database, source)
 
 
 def _count(database: Database, source: str) -> int:
