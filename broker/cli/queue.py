@@ -5,6 +5,7 @@ import click
 from orthia.broker.cli.group import CommandGroup, example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.queue_delete import delete
+from orthia.broker.cli.queue_scheduled import cancel, scheduled
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.config.settings import RetentionSettings
@@ -18,6 +19,8 @@ def queue() -> None:
 
 
 queue.add_command(delete)
+queue.add_command(scheduled)
+queue.add_command(cancel)
 
 
 @queue.command("list", epilog=example("orthia queue list --url sqlite:///instance/orthia.db"))

@@ -1,5 +1,8 @@
 """What has to do with time, over kill -9 of the node that took it: delays, attempts, expiry."""
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +13,8 @@ from orthia.broker.client.connection import BrokerAddress, Connection, ServerFra
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.file_nodes import file_cluster
 from tests.process.locker_stores import store
-from tests.process.nodes import NodeProcess
-from tests.support.servers import SqliteServer
+from tests.process.nodes import NodeProcess, cluster
+from tests.support.servers import SqliteServer, url_with_password
 from tests.support.waiting import wait_until
 
 CORE = """
@@ -117,3 +120,43 @@ def test_delays_attempts_and_expiry_survive_a_crash(pair: Pair) -> None:
     expired = [frame.body for _, frame in messages(client, 10)]
     assert expired == [b"old"] * 10
     client.close()
+
+
+@pytest.mark.parametrize("dbms", EVERY_DBMS)
+def test_what_waits_is_listed_and_cancelled(
+    dbms: str, shared_servers: Servers, tmp_path: Path
+) -> None:
+    """An operator sees what is due when, and cancels one message of two."""
+    server = SqliteServer(tmp_path) if dbms == "sqlite" else shared_servers(dbms)
+    settings = server.settings(server.create_database())
+    url = url_with_password(settings)
+    with cluster(url, tmp_path) as nodes:
+        node = nodes.live().wait_serving()
+        client = connect(node)
+        for delay_ms in (7_200_000, 3_600_000):
+            headers = {"destination": "/queue/a", "AMQ_SCHEDULED_DELAY": str(delay_ms)}
+            client.send("SEND", {**headers, "receipt": "r"}, b"x")
+        receipts(client, 2)
+        first, second = scheduled(url)
+        assert first["due"] < second["due"]
+        assert first["queue"] == "orthia.scheduled.anycast.a"
+        broker = ("--broker", f"127.0.0.1:{node.port}")
+        arguments = ("queue", "cancel", first["queue"], str(first["message"]), *broker)
+        assert orthia(*arguments).returncode == 0
+        assert orthia(*arguments).returncode == 1
+        assert scheduled(url, first["queue"]) == [second]
+        client.close()
+
+
+def orthia(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command."""
+    command = [sys.executable, "-m", "orthia.broker.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def scheduled(url: str, *arguments: str) -> list[dict[str, str]]:
+    """Return what the command lists."""
+    done = orthia("queue", "scheduled", *arguments, "--url", url, "--json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, str]] = json.loads(done.stdout)
+    return found

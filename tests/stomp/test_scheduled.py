@@ -369,3 +369,27 @@ def test_what_need_not_be_stored_is_while_it_waits(clock: Clock, name: dict[str,
     expected = ["later"] if name else ["later"] * 2
     assert clock.core.consume("/queue/orders").texts == expected
     assert depth(clock) == 0
+
+
+def test_a_client_may_cancel_by_a_management_request(clock: Clock) -> None:
+    """The RECEIPT says how many are gone; what is no id, or no such queue, is refused."""
+    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
+    (seq,) = clock.core.journal.store.times
+    name = "orthia.scheduled.anycast.orders"
+    for expected in ("1", "0"):
+        client = Client(clock.core)
+        request(client, f"queue.{name}", f"[{seq}]")
+        assert client.read().get(b"deleted-messages") == expected
+    for resource, arguments in ((f"queue.{name}", '["a"]'), ("queue.orders", f"[{seq}]")):
+        client = Client(clock.core)
+        request(client, resource, arguments)
+        assert client.error()
+
+
+def request(client: Client, resource: str, arguments: str) -> None:
+    """Ask for removeMessage."""
+    client.session.receive(
+        f"SEND\ndestination:activemq.management\n_AMQ_ResourceName:{resource}\n"
+        f"_AMQ_OperationName:removeMessage\nreceipt:r\n\n{arguments}\0".encode()
+    )
+    client.core.settle()

@@ -2,7 +2,7 @@
 
 | header or body             | value                                                         |
 |----------------------------|---------------------------------------------------------------|
-| ``_AMQ_ResourceName``      | of what: ``broker``                                           |
+| ``_AMQ_ResourceName``      | of what: ``broker``, or ``queue.NAME``                        |
 | ``_AMQ_OperationName``     | what: ``orthia.broker.management.operations`` has those       |
 | body                       | its arguments, a JSON array                                   |
 | ``receipt``                | its RECEIPT has ``deleted-messages``, once all is done        |
@@ -11,7 +11,7 @@ Artemis answers at ``reply-to``.
 """
 
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
-from orthia.broker.management.operations import DestroyQueue, UnknownOperation, read_operation
+from orthia.broker.management.operations import Operation, UnknownOperation, read_operation
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.parser import Frame
 
@@ -20,7 +20,7 @@ _RESOURCE = b"_AMQ_ResourceName"
 _OPERATION = b"_AMQ_OperationName"
 
 
-def read_request(frame: Frame) -> DestroyQueue:
+def read_request(frame: Frame) -> Operation:
     """Return what a SEND asks for; raises ProtocolError."""
     if b"transaction" in frame.raw:
         raise ProtocolError("a management request is done at once, and cannot be in a transaction")
