@@ -46,7 +46,8 @@ class Security:
         self._views = re.compile(settings.view_permission_method_match_pattern)
         wildcards = self._wildcards = settings.wildcard_addresses
         self._by_specificity = sorted(
-            settings.security_settings, key=lambda one: wildcards.specificity(one.match)
+            (one for one in settings.security_settings if one.match not in self._fully_qualified),
+            key=lambda one: wildcards.specificity(one.match),
         )
         self._remembered: dict[tuple[str, str], frozenset[str]] = {}
 

@@ -183,3 +183,11 @@ def test_a_pattern_nobody_hears_any_more_costs_nothing() -> None:
     again = subscriber(core, "/topic/#")
     core.send("/topic/news.a", "5")
     assert bodies(again.frames()) == ["5"]
+
+
+def test_a_setting_of_one_queue_does_not_decide_what_a_topic_is_heard_by() -> None:
+    """ADDRESS::QUEUE is about that queue alone."""
+    settings = _secured({"#": "r", "news.a::mine": "other"})
+    client = Client(CoreUnderTest(settings), login="u", passcode="p")
+    client.send("SUBSCRIBE", destination="/topic/news.#", id="s", receipt="r")
+    assert client.commands() == ["RECEIPT"]
