@@ -114,7 +114,7 @@ class ExpiryScan:
                 self._read(next_after)
 
         unit = Unit(go_on)  # behind all that was moved
-        unit.untimed += reached.gone
+        unit.forget_times(reached.gone)
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
