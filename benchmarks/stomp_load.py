@@ -119,11 +119,10 @@ def _produce_one_by_one(port: int, frame: bytes, seconds: float) -> float:
         return count / (time.perf_counter() - began)
 
 
-def fill(port: int, queue: str, count: int) -> None:
+def fill(port: int, queue: str, count: int, *, headers: str = "") -> None:
     """Send ``count`` messages, all receipted."""
-    frame = (
-        f"SEND\ndestination:/queue/{queue}\ncontent-length:{len(BODY)}\n\n".encode() + BODY + b"\0"
-    )
+    head = f"SEND\ndestination:/queue/{queue}\n{headers}content-length:{len(BODY)}\n\n"
+    frame = head.encode() + BODY + b"\0"
     last = frame.replace(b"\n\n", b"\nreceipt:last\n\n", 1)
     step = 500
     with clients(port, 1) as (client,):
@@ -142,13 +141,15 @@ def fill(port: int, queue: str, count: int) -> None:
         _pump([client], answered, lambda: receipts >= -(-count // step))
 
 
-def consume(port: int, queue: str, count: int, *, ack: str) -> float:
+def consume(port: int, queue: str, count: int, *, ack: str, selector: str = "") -> float:
     """Return messages a second of one consumer that takes ``count`` messages off a queue."""
+    asked = f"selector:{selector}\n" if selector else ""
     received = 0
     with clients(port, 1) as (client,):
         began = time.perf_counter()
         client.send(
-            f"SUBSCRIBE\ndestination:/queue/{queue}\nid:s\nack:{ack}\nprefetch-count:2000\n\n\0".encode()
+            f"SUBSCRIBE\ndestination:/queue/{queue}\nid:s\nack:{ack}\n{asked}"
+            "prefetch-count:2000\n\n\0".encode()
         )
         tail = b""
 
