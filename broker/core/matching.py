@@ -38,7 +38,6 @@ _MATCH_COST: Final = 4
 """How many deliveries matching a message is worth, where work is divided."""
 _MATCHED_AT_ONCE: Final = 32
 """How many messages of a window are matched before others have a turn."""
-_WINDOW: Final = "window"
 _PLAIN_WINDOW: Final = "plain window"
 _RETRY_MS: Final = 1_000
 QueueSubscription = Subscription[MessageReference]
@@ -124,7 +123,13 @@ class Matching:
         """Views that may have something to do, in turn."""
         self._waiting: dict[View, None] = {}
         """Views that need a window."""
-        self._reading = False
+        self._asked = 0
+        """How many windows were asked for, and how many were looked at; they come in order."""
+        self._looked_at = 0
+        self._next: tuple[int, Window] | None = None
+        """One that came while another is looked at, and where it begins."""
+        self._is_sparse = False
+        """Whether there was nothing in the last window that anybody waited for."""
         self._taken = Taken()
         self._here = Resident()
         self._returned = Resident()
@@ -313,6 +318,8 @@ class Matching:
         for view in self._views.values():
             view.forget()
             view.is_gone = True
+        self._active.clear()
+        self._waiting.clear()
         self._is_over = True  # what is still on its way to it means nothing
         return self._here.take_all(), self._returned.take_all()
 
@@ -442,6 +449,11 @@ class Matching:
 
     # --- reading
 
+    @property
+    def _reading(self) -> bool:
+        """Whether a window is on its way, or is looked at."""
+        return self._looked_at < self._asked
+
     def _ask_for_window(self) -> None:
         if self._reading or self._queue.is_leaving:
             return
@@ -452,14 +464,16 @@ class Matching:
         if self._journal.is_full:
             self._queue.note_journal_full()
             return
-        after = min(one.horizon for one in waiting)
+        self._ask_behind(min(one.horizon for one in waiting))
+
+    def _ask_behind(self, after: int) -> None:
         up_to = min(self._cursor.tail_seq, self._journal.last_committed_seq)
         uncounted = self._cursor.uncounted_after
         if uncounted is not None:
             up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
         if up_to <= after:
             return  # and it is asked again, once it is counted
-        self._reading = True
+        self._asked += 1
         try:
             self._journal.read_window(
                 self._queue.id,
@@ -470,12 +484,11 @@ class Matching:
                 partial(self._window_read, after),
             )
         except JournalClosed:
-            self._reading = False  # this node is ending: the table is left to the next
+            self._asked -= 1  # this node is ending: the table is left to the next
 
     def _window_read(self, after: int, window: Window | OrthiaError) -> None:
         if isinstance(window, OrthiaError):
-            self._reading = False
-            self._taken.answered(_WINDOW)
+            self._looked()
             LOGGER.error(
                 "queue %s cannot be read on: %s; it is tried again", self._queue.name, window
             )
@@ -483,7 +496,26 @@ class Matching:
             return
         for corrupt in window.corrupt:
             LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
+        if self._asked > self._looked_at + 1:
+            self._next = (after, window)
+            return
+        self._look_at(after, window)
+
+    def _look_at(self, after: int, window: Window) -> None:
+        last = window.next_after_seq
+        if not any(after <= view.horizon < last for view in self._waiting):
+            self._looked()  # it was asked for early, and nobody waits for it any more
+            self._forget_swept()
+            self._queue.resume()
+            return
+        if self._is_sparse and not self._journal.is_full and not self._queue.is_leaving:
+            self._ask_behind(last)  # it is read while this one is looked at
         self._slices.run(self._matching(after, window))
+
+    def _looked(self) -> None:
+        """Note that one more window was looked at."""
+        self._looked_at += 1
+        self._taken.answered(self._looked_at)
 
     def _matching(self, after: int, window: Window) -> Steps:
         """Have the views look at a window that are within it."""
@@ -503,8 +535,8 @@ class Matching:
                 if not index % _MATCHED_AT_ONCE:
                     yield GO_ON
         finally:
-            self._reading = False
-            self._taken.answered(_WINDOW)
+            self._looked()
+        self._is_sparse = not any(view.found for view in views)
         for view in views:
             if not view.is_gone:
                 view.read_to = max(view.read_to, last)
@@ -514,6 +546,14 @@ class Matching:
                     self._cursor.pass_to(last)
         self._forget_swept()
         self._queue.resume()
+        self._go_on_with_next()
+
+    def _go_on_with_next(self) -> None:
+        """Look at the window that came meanwhile."""
+        if self._next is not None:
+            after, window = self._next
+            self._next = None
+            self._look_at(after, window)
 
     def plain_window_answered(self) -> None:
         """Note that a window came that the plain machine had asked for."""
@@ -545,7 +585,7 @@ class Matching:
             self._go_back()
 
     def _committed(self) -> None:
-        under_way = [_WINDOW] if self._reading else []
+        under_way: list[object] = [self._asked] if self._reading else []
         if self._queue.reads_window():
             under_way.append(_PLAIN_WINDOW)
         self._taken.committed(under_way)

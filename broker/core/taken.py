@@ -21,7 +21,7 @@ class Taken:
         self._held: set[int] = set()
         self._acknowledged: set[int] = set()
         self._sweeping: set[int] | None = None
-        self._waits_for: set[str] = set()
+        self._waits_for: set[object] = set()
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._held or seq in self._acknowledged
@@ -63,12 +63,12 @@ class Taken:
         self._sweeping = set(self._acknowledged)
         self._waits_for = {"commit"}
 
-    def committed(self, under_way: Iterable[str]) -> None:
+    def committed(self, under_way: Iterable[object]) -> None:
         """Note that all that was acknowledged at the beginning is; these windows are under way."""
         self._waits_for |= set(under_way)
         self._waits_for.discard("commit")
 
-    def answered(self, window: str) -> None:
+    def answered(self, window: object) -> None:
         """Note that a window was answered, and all of it looked at."""
         self._waits_for.discard(window)
 
