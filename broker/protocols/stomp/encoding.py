@@ -109,8 +109,16 @@ def headers_map(head: bytes) -> dict[str, str]:
 
     Raises ValueError if a line has no colon, an escape STOMP 1.2 does not know, or is no UTF-8.
     """
-    head.decode()
+    text = head.decode()
     decoded: dict[str, str] = {}
+    if "\\" not in text:  # nothing is escaped, as in most
+        for written in text.split("\n"):
+            name, separator, said = written.partition(":")
+            if separator:
+                decoded.setdefault(name, said)
+            elif written:
+                raise ValueError(f"the header line {written!r} has no colon")
+        return decoded
     for line in head.split(b"\n"):
         if line:
             key, colon, value = line.partition(b":")
