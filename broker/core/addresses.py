@@ -567,6 +567,11 @@ class AddressBook:
             )
         return queue
 
+    def has_schedules(self, name: str) -> bool:
+        """Return whether messages are to come to an address, or to a queue of it, later."""
+        address = self._addresses.get(name)
+        return address is not None and any(one.depth for one in address.schedules)
+
     def schedules(self) -> list[Queue]:
         """Return where messages wait that are delivered later."""
         return [queue for queue in self.queues.values() if is_schedule(queue.name)]

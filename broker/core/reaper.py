@@ -73,4 +73,5 @@ class Reaper:
             and binding.durable
             and binding.subscription is None
             and not is_schedule(queue.name)
+            and not self._addresses.has_schedules(queue.address)
         )

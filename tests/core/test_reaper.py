@@ -7,6 +7,7 @@ import pytest
 
 from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType, Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message, settings
+from tests.stomp.support import Client
 
 PERIOD = 30
 
@@ -107,6 +108,18 @@ def test_what_stays() -> None:
     consumer.end.close()
     core.pass_time(PERIOD)
     assert names(core) == ["a.once", "b", "declared", "me.paper"]
+
+
+def test_a_queue_that_messages_are_to_come_to_stays() -> None:
+    """Those that are delivered later: it is theirs when they are due."""
+    core = node(deleting())
+    client = Client(core)
+    client.session.receive(b"SEND\ndestination:/queue/a\nAMQ_SCHEDULED_DELAY:3600000\n\n1\0")
+    core.settle()
+    client.send("SEND", "2", destination="/queue/a")
+    core.consume("/queue/a", auto=True).end.close()
+    core.pass_time(PERIOD)
+    assert "a" in names(core)
 
 
 def test_nothing_goes_unless_it_is_wanted() -> None:
