@@ -31,7 +31,7 @@ class Clock:
 
     def ms(self) -> int:
         """Return the time of messages."""
-        return NOON_MS + int((self.started + getattr(self, "core", _BEFORE).now) * 1000)
+        return NOON_MS + round((self.started + getattr(self, "core", _BEFORE).now) * 1000)
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass, timer by timer."""
