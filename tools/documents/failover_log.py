@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from logging import getLevelName
 
-from orthia.nodemanager.events import ERROR, INFO, REGISTRY, WARNING, Event
+from orthia.nodemanager.events import REGISTRY, Event
+from orthia.nodemanager.events.event import ERROR, INFO, WARNING
 from orthia.nodemanager.failover_log import MAX_WAITING, Entry
 
 _HEAD = f"""# Failover log
