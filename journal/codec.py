@@ -15,7 +15,6 @@ A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it ra
 import json
 import struct
 import zlib
-from copy import copy
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -143,7 +142,7 @@ def encode_reference(reference: ReferenceRecord) -> bytes:
 
 def decode_reference(data: bytes, seq: int) -> ReferenceRecord:
     """Return the reference stored as ``data`` in row ``seq``; raise CorruptRecord."""
-    document = _Document(data, seq)
+    document = _read_document(data, seq)
     return ReferenceRecord(document.integer("position"), document.integer("total"))
 
 
@@ -180,7 +179,7 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
 
 def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
     """Return the queue stored as ``data`` in row ``queue_id``; raise CorruptRecord."""
-    document = _Document(data, queue_id, newest=_WITH_OPTIONS)
+    document = _read_document(data, queue_id, newest=_WITH_OPTIONS)
     return QueueBinding(
         queue_id,
         name=document.text("name"),
@@ -232,7 +231,7 @@ def encode_address_binding(binding: AddressBinding) -> bytes:
 
 def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
     """Return the address stored as ``data`` in row ``address_id``; raise CorruptRecord."""
-    document = _Document(data, address_id)
+    document = _read_document(data, address_id)
     return AddressBinding(
         address_id,
         name=document.text("name"),
@@ -251,7 +250,7 @@ def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
 
     Raises CorruptRecord, also for one that this node does not read.
     """
-    version = _Document(data, binding_id).integer("record-version")
+    version = _read_document(data, binding_id).integer("record-version")
     if version > NEWEST_VERSION:
         raise CorruptRecord(
             binding_id,
@@ -268,7 +267,7 @@ def encode_id_cache(binding: IdCacheBinding) -> bytes:
 
 def decode_id_cache(data: bytes, cache_id: int) -> IdCacheBinding:
     """Return the id cache stored as ``data`` in row ``cache_id``; raise CorruptRecord."""
-    return IdCacheBinding(cache_id, _Document(data, cache_id).text("address"))
+    return IdCacheBinding(cache_id, _read_document(data, cache_id).text("address"))
 
 
 def encode_duplicate_id(digest: bytes) -> bytes:
@@ -278,7 +277,7 @@ def encode_duplicate_id(digest: bytes) -> bytes:
 
 def decode_duplicate_id(data: bytes, seq: int) -> bytes:
     """Return the digest stored as ``data`` in row ``seq``; raise CorruptRecord."""
-    text = _Document(data, seq).text("duplicate-id")
+    text = _read_document(data, seq).text("duplicate-id")
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -294,7 +293,7 @@ def decode_pruned_through(data: bytes) -> datetime | None:
     """Return up to when the history was pruned; None if it never was. Raises CorruptRecord."""
     if not data:
         return None
-    text = _Document(data, ID_COUNTER_SEQ).text("history-pruned-through")
+    text = _read_document(data, ID_COUNTER_SEQ).text("history-pruned-through")
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
@@ -326,7 +325,7 @@ def decode_prepared_transaction(data: bytes, transaction_id: int) -> PreparedTra
     ):
         raise CorruptRecord(transaction_id, "its checksum does not match")
     at = _CRC.size + _CRC.unpack_from(data)[0]
-    document = _Document(data[_CRC.size : at], transaction_id)
+    document = _read_document(data[_CRC.size : at], transaction_id)
     messages = []
     try:
         for queues, size in document.rows("messages"):
@@ -396,24 +395,29 @@ def _is_text(value: object) -> bool:
     return True
 
 
+def _read_document(data: bytes, seq: int, newest: int = _VERSION) -> "_Document":
+    if len(data) < _DOCUMENT_HEADER.size:
+        raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a record has")
+    version, checksum = _DOCUMENT_HEADER.unpack_from(data)
+    _check_version(version, seq, newest)
+    text = data[_DOCUMENT_HEADER.size :]
+    if zlib.crc32(text) != checksum:
+        raise CorruptRecord(seq, "its checksum does not match")
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(seq, "it is not JSON") from error
+    if not isinstance(said, dict):
+        raise CorruptRecord(seq, "it is not a JSON object")
+    return _Document(said, seq)
+
+
 class _Document:
     """A checked JSON record whose fields are read by type."""
 
-    def __init__(self, data: bytes, seq: int, newest: int = _VERSION) -> None:
+    def __init__(self, said: dict[str, Any], seq: int) -> None:
+        self._fields = said
         self.seq = seq
-        if len(data) < _DOCUMENT_HEADER.size:
-            raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a record has")
-        version, checksum = _DOCUMENT_HEADER.unpack_from(data)
-        _check_version(version, seq, newest)
-        text = data[_DOCUMENT_HEADER.size :]
-        if zlib.crc32(text) != checksum:
-            raise CorruptRecord(seq, "its checksum does not match")
-        try:
-            self._fields = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise CorruptRecord(seq, "it is not JSON") from error
-        if not isinstance(self._fields, dict):
-            raise CorruptRecord(seq, "it is not a JSON object")
 
     @property
     def names(self) -> list[str]:
@@ -424,9 +428,7 @@ class _Document:
         value = self._fields.get(name)
         if not isinstance(value, dict):
             raise CorruptRecord(self.seq, f"its field {name!r} is not a JSON object")
-        inner = copy(self)
-        inner._fields = value
-        return inner
+        return _Document(value, self.seq)
 
     def has(self, name: str) -> bool:
         return name in self._fields

@@ -195,17 +195,19 @@ class Publisher:
             for queues, record in placed:
                 self.charge(charges, queues, record)
                 unit.add_message([queue.id for queue in queues], self.encoded(record))
+            then = done
             if duplicate_id is not None:
                 unit.guard(duplicate_id, range(len(placed)))
-                stored = done
 
-                def done() -> None:
+                def stored() -> None:
                     if unit.dropped:
                         self._say_known(large, on_stored)
-                    elif stored is not None:
-                        stored()
+                    elif done is not None:
+                        done()
 
-            self.append(unit, placed, done, refused)
+                then = stored
+
+            self.append(unit, placed, then, refused)
 
     def _send_to_one(
         self,

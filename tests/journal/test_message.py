@@ -35,6 +35,8 @@ FIELDS = st.builds(
     routing_type=st.none() | st.sampled_from(RoutingType),
     durable=st.none() | st.booleans(),
     delivery_ms=st.none() | INT64,
+    recurrence=SAID,
+    client_id=SAID,
     properties=st.dictionaries(
         NAMES,
         NAMES | INT64 | st.floats(allow_nan=False) | st.booleans() | st.binary(max_size=40),

@@ -34,7 +34,7 @@ from orthia.broker.protocols.stomp.subscriptions import (
     ClientBrowser,
     ClientSubscription,
     ClientSubscriptions,
-    ManyAddresses,
+    many_addresses,
 )
 from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
@@ -125,7 +125,7 @@ class Receiver:
         if asked.browses:
             make = ClientBrowser
         elif pattern is not None:
-            make = partial(ManyAddresses, pattern)
+            make = partial(many_addresses, pattern)
         subscription = self._made(make, asked)
         if isinstance(subscription, ClientBrowser):
             subscription.core = self._core.browse(

@@ -209,11 +209,10 @@ class ClientSubscription:
 class ManyAddresses(ClientSubscription):
     """A SUBSCRIBE to a name with wildcards: each MESSAGE says which address it was sent to."""
 
-    def __init__(self, pattern: str, *asked: Any, version: Version, **core: Any) -> None:
-        """``pattern`` is what the destination ends with, which stands for many."""
-        super().__init__(*asked, version=version, **core)
+    def hear(self, pattern: str) -> None:
+        """Called once, first: the destination ends with ``pattern``, which stands for many."""
         self._prefix = self.destination.removesuffix(pattern)
-        given = len(escape(self.destination.encode(), version))
+        given = len(escape(self.destination.encode(), self._version))
         self._after = self._head[len(HEAD) + given :]
 
     def deliver(self, reference: MessageReference) -> None:
@@ -221,6 +220,13 @@ class ManyAddresses(ClientSubscription):
         destination = (self._prefix + reference.record.address).encode()
         self._head = HEAD + escape(destination, self._version) + self._after
         super().deliver(reference)
+
+
+def many_addresses(pattern: str, *asked: Any, **core: Any) -> ManyAddresses:
+    """Return the subscription of a destination that ends with ``pattern``."""
+    subscription = ManyAddresses(*asked, **core)
+    subscription.hear(pattern)
+    return subscription
 
 
 class ClientBrowser(ClientSubscription):
