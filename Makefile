@@ -11,13 +11,18 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install 
 LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement
 HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
+COMPILED_WHEEL := ORTHIA_COMPILED=1 $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps \
+	--no-build-isolation --wheel-dir
+TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
+	$(addprefix tests/process/test_,failover.py large_messages.py orderly_stop.py)
+
 UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate setup.cfg tools/build.in
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model
-.PHONY: simulate chaos benchmark wheel compiled lock clean
+.PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,7 +72,7 @@ demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, 
 
 # The tests start some hundred nodes: each would compile every module anew where the environment
 # forbids Python to keep what it compiled.
-test test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
+test test-compiled test-mysql upgrade-test: export PYTHONDONTWRITEBYTECODE =
 
 test: setup-test ## Run every test, on private PostgreSQL, MariaDB and SQLite stores
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
@@ -118,9 +123,19 @@ wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere:
 
 compiled: setup-test ## The same with its hot modules compiled, which needs a compiler; for this Python only
 	@rm -rf build
-	@ORTHIA_COMPILED=1 $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps \
-		--no-build-isolation --wheel-dir dist .
+	@$(COMPILED_WHEEL) dist .
 	@ls dist/*compiled*.whl
+
+# In a copy of the tests beside what the wheel has: where there is a checkout, that is imported.
+test-compiled: setup-test ## Run the tests of what is compiled, and some of its nodes, on what was compiled
+	@rm -rf build
+	@$(COMPILED_WHEEL) build/wheel .
+	@$(BIN)/python -m zipfile -e build/wheel/*.whl build/compiled
+	@cp -R pyproject.toml tests benchmarks build/compiled
+	@cd build/compiled && export PYTHONPATH="$$PWD" && \
+		../../$(BIN)/python -c 'from orthia.broker.core import queue; assert queue.__file__.endswith(".so")' && \
+		../../$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(TESTS_COMPILED) \
+			$(PYTEST_ARGS)
 
 docs: setup ## Write the documents that are generated
 	$(BIN)/python -m tools.documents.configuration > docs/configuration.md

@@ -31,7 +31,7 @@ if os.environ.get("ORTHIA_COMPILED"):
     from mypyc.build import mypycify
 
     setup(
-        ext_modules=mypycify(_modules(), opt_level="2", group_name="orthia"),
+        ext_modules=mypycify(_modules(), opt_level="2", debug_level="0", group_name="orthia"),
         options={"egg_info": {"tag_build": "+compiled"}},
     )
 else:
