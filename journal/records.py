@@ -4,7 +4,7 @@
 Both keep Artemis' values, so that a person who knows its journal can read this one.
 """
 
-from enum import IntEnum, StrEnum
+from enum import IntEnum, StrEnum, unique
 
 
 class RecordType(IntEnum):
@@ -25,6 +25,7 @@ class RecordType(IntEnum):
     ROLLBACK_RECORD = 19
 
 
+@unique
 class UserRecordType(IntEnum):
     """What a record is; Artemis' ``JournalRecordIds``."""
 
@@ -38,7 +39,7 @@ class UserRecordType(IntEnum):
     DUPLICATE_ID = 37
     """That a message with this id was stored; its ``queue_id`` is that of its address' id cache."""
     ADDRESS_BINDING = 44
-    DELIVERY_ATTEMPTS = 102
+    DELIVERY_ATTEMPTS = 103
     """How often a message, the record's ``id``, was delivered in vain; in files only. Orthia's own:
     Artemis updates the message's record, which an older node would take for damage."""
     PREPARED_TRANSACTION = 100

@@ -114,28 +114,30 @@ class AddressBook:
         Raises DestinationRefused, NotAuthorized.
         """
         where = parse(destination)
-        self._security.check(principal, "send", where.address)
-        if where.is_temporary and not self._is_there(where):
-            return where.address, [], None, None
-        if where.queue is not None:
-            return where.address, [self._qualified(principal, where, where.queue)], None, None
-        if self.routing_type(where) is _MULTICAST:
-            address = self._address(where.address)
+        name, kind, only, is_temporary = where
+        if not principal.unrestricted:
+            self._security.check(principal, "send", name)
+        if is_temporary and not self._is_there(where):
+            return name, [], None, None
+        if only is not None:
+            return name, [self._qualified(principal, where, only)], None, None
+        if (kind or self.routing_type(where)) is _MULTICAST:
+            address = self._address(name)
             if RoutingType.MULTICAST not in address.types:
-                self._refuse_type(where.address, address, RoutingType.MULTICAST)
+                self._refuse_type(name, address, RoutingType.MULTICAST)
             topic = address.topic
             heard = topic if topic is not None and topic.subscribers else None
             if address.patterns:
                 self._patterns.forget_unused(address.patterns)
-            return where.address, address.multicast_queues, heard, address.router
-        known = self._addresses.get(where.address)
+            return name, address.multicast_queues, heard, address.router
+        known = self._addresses.get(name)
         queue = None if known is None else known.anycast()
         if queue is None:
-            queue = self._anycast_queue(principal, where.address)
-            known = self._addresses[where.address]
+            queue = self._anycast_queue(principal, name)
+            known = self._addresses[name]
         if known is not None and known.router is not None:
-            return where.address, list(known.anycast_queues), None, known.router
-        return where.address, [queue], None, None
+            return name, list(known.anycast_queues), None, known.router
+        return name, [queue], None, None
 
     def _forward(
         self,

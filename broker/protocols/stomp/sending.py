@@ -175,7 +175,7 @@ class Sender:
         """Return a SEND's message and where it goes."""
         raw = frame.raw
         destination = frame.required(b"destination")
-        if destination.startswith("/temp-"):
+        if "/temp-" in destination and destination.startswith("/temp-"):
             destination = self._temporaries.of_core(destination)
         if self._prefixes is not None:
             destination = self._prefixes.of_core(destination)
