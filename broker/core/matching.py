@@ -26,6 +26,7 @@ from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.taken import Taken
 from orthia.broker.core.timers import Timers
+from orthia.broker.core.turns import InTurn
 from orthia.broker.core.views import View
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
@@ -55,6 +56,9 @@ class Matched(Protocol):
 
     def take_in(self) -> tuple[Sequence[MessageReference], Sequence[MessageReference]]:
         """Return what came into memory, in order, and what was given back, and forget both."""
+
+    def make_turns(self) -> InTurn:
+        """Return what asks consumers that want the same messages, with none of them yet."""
 
     def loaded(self, message: StoredMessage) -> MessageReference:
         """Have a message in memory that was in the table only."""
@@ -159,7 +163,8 @@ class Matching:
         key = selector if self._groups is None else subscription
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = View(key, selector, self._cursor, self._budget)
+            turns = self._queue.make_turns()
+            view = self._views[key] = View(key, selector, turns, self._cursor, self._budget)
         subscription.view = view
         view.subscriptions.add(subscription)
         self.join(subscription)
@@ -488,11 +493,15 @@ class Matching:
 
     def _window_read(self, after: int, window: Window | OrthiaError) -> None:
         if isinstance(window, OrthiaError):
-            self._looked()
             LOGGER.error(
                 "queue %s cannot be read on: %s; it is tried again", self._queue.name, window
             )
             self._timers.call_later(_RETRY_MS, self._queue.resume)
+            if self._asked > self._looked_at + 1:
+                # Windows are done with in order: the one before is still looked at.
+                self._next = (after, Window([], [], after, exhausted=False))
+            else:
+                self._looked()
             return
         for corrupt in window.corrupt:
             LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
@@ -522,15 +531,17 @@ class Matching:
         last = window.next_after_seq
         try:
             views = [one for one in self._waiting if after <= one.horizon < last]
-            begins = {view: view.horizon for view in views}
+            begins = {view: (view.horizon, view.beginnings) for view in views}
             for index, message in enumerate(window.messages, 1):
                 seq = message.seq
                 if self._groups is None and is_grouped(message.record):
                     self._queue.has_groups()  # which has all views begin anew, without these
                 if seq not in self._taken and not self._cursor.is_withheld(seq):
                     said = Said(message.record)
-                    for view, begin in begins.items():
-                        if seq > begin and not view.is_gone and self._is_for(view, said):
+                    for view, (begin, beginning) in begins.items():
+                        if seq <= begin or view.is_gone or view.beginnings != beginning:
+                            continue
+                        if self._is_for(view, said):
                             self._keep(view, message)
                 if not index % _MATCHED_AT_ONCE:
                     yield GO_ON
@@ -539,9 +550,11 @@ class Matching:
         self._is_sparse = not any(view.found for view in views)
         for view in views:
             if not view.is_gone:
-                view.read_to = max(view.read_to, last)
                 self._waiting.pop(view, None)
                 self._active[view] = None
+                if view.beginnings != begins[view][1]:
+                    continue  # it forgot something of this window meanwhile, and reads it again
+                view.read_to = max(view.read_to, last)
                 if self._takes_all(view) and not view.found:
                     self._cursor.pass_to(last)
         self._forget_swept()

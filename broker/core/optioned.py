@@ -11,6 +11,7 @@ A queue of its own class, since every other is to cost nothing for it.
 
 import heapq
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from orthia.config.queues import QueueOptions
 from orthia.journal.errors import JournalClosed
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import Unit
-from orthia.journal.windows import Window
+from orthia.journal.windows import StoredMessage, Window
 
 LOGGER = logging.getLogger("orthia.broker")
 _AGAIN_MS: Final = 100
@@ -60,11 +61,16 @@ class OneConsumer(InTurn):
         for successor in list(self._attached)[:1]:
             super().join(successor)
 
+    def anew(self) -> None:
+        """Ask nobody, until they join again; who came first stays the first."""
+        self._ring.clear()
+        self._closed = 0
+
 
 class OptionedQueue(Queue):
     """A queue with options; all calls on the loop's thread."""
 
-    __slots__ = ("_is_started", "_is_trimming", "_starts", "options")
+    __slots__ = ("_is_started", "_is_trimming", "_one", "_starts", "options")
 
     def __init__(self, *described: Any, options: QueueOptions, **rest: Any) -> None:
         """Open a queue as ``Queue`` does."""
@@ -74,8 +80,9 @@ class OptionedQueue(Queue):
         self._is_started = options.consumers_before_dispatch <= 0
         self._starts = 0
         """Counts the times that it waited for consumers: a moment that was waited for is of one."""
+        self._one = OneConsumer()
         if options.exclusive:
-            self._turns = OneConsumer()
+            self._turns = self._one
 
     # --- before the first message
 
@@ -123,6 +130,36 @@ class OptionedQueue(Queue):
         if self.options.purge_on_no_consumers:
             # What the consumer had comes back first: it is given back after this.
             self._timers.call_later(0, self._trim)
+
+    @override
+    def make_turns(self) -> InTurn:
+        if not self.options.exclusive:
+            return super().make_turns()
+        # All consumers want every message, so that they have one view: the same consumer goes on.
+        self._one.anew()
+        return self._one
+
+    @override
+    def expire(self, messages: Sequence[StoredMessage]) -> None:
+        if self.options.ring_size < 0:
+            super().expire(messages)
+            return
+        if self.is_leaving or self._held or self._dispatching:
+            return
+        # Nothing is taken out of the middle of a table that is trimmed from the front: what is
+        # not in memory is found to have expired when it comes there.
+        now_ms = self._timers.time_ms()
+        seqs = {one.seq for one in messages if one.record.expires_ms <= now_ms}
+        ready = [one for one in self._ready if one.seq in seqs]
+        returned = [one for _, one in self._returned if one.seq in seqs]
+        for reference in ready:
+            self._ready.remove(reference)
+        for reference in returned:
+            self._returned.remove((reference.seq, reference))
+            self._budget.unclaim(reference.size)
+        heapq.heapify(self._returned)
+        for reference in (*ready, *returned):
+            self.move_expired(reference)
 
     @override
     def has_groups(self) -> None:

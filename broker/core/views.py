@@ -19,19 +19,24 @@ class View:
     """The consumers of a queue that want the same messages, and where they are in it."""
 
     __slots__ = (
-        "_budget", "_cursor", "bytes", "found", "in_memory_to", "is_gone", "key", "read_to",
-        "returned_to", "selector", "subscriptions", "turns",
+        "_budget", "_cursor", "beginnings", "bytes", "found", "in_memory_to", "is_gone", "key",
+        "read_to", "returned_to", "selector", "subscriptions", "turns",
     )  # fmt: skip
 
     def __init__(
-        self, key: object, selector: Selector | None, cursor: Cursor, budget: MemoryBudget
+        self,
+        key: object,
+        selector: Selector | None,
+        turns: InTurn,
+        cursor: Cursor,
+        budget: MemoryBudget,
     ) -> None:
         """Begin before all messages of the queue; without a selector all are wanted."""
         self.key = key
         """What its consumers have in common: the selector, or each is alone."""
         self.selector = selector
         self.subscriptions: set[Subscription[Any]] = set()
-        self.turns = InTurn()
+        self.turns = turns
         self.returned_to = -1
         """Of what was given back, up to where it was looked at."""
         self.in_memory_to = -1
@@ -42,6 +47,8 @@ class View:
         """Messages of the table up to ``read_to`` that are wanted, by seq, until they are taken."""
         self.bytes = 0
         """What those count for in memory."""
+        self.beginnings = 0
+        """Counts the times that it forgot something: what it looks at then is behind a gap."""
         self.is_gone = False
         self._cursor = cursor
         self._budget = budget
@@ -72,12 +79,14 @@ class View:
 
     def look_again(self) -> None:
         """Begin before all messages once more."""
+        self.beginnings += 1
         self.forget()
         self.returned_to = self.in_memory_to = self.read_to = -1
 
     def forget(self) -> None:
         """Keep nothing; what it found is read again."""
         if self.found:
+            self.beginnings += 1
             self.read_to = next(iter(self.found)) - 1
         self.found.clear()
         self._budget.used -= self.bytes

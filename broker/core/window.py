@@ -430,6 +430,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             self._turns = InTurn()
         return self._matching
 
+    def make_turns(self) -> InTurn:
+        """Return what asks consumers that want the same messages, with none of them yet."""
+        return InTurn()
+
     def has_groups(self) -> None:
         """Keep groups together from here on: a message of one came."""
         if self._may_group:
@@ -465,6 +469,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._ready.extendleft(reversed(ready))
         for reference in returned:
             heapq.heappush(self._returned, (reference.seq, reference))
+        self._turns = self.make_turns()
         for subscription in self._subscriptions:
             subscription.view = None
             subscription.has_turn = False

@@ -13,6 +13,7 @@ from orthia.config.settings import (
     RoutingType,
     Settings,
 )
+from orthia.journal.memory import MemoryStore
 from tests.core.support import SETTINGS, CoreUnderTest
 
 ANYCAST = RoutingType.ANYCAST
@@ -275,3 +276,65 @@ def test_what_the_file_says_counts() -> None:
     successor = core.takeover(with_queue())
     successor.send(QUEUE, "4", "5")
     assert successor.consume(QUEUE).texts == ["2", "3", "4", "5"]
+
+
+# --- what is expired out of the middle
+
+
+class _Clock:
+    now_ms = 1_700_049_600_000
+
+
+@pytest.mark.parametrize("expired", ["1", "2"])
+def test_an_exclusive_queue_stays_exclusive_when_messages_expire(expired: str) -> None:
+    """Wherever they were: one consumer gets all, before and after."""
+    clock = _Clock()
+    core = CoreUnderTest(
+        with_queue(exclusive=True),
+        store=MemoryStore(clock_ms=lambda: clock.now_ms),
+        time_ms=lambda: clock.now_ms,
+    )
+    core.broker.start_schedule()
+    for text in ("1", "2", "3"):
+        core.send(QUEUE, text, expires_ms=clock.now_ms + 10 if text == expired else 0)
+    clock.now_ms += 1_000
+    core.pass_time(31)
+    left = [text for text in ("1", "2", "3") if text != expired]
+    assert core.broker.depths()["q"] == 2
+    first = core.consume(QUEUE)
+    second = core.consume(QUEUE)
+    core.send(QUEUE, "4", "5", "6", "7")
+    assert (first.texts, second.texts) == ([*left, "4", "5", "6", "7"], [])
+
+
+@pytest.mark.parametrize("in_memory", [100, 4])
+@pytest.mark.parametrize("expired", ["2", "5"])
+def test_a_ring_stays_one_when_messages_expire_out_of_it(expired: str, in_memory: int) -> None:
+    """It keeps the newest, also while what expired was in the middle of its memory or its table."""
+    clock = _Clock()
+    core = CoreUnderTest(
+        paged(with_queue(ring_size=6), in_memory),
+        store=MemoryStore(clock_ms=lambda: clock.now_ms),
+        time_ms=lambda: clock.now_ms,
+    )
+    core.broker.start_schedule()
+    consumer = core.consume(QUEUE, prefetch=1)
+    for text in map(str, range(7)):
+        core.send(QUEUE, text, expires_ms=clock.now_ms + 10 if text == expired else 0)
+    core.journal.auto_commit = False
+    core.send(QUEUE, "7", "8", "9")  # on their way while it leaves
+    clock.now_ms += 1_000
+    core.pass_time(31)
+    core.journal.commit()
+    core.settle()
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.pass_time(1)
+    assert core.broker.depths()["q"] <= 7
+    consumer.end.close()
+    received = core.consume(QUEUE, auto=True).texts
+    core.pass_time(1)
+    assert received[0] == "0"
+    assert received[-5:] == [text for text in "3456789" if text != expired][-5:]
+    assert expired not in received
+    assert core.broker.depths()["q"] == 0

@@ -1,5 +1,6 @@
 """Consumers with selectors: each gets what it wants, wherever that is, and nobody waits for it."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.config.settings import AddressSettings
-from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"
 IN_MEMORY = SETTINGS
@@ -279,3 +280,30 @@ def test_memory_is_given_back_with_the_consumer() -> None:
     queue.shed(1_000_000)
     assert core.broker.bytes_in_memory == queue.bytes_in_memory
     assert core.consume(QUEUE).texts == [f"red{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("selector", ["colour = 'red'", None])
+def test_what_is_shed_while_a_window_is_matched_is_read_again(
+    selector: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its place: neither a view nor the queue takes for looked at what was forgotten."""
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 100)
+    ticks = itertools.count()
+    core = CoreUnderTest(PAGED, clock=lambda: float(next(ticks)))  # each step is a turn
+    names = [f"red{n}" for n in range(90)]
+    colours(core, *names)
+    other = core.consume(QUEUE, selector="colour = 'blue'")
+    consumer = FakeConsumer()
+    consumer.subscription = core.broker.subscribe(
+        ANYONE, QUEUE, consumer, prefetch=1_000, selector=selector
+    )
+    consumer.end.resume()
+    core.journal.run_posted()
+    consumer.is_writable = False  # the first messages of a window are looked at
+    core.broker.queues()["orders"].shed(1_000_000)
+    core.turn()
+    consumer.is_writable = True
+    consumer.end.resume()
+    core.settle()
+    assert consumer.texts == names
+    assert not other.texts
