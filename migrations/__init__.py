@@ -162,13 +162,22 @@ def head() -> str:
     return _revisions()[-1]
 
 
-def ddl(s: DatabaseStoreSettings) -> str:
-    """Return the SQL that sets up an empty database, rows included; connects nowhere."""
+def ddl(s: DatabaseStoreSettings, since: str | None = None) -> str:
+    """Return the SQL that sets up an empty database, rows included; connects nowhere.
+
+    With ``since`` what a database of that revision needs to be of this version's: nothing if it
+    is. Raises ValueError for a revision that is not known.
+    """
+    if since is not None and since not in _revisions():
+        raise ValueError(f"revision {since} is not known: {', '.join(_revisions())} are")
+    if since == head():
+        return ""
     from alembic import command
 
     output = io.StringIO()
     with _alembic:
-        command.upgrade(_config(s, output=output), "head", sql=True)
+        config = _config(s, output=output)
+        command.upgrade(config, f"{since}:head" if since is not None else "head", sql=True)
     return output.getvalue()
 
 

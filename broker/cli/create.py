@@ -106,7 +106,8 @@ class _Instance:
 @click.command(
     epilog=example(
         "orthia create /srv/orthia --url postgresql://orthia@db.example/orthia",
-        "orthia create /srv/orthia --url postgresql://orthia@db.example/orthia --backup",
+        "orthia create /srv/orthia --url postgresql://orthia@db.example/orthia --backup"
+        " --user admin",
         "orthia create /srv/orthia --aio",
     )
 )

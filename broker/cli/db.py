@@ -74,6 +74,20 @@ def current(store: StoreOptions, *, as_json: bool) -> None:
 
 @db.command(epilog=example("orthia db ddl --url postgresql://localhost/orthia > orthia.sql"))
 @store_options
-def ddl(store: StoreOptions) -> None:
-    """Print the SQL that sets up an empty database; connects nowhere."""
-    click.echo(migrations.ddl(store.resolve()).rstrip())
+@click.option(
+    "--from",
+    "since",
+    metavar="REVISION",
+    help="Print what a database of this revision lacks, in place of all."
+    "  [`orthia db current` tells it]",
+)
+def ddl(store: StoreOptions, *, since: str | None) -> None:
+    """Print the SQL that sets up an empty database, or upgrades one; connects nowhere."""
+    try:
+        script = migrations.ddl(store.resolve(), since)
+    except ValueError as error:
+        raise click.UsageError(f"--from: {error}.") from error
+    if not script:
+        click.echo(f"-- revision {since} is this version's: nothing is to be done")
+        return
+    click.echo(script.rstrip())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orthia import migrations
 from orthia.broker.cli.liveness import Look, Watch, describe
 from orthia.broker.cli.rendering import in_words
 from orthia.config.settings import DatabaseStoreSettings
@@ -324,3 +325,9 @@ def test_db_ddl_needs_no_server(run: Run, scheme: str) -> None:
     )
     assert result.exit_code == 0
     assert "create table my_messages" in result.stdout.lower().replace('"', "").replace("`", "")
+    upgrade = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", "0003")
+    assert (upgrade.exit_code, upgrade.stdout.lower().count("create table")) == (0, 1)
+    nothing = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", migrations.head())
+    assert (nothing.exit_code, nothing.stdout[:3]) == (0, "-- ")
+    unknown = run("db", "ddl", "--url", f"{scheme}://127.0.0.1:1/x", "--from", "9999")
+    assert (unknown.exit_code, "9999 is not known" in unknown.stderr) == (64, True)

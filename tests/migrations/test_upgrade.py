@@ -329,20 +329,24 @@ def test_a_newer_schema_is_refused(
             call(database, migrated_store)
 
 
+def execute(database: Database, script: str) -> None:
+    """Do what a DBA does with SQL that was printed."""
+    if database.dialect is Dialect.SQLITE:
+        with closing(sqlite3.connect(str(database.engine.url.database))) as connection:
+            connection.executescript(script)
+        return
+    statements = [part for part in script.split(";\n") if part.strip()]
+    with database.engine.connect() as session:
+        for statement in statements:
+            session.execute(text(statement.replace(":", r"\:")))
+        session.commit()
+
+
 def test_the_printed_ddl_makes_what_an_upgrade_makes(
     database: Database, store_settings: DatabaseStoreSettings
 ) -> None:
     """A database that a DBA set up from the printed SQL is the same, and needs no migration."""
-    script = migrations.ddl(store_settings)
-    if database.dialect is Dialect.SQLITE:
-        with closing(sqlite3.connect(str(database.engine.url.database))) as connection:
-            connection.executescript(script)
-    else:
-        statements = [part for part in script.split(";\n") if part.strip()]
-        with database.engine.connect() as session:
-            for statement in statements:
-                session.execute(text(statement.replace(":", r"\:")))
-            session.commit()
+    execute(database, migrations.ddl(store_settings))
     printed = shape(database)
     assert differences(database, store_settings) == []
     assert rows(database, store_settings) == ROWS
@@ -351,6 +355,29 @@ def test_the_printed_ddl_makes_what_an_upgrade_makes(
         sa.Table(name, sa.MetaData(), autoload_with=database.engine).drop(database.engine)
     migrations.upgrade(database, store_settings)
     assert shape(database) == printed
+
+
+def test_the_printed_ddl_takes_an_older_schema_to_this_version(
+    database: Database, migrated_store: DatabaseStoreSettings
+) -> None:
+    """A DBA whose nodes may not change tables runs what the new version prints, and no more."""
+    whole = shape(database)
+    names = TableNames.from_settings(migrated_store)
+    sa.Table(names.message_times, sa.MetaData(), autoload_with=database.engine).drop(
+        database.engine
+    )
+    version = sa.table(names.version, sa.column("version_num"))
+    with write_transaction(database.engine, "update") as connection:
+        connection.execute(sa.update(version).values(version_num="0003"))
+    script = migrations.ddl(migrated_store, "0003")
+    assert names.messages not in script.replace(names.message_times, "")
+    execute(database, script)
+    assert migrations.current(database, migrated_store) == migrations.head()
+    assert shape(database) == whole
+    assert migrations.damage(database, migrated_store) == []
+    assert migrations.ddl(migrated_store, migrations.head()) == ""
+    with pytest.raises(ValueError, match="revision 9999 is not known: 0001, "):
+        migrations.ddl(migrated_store, "9999")
 
 
 def test_ddl_connects_nowhere(store_settings: DatabaseStoreSettings) -> None:
