@@ -1,6 +1,7 @@
 """Every header that has a meaning in Artemis or Classic acts here, or is refused by its name."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +211,37 @@ def test_what_passes_reaches_the_receiver(sender: str, receiver: str) -> None:
     core.settle()
     (frame,) = Client(core, receiver).subscribe()
     assert {name: frame.get(name.encode()) for name in names} == dict.fromkeys(names, "4")
+
+
+@pytest.mark.parametrize("sender", _VERSIONS)
+@pytest.mark.parametrize("receiver", _VERSIONS)
+def test_of_repeated_headers_the_first_counts_and_all_are_kept(sender: str, receiver: str) -> None:
+    """For the broker, for the receiver, and for a selector, in the order they were written."""
+    core = CoreUnderTest()
+    consumer = Client(core, receiver)
+    consumer.send("SUBSCRIBE", destination=QUEUE, id="s", selector="colour = 'red'")
+    lines = f"destination:{QUEUE}\ncolour:red\nexpires:0\ncolour:green\nexpires:1\ncolour:blue"
+    client = Client(core, sender)
+    client.session.receive(f"SEND\n{lines}\ndestination:/queue/other\n\nx\0".encode())
+    core.settle()
+    written = consumer.written
+    (frame,) = consumer.frames()
+    assert frame.get(b"colour") == "red"
+    assert re.findall(rb"\ncolour:(\w+)", written) == [b"red", b"green", b"blue"]
+    assert re.findall(rb"\nexpires:(\d)", written) == [b"0", b"1"]
+    assert re.findall(rb"\ndestination:(.*)", written) == [QUEUE.encode()]
+
+
+def test_a_message_says_what_its_sender_said() -> None:
+    """And nothing of what it did not say: that is what STOMP clients take for granted."""
+    core = CoreUnderTest()
+    said = {"persistent": "true", "priority": "4", "expires": "0", "destination-type": "ANYCAST"}
+    sender = Client(core)
+    sender.send("SEND", "1", destination=QUEUE)
+    sender.send("SEND", "2", destination=QUEUE, **said)
+    silent, told = Client(core).subscribe()
+    assert {name: silent.get(name.encode()) for name in said} == dict.fromkeys(said)
+    assert {name: told.get(name.encode()) for name in said} == said
 
 
 @pytest.mark.parametrize("header", [pytest.param(one, id=one.name) for _, one in of(Rule.REMOVED)])

@@ -9,7 +9,7 @@ The body of a large SEND is not collected: its head is an event, then each piece
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple, cast
 
@@ -34,6 +34,15 @@ _TRIMMED: Final = ":\ufeff"
 _BACKSLASH: Final = 92
 _NEVER: Final = 2**62
 _V1_2: Final = Version.V1_2  # asked for every frame: an enumeration looks its members up
+
+
+class Repeating(dict[bytes, bytes]):
+    """The headers of a frame that has some of them more than once: as a mapping the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeats: list[tuple[bytes, bytes]] = []
+        """The others, in their order."""
 
 
 class Frame:
@@ -80,19 +89,26 @@ class Frame:
     def user_headers(self, without: frozenset[bytes]) -> bytes:
         """Return the headers not in ``without`` as 1.2-escaped lines."""
         version = self.version
+        headers: Iterable[tuple[bytes, bytes]] = self.raw.items()
+        if isinstance(self.raw, Repeating):
+            headers = (*headers, *self.raw.repeats)
         if version is _V1_2:
             return b"".join(
-                [
-                    key + b":" + value + b"\n"
-                    for key, value in self.raw.items()
-                    if key not in without
-                ]
+                [key + b":" + value + b"\n" for key, value in headers if key not in without]
             )
         return b"".join(
             canonical(key, version) + b":" + canonical(value, version) + b"\n"
-            for key, value in self.raw.items()
+            for key, value in headers
             if key not in without
         )
+
+
+def _with_repeat(raw: dict[bytes, bytes], key: bytes, value: bytes) -> Repeating:
+    if not isinstance(raw, Repeating):
+        first, raw = raw, Repeating()
+        raw.update(first)
+    raw.repeats.append((key, value))
+    return raw
 
 
 class LargeFrame(Frame):
@@ -278,11 +294,16 @@ class FrameParser:
                 raise _padded(key)
             if key not in raw:
                 raw[key] = value
+            else:
+                raw = _with_repeat(raw, key, value)
         if _BACKSLASH in head and command not in (b"CONNECT", b"STOMP"):
             for key, value in raw.items():
                 name = unescape(key, self.version)
                 unescape(value, self.version)
                 _refuse_if_padded(name)
+            if isinstance(raw, Repeating):
+                for _, value in raw.repeats:
+                    unescape(value, self.version)
         elif not is_plain:
             for key in raw:
                 _refuse_if_padded(key)
