@@ -118,7 +118,7 @@ class Publisher:
         if not placed:
             if done is not None:
                 done()
-        elif len(placed) == 1 and len(placed[0][0]) == 1 and message.large is None:
+        elif _is_plain(placed):
             ((queue,), record) = placed[0]
             refused = _naming(on_stored, on_refused) if topics else on_refused
             self._send_to_one(queue, record, message, done, refused, sender)
@@ -446,6 +446,12 @@ def first_full(routed: Iterable[Routed]) -> FanOut | None:
 def first_behind(topics: Iterable[Topic]) -> FanOut | None:
     """Return what a sender to several topics waits for first; None if none is behind."""
     return next((behind for topic in topics if (behind := topic.behind()) is not None), None)
+
+
+def _is_plain(placed: Sequence[Placed]) -> bool:
+    """Return whether it is one message of one queue that is in no index of the store."""
+    ((queues, record), *more) = placed
+    return not more and len(queues) == 1 and record.large is None and not record.stated
 
 
 def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:

@@ -242,7 +242,9 @@ class Schedule:
             return
         self._after = reached.next_after
         if reached.next_at_ms is not None:
-            self.placed(reached.next_at_ms)
+            # By the store's clock: where that is behind, looking at once would find nothing.
+            ahead_ms = reached.next_at_ms - reached.now_ms
+            self.placed(max(reached.next_at_ms, self._timers.time_ms() + ahead_ms))
         for corrupt in reached.corrupt:
             if corrupt.seq not in self._told:
                 self._told.add(corrupt.seq)
@@ -380,6 +382,9 @@ class Schedule:
             self._cancelled.discard(seq)
             if count:
                 queue.left(seq, size)
+            else:
+                # It may have become due meanwhile, and was passed over.
+                self.placed(self._timers.time_ms())
             done(count)
 
         self._journal.read_window(queue.id, seq - 1, seq, 1, _BYTES_AT_ONCE, found)

@@ -1,10 +1,12 @@
 """SEND with the headers that say when a message is delivered, and how often."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orthia.config.settings import AddressFullPolicy, Settings
+from orthia.database import StoreUnavailable
 from orthia.journal.errors import UnitRefused
 from orthia.journal.memory import MemoryStore
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, settings
@@ -393,3 +395,55 @@ def request(client: Client, resource: str, arguments: str) -> None:
         f"_AMQ_OperationName:removeMessage\nreceipt:r\n\n{arguments}\0".encode()
     )
     client.core.settle()
+
+
+def test_it_comes_where_no_duplicate_ids_are_kept() -> None:
+    """A name for which nothing is kept leaves the message to be found when it is due."""
+    clock = Clock(replace(SETTINGS, id_cache_size=0))
+    send(clock, "later", AMQ_SCHEDULED_DELAY=100, _AMQ_DUPL_ID="1")
+    assert clock.core.journal.store.times
+    clock.pass_ms(100)
+    assert clock.core.consume("/queue/orders").texts == ["later"]
+
+
+def test_a_message_that_could_not_be_cancelled_comes(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it became due while the store was asked for it, which failed."""
+    send(clock, "later", AMQ_SCHEDULED_DELAY=100)
+    (seq,) = clock.core.journal.store.times
+    asked: list[Any] = []
+    told: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(clock.core.journal, "read_window", lambda *ask: asked.append(ask[-1]))
+        queue = "orthia.scheduled.anycast.orders"
+        clock.core.broker.cancel_scheduled(anyone(), queue, seq, told.append)
+        clock.pass_ms(150)
+    asked[0](StoreUnavailable("for a test"))
+    clock.core.settle()
+    clock.pass_ms(1)
+    assert told == [0]
+    assert clock.core.consume("/queue/orders").texts == ["later"]
+
+
+def test_a_node_whose_clock_is_ahead_asks_the_store_seldom(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message comes when it is due by the store's clock, and not before."""
+    journal = clock.core.journal
+    journal.store.clock_ms = lambda: clock.ms() - 5_000
+    asks = 0
+    read_reached = journal.read_reached
+
+    def counted(*ask: Any) -> None:
+        nonlocal asks
+        asks += 1
+        assert asks < 20
+        read_reached(*ask)
+
+    monkeypatch.setattr(journal, "read_reached", counted)
+    send(clock, "later", AMQ_SCHEDULED_DELAY=100)
+    clock.pass_ms(5_099)
+    assert depth(clock) == 1
+    clock.pass_ms(1)
+    assert clock.core.consume("/queue/orders").texts == ["later"]
