@@ -37,8 +37,10 @@ from orthia.journal.windows import StoredMessage, Window
 LOGGER = logging.getLogger("orthia.broker")
 _MATCH_COST: Final = 4
 """How many deliveries matching a message is worth, where work is divided."""
+_CHARACTERS_AT_COST: Final = 32
+"""How many characters that are searched are worth one delivery more."""
 _MATCHED_AT_ONCE: Final = 32
-"""How many messages of a window are matched before others have a turn."""
+"""How many selectors a new message is matched against at once, fewer of those that search much."""
 _PLAIN_WINDOW: Final = "plain window"
 _RETRY_MS: Final = 1_000
 QueueSubscription = Subscription[MessageReference]
@@ -273,13 +275,19 @@ class Matching:
             return
         message = StoredMessage(reference.seq, 0, reference.record, location)
         said = Said(reference.record)
+        work = _MATCHED_AT_ONCE
         for view in self._views.values():
             if not view.turns.is_wanted:
                 continue  # it reads the message, when it comes to that
             self._active[view] = None
             if view.horizon < tail_before:
                 continue
-            if self._is_for(view, said):
+            work -= 1
+            if work < 0:
+                continue  # it reads the message, too: others have their turns meanwhile
+            is_wanted = self._is_for(view, said)
+            work -= said.searched // (_CHARACTERS_AT_COST * _MATCH_COST)
+            if is_wanted:
                 size = view.bytes + size_in_memory(reference.record)
                 if view.found and size > self._queue.window_bytes():
                     continue
@@ -406,7 +414,10 @@ class Matching:
             if self._work <= 0:
                 break
             self._work -= _MATCH_COST
-            if self._is_for(view, Said(reference.record)):
+            said = Said(reference.record)
+            is_wanted = self._is_for(view, said)
+            self._work -= said.searched // _CHARACTERS_AT_COST
+            if is_wanted:
                 return reference.seq, after
             after = reference.seq
         return None, after
@@ -532,7 +543,7 @@ class Matching:
         try:
             views = [one for one in self._waiting if after <= one.horizon < last]
             begins = {view: (view.horizon, view.beginnings) for view in views}
-            for index, message in enumerate(window.messages, 1):
+            for message in window.messages:
                 seq = message.seq
                 if self._groups is None and is_grouped(message.record):
                     self._queue.has_groups()  # which has all views begin anew, without these
@@ -543,8 +554,7 @@ class Matching:
                             continue
                         if self._is_for(view, said):
                             self._keep(view, message)
-                if not index % _MATCHED_AT_ONCE:
-                    yield GO_ON
+                        yield GO_ON
         finally:
             self._looked()
         self._is_sparse = not any(view.found for view in views)

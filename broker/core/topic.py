@@ -127,8 +127,8 @@ class Topic:
             for index, (queue, number) in enumerate(list(self.subscribers.items()), 1):
                 if number <= latest:
                     queue.add(publication)
-                if not index % _AT_ONCE:
-                    yield GO_ON
+                if not index % _AT_ONCE or type(queue) is not VolatileQueue:
+                    yield GO_ON  # whether a selector wants it may take as long as all that
         finally:
             self._underway.popleft()
             self.given += 1

@@ -206,7 +206,9 @@ class Build(Transformer[Token, Any]):
             value = first(said)
             if value is None:
                 return None
-            return isinstance(value, str) and is_like(value)
+            if not isinstance(value, str):
+                return False
+            return is_like(value) if said.may_search(len(value)) else None
 
         node = _node(evaluate, Kind.CONDITION, left)
         return _negated(node) if negated else node
@@ -258,6 +260,8 @@ class Build(Transformer[Token, Any]):
             value = first(said)
             for compute, operand in rest:
                 value = compute(value, operand(said))
+                if isinstance(value, str) and not said.may_search(len(value)):
+                    return None
             return value
 
         return _node(evaluate, Kind.NUMBER, *operands)

@@ -10,16 +10,24 @@ Value = str | int | float | bool | None
 """None is unknown, as SQL's NULL."""
 
 
+MOST_CHARACTERS: Final = 4_096
+"""How many characters of one message a selector searches by LIKE, or puts together by ``+``.
+
+A header may have 64 kB, and a selector may name it a thousand times."""
+
+
 class Said:
     """A message as selectors see it: what its head says is parsed when asked for, and once.
 
     One for all selectors that a message is matched against.
     """
 
-    __slots__ = ("_properties", "message")
+    __slots__ = ("_properties", "characters", "message")
 
     def __init__(self, message: Message) -> None:
         self.message = message
+        self.characters = MOST_CHARACTERS
+        """How many more the selector may search that is asked just now."""
         self._properties: Mapping[str, Property] | None = None
 
     def get(self, name: str) -> Value:
@@ -29,6 +37,18 @@ class Said:
             properties = self._properties = _properties(self.message)
         value = properties.get(name)
         return None if isinstance(value, bytes) else value
+
+    @property
+    def searched(self) -> int:
+        """How many characters were searched for the selector that was asked last."""
+        return MOST_CHARACTERS - self.characters
+
+    def may_search(self, characters: int) -> bool:
+        """Count characters that are to be searched or copied; return whether they may be."""
+        if characters > self.characters:
+            return False
+        self.characters -= characters
+        return True
 
 
 def _properties(message: Message) -> Mapping[str, Property]:

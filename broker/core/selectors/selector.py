@@ -9,7 +9,7 @@ A number of prefixes may stand before it, as in Artemis and Classic:
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from lark import Lark, UnexpectedInput, UnexpectedToken
@@ -17,7 +17,7 @@ from lark import Lark, UnexpectedInput, UnexpectedToken
 from orthia.broker.core.selectors.grammar import parser
 from orthia.broker.core.selectors.nodes import Build, Evaluate
 from orthia.broker.core.selectors.refused import SelectorRefused
-from orthia.broker.core.selectors.said import Said
+from orthia.broker.core.selectors.said import MOST_CHARACTERS, Said
 from orthia.broker.quoting import quoted
 from orthia.journal.message import Message
 
@@ -55,9 +55,11 @@ class Selector:
 
     def accepts(self, said: Said) -> bool:
         """Return whether a message is wanted that other selectors are asked of, too."""
+        said.characters = MOST_CHARACTERS
         return self._evaluate(said) is True
 
 
+@lru_cache(maxsize=16)  # a SUBSCRIBE to several destinations asks for one at each
 def parse(text: str) -> Selector:
     """Return the selector that ``text`` is; raises SelectorRefused, which says where it is wrong.
 

@@ -16,6 +16,8 @@ _NUMBER: Final = re.compile(
     r"[+-]?(?:\d{1,19}|(?=\.?\d)\d{0,308}(?:\.\d{0,308})?(?:[eE][+-]?\d{1,4})?)"
 )
 _LARGEST: Final = 2**63
+_LONGEST: Final = 1_024
+"""A text of more characters is read neither as a number nor as a truth, whatever it is."""
 _TRUTHS: Final = {"true": True, "false": False}
 Relation = Callable[[Any, Any], bool]
 Compare = Callable[[Value, Value], bool | None]
@@ -24,6 +26,8 @@ Compute = Callable[[Value, Value], Value]
 
 def number(text: str) -> int | float | None:
     """Return the number a text is; None if it is none."""
+    if len(text) > _LONGEST:
+        return None
     text = text.strip()
     if _NUMBER.fullmatch(text) is None:
         return None
@@ -32,6 +36,8 @@ def number(text: str) -> int | float | None:
 
 def truth(text: str) -> bool | None:
     """Return what a text says, true or false; None if neither."""
+    if len(text) > _LONGEST:
+        return None
     return _TRUTHS.get(text.strip().lower())
 
 
