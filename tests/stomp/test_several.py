@@ -42,6 +42,18 @@ def test_all_or_none() -> None:
     assert core.consume("/queue/a").texts == []
 
 
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_frame_names_few(command: str) -> None:
+    """A header has room for thousands, for which all would be done in one piece."""
+    core = CoreUnderTest()
+    client = Client(core)
+    client.send(command, destination=",".join(f"/queue/{n}" for n in range(64)), id="s")
+    assert len(core.broker.queues()) == 64
+    client.send(command, destination=",".join(f"/queue/{n}" for n in range(65)), id="t")
+    assert "names 64 destinations at most, and this 65" in client.error()
+    assert len(core.broker.queues()) == 64
+
+
 def test_a_comma_alone_is_part_of_a_name() -> None:
     """As in Artemis."""
     core = CoreUnderTest()

@@ -148,7 +148,7 @@ class Receiver:
                 selector=asked.selector,
             )
         subscription.durable = asked.durable
-        self._subscriptions.add(asked.key, subscription)
+        self._subscriptions.add(asked.key, subscription, selector=asked.selector)
         self._receipts.now(frame)
         subscription.core.resume()
 
@@ -202,7 +202,7 @@ class Receiver:
                 part.core.close()
             raise
         subscription.core = ConsumerOfSeveral(subscription, parts)
-        self._subscriptions.add(asked.key, subscription)
+        self._subscriptions.add(asked.key, subscription, selector=asked.selector, parts=len(parts))
         self._receipts.now(frame)
         subscription.core.resume()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from orthia.broker.core.api import Done, MessageReference, Settlement, Subscription
-from orthia.broker.protocols.stomp.frames import Version, escape
+from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
 from orthia.journal.unit import MessageLocation
 
@@ -19,14 +19,20 @@ _PREFIXES: Final = (
     *("/queue/", "/topic/", "/temp-queue/", "/temp-topic/"),
     *("/remote-temp-queue/", "/remote-temp-topic/"),
 )
+MOST: Final = 64
+"""How many one frame may name: all that it does for them is done in one piece."""
 
 
 def several(destination: str) -> list[str] | None:
-    """Return what a destination names, if that is more than one."""
+    """Return what a destination names, if that is more than one; raises ProtocolError."""
     if ",/" not in destination:
         return None
     named = destination.split(",")
-    return named if all(one.startswith(_PREFIXES) for one in named) else None
+    if not all(one.startswith(_PREFIXES) for one in named):
+        return None
+    if len(named) > MOST:
+        raise ProtocolError(f"a frame names {MOST} destinations at most, and this {len(named)}")
+    return named
 
 
 class SeveralDestinations(ClientSubscription):

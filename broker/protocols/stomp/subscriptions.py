@@ -24,6 +24,8 @@ HEAD: Final = b"MESSAGE\ndestination:"
 """What every MESSAGE begins with."""
 _COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
+_COST_OF_SELECTOR = 100
+"""What each character of its selector counts for, which is compiled: measured of the costliest."""
 
 
 _END = 0
@@ -267,9 +269,20 @@ class ClientSubscriptions:
         self._numbers += 1
         return self._numbers
 
-    def add(self, key: str, subscription: ClientSubscription) -> None:
-        """Keep a subscription under its id, or in 1.0 its destination if it has none."""
-        subscription.cost = _COST + 4 * (len(key) + len(subscription.destination))
+    def add(
+        self,
+        key: str,
+        subscription: ClientSubscription,
+        *,
+        selector: str | None = None,
+        parts: int = 1,
+    ) -> None:
+        """Keep a subscription under its id, or in 1.0 its destination if it has none.
+
+        It is of so many ``parts``: destinations with a consumer at each.
+        """
+        names = len(key) + len(subscription.destination)
+        subscription.cost = _COST * parts + 4 * names + _COST_OF_SELECTOR * len(selector or "")
         self.size += subscription.cost
         self._by_key[key] = subscription
         self._by_number[subscription.number] = subscription
