@@ -106,7 +106,17 @@ class AddressBook:
         self._configured_queues = {
             queue.name: queue for configured in settings.addresses for queue in configured.queues
         }
+        self._brokers_targets = self._targets()
         self._creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
+
+    def _targets(self) -> set[str]:
+        """Return the addresses that the broker itself sends to, as settings name them."""
+        default = ResolvedAddressSettings()
+        found = {default.dead_letter_address, default.expiry_address}
+        for one in self._settings.address_settings:
+            found |= {one.dead_letter_address or "", one.expiry_address or ""}
+        found |= {one.forwarding_address for one in self._settings.diverts}
+        return found
 
     def route(self, principal: Principal, destination: str) -> Route:
         """Return where a SEND goes: no topic, if nobody hears it, and no router, if all get it.
@@ -292,6 +302,7 @@ class AddressBook:
         self, principal: Principal, where: Destination, name: str, *, to_consume: bool = False
     ) -> Queue:
         """Return the queue that ``ADDRESS::QUEUE`` names, created if it may be."""
+        self._refuse_reserved(name, where.address)
         queue = self.queues.get(name)
         if queue is None:
             address = self._address(where.address)
@@ -439,11 +450,7 @@ class AddressBook:
 
     def _anycast_queue(self, principal: Principal, name: str, *, to_consume: bool = False) -> Queue:
         """Return the new queue of an address that has none; raises BrokerError."""
-        if is_schedule(name):
-            raise DestinationRefused(
-                f"queue {quoted(name)} is one of those that hold what is delivered later: nobody"
-                " sends to it or consumes from it"
-            )
+        self._refuse_reserved(name, name)
         named = self.queues.get(name)
         if named is not None and named.address != name:
             raise DestinationRefused(
@@ -463,6 +470,23 @@ class AddressBook:
         return self._create_for_client(
             principal, name, name, RoutingType.ANYCAST, to_consume=to_consume
         )
+
+    def _refuse_reserved(self, name: str, address: str) -> None:
+        """Refuse a client's queue by whose name the broker finds one of its own.
+
+        What the broker itself puts into a queue of that name would be its owner's.
+        """
+        if is_schedule(name):
+            raise DestinationRefused(
+                f"queue {quoted(name)} is one of those that hold what is delivered later: nobody"
+                " sends to it or consumes from it"
+            )
+        if name != address and name not in self.queues and name in self._brokers_targets:
+            raise DestinationRefused(
+                f"queue {quoted(name)} cannot be one of address {quoted(address)}: the broker"
+                f" itself sends to address {quoted(name)}, whose queue is called so; take another"
+                " name"
+            )
 
     def _create_for_client(
         self,
@@ -516,6 +540,7 @@ class AddressBook:
         options: QueueOptions,
     ) -> Queue:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
+        self._refuse_reserved(name, address_name)
         self._check_consume(principal, address_name, name)
         address = self._address(address_name)
         if RoutingType.MULTICAST not in address.types:
@@ -621,6 +646,13 @@ class AddressBook:
         """
         queue = self.queues.get(name)
         if queue is not None:
+            if queue.address != name and self.bindings[name].auto_created:
+                # A client made it, perhaps to get what is not for it.
+                raise DestinationRefused(
+                    f"queue {quoted(name)} was created by a client for address"
+                    f" {quoted(queue.address)}, so address {quoted(name)} has no queue of its name:"
+                    " delete it (`orthia queue delete`), or declare one in addresses"
+                )
             _refuse_if_leaving(queue)
             return [queue]
         address = self._address(name)

@@ -521,3 +521,13 @@ def test_a_qualified_name_needs_permissions_on_its_address() -> None:
         core.broker.send(_GUEST, "c::q", message("1"), None)
     with pytest.raises(NotAuthorized, match="'createAddress' on address 'c'"):
         core.broker.subscribe(_GUEST, "c::q", FakeConsumer(), prefetch=1)
+
+
+@pytest.mark.parametrize("name", ["DLQ", "ExpiryQueue"])
+def test_a_queue_of_another_address_gets_no_dead_letters_of_others(name: str) -> None:
+    """Nobody has one made that is called as what the broker itself sends to."""
+    core = CoreUnderTest()
+    with pytest.raises(DestinationRefused, match=f"the broker itself sends to address '{name}'"):
+        core.consume(f"mine::{name}")
+    core.send(name, "1")
+    assert core.consume(name).texts == ["1"]

@@ -447,3 +447,22 @@ def test_a_node_whose_clock_is_ahead_asks_the_store_seldom(
     assert depth(clock) == 1
     clock.pass_ms(1)
     assert clock.core.consume("/queue/orders").texts == ["later"]
+
+
+def test_nobody_makes_a_queue_that_would_hold_what_others_send_later() -> None:
+    """By the queue of an address of one's own, or by a durable subscription."""
+    clock = Clock()
+    name = "orthia.scheduled.anycast.orders"
+    thief = Client(clock.core, client_id="orthia")
+    thief.send("SUBSCRIBE", destination=f"/queue/mine::{name}", id="1")
+    assert "nobody sends to it or consumes from it" in thief.error()
+    thief = Client(clock.core, client_id="orthia")
+    durable = {"durable-subscription-name": name.removeprefix("orthia.")}
+    thief.send("SUBSCRIBE", destination="/topic/mine", id="1", **durable)
+    assert "nobody sends to it or consumes from it" in thief.error()
+    send(clock, "1", AMQ_SCHEDULED_DELAY=1_000)
+    forger = Client(clock.core)
+    forger.send("SEND", "2", destination=f"/queue/orders::{name}")
+    assert "nobody sends to it or consumes from it" in forger.error()
+    clock.pass_ms(1_000)
+    assert clock.core.consume("/queue/orders").texts == ["1"]
