@@ -52,7 +52,8 @@ def list_queues(database: Database, s: DatabaseStoreSettings) -> list[QueueTotal
     with translate_errors("list the queues"), database.engine.connect() as connection:
         walk.prepare(connection)
         bound = {queue.queue_id: queue for queue in _bound_queues(connection, bindings)}
-        queue_ids = bound.keys() | set(_queue_ids_in_use(connection, messages))
+        in_use = set(_queue_ids_in_use(connection, messages)) - _id_caches(connection, bindings)
+        queue_ids = bound.keys() | in_use
         totals = [
             _totals(connection, walk, queue_id, bound.get(queue_id)) for queue_id in queue_ids
         ]
@@ -77,6 +78,12 @@ def _bound_queues(connection: Connection, bindings: Table) -> Iterator[QueueBind
         select(bindings.c.seq, bindings.c.record).where(is_queue)
     ):
         yield decode_queue_binding(bytes(record), seq)
+
+
+def _id_caches(connection: Connection, bindings: Table) -> set[int]:
+    """Return in the place of which queues MESSAGES has duplicate ids, and no messages."""
+    is_cache = bindings.c.user_record_type == int(UserRecordType.ID_CACHE)
+    return set(connection.execute(select(bindings.c.seq).where(is_cache)).scalars())
 
 
 def _queue_ids_in_use(connection: Connection, messages: Table) -> Iterator[int]:

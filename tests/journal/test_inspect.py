@@ -6,7 +6,9 @@ import orthia.journal.sql.inspect
 from orthia.config.settings import RoutingType
 from orthia.database import Database
 from orthia.journal import QueueBinding, Unit
+from orthia.journal.codec import IdCacheBinding
 from orthia.journal.sql.inspect import QueueTotals, list_queues
+from orthia.journal.unit import DuplicateId
 from tests.journal.support import OTHER_QUEUE, SqlJournalStore, payload
 
 
@@ -50,3 +52,20 @@ def test_listing_needs_no_lease(sql_store: SqlJournalStore) -> None:
     sql_store.advance_fence(99)
     assert [queue.messages for queue in list_queues(sql_store.database, sql_store.settings)] == [1]
     assert sql_store.rows() == before
+
+
+def test_duplicate_ids_are_no_messages_of_a_queue(sql_store: SqlJournalStore) -> None:
+    """An operator is not shown a queue that nobody knows for each address that has such ids."""
+    opened = sql_store.open()
+    busy = QueueBinding(opened.next_id(), "busy", "busy", RoutingType.ANYCAST)
+    opened.add_binding(busy)
+    cache = IdCacheBinding(opened.next_id(), "busy")
+    opened.add_binding(cache)
+    unit = Unit()
+    unit.add_message([busy.queue_id], payload("once"))
+    unit.guard(DuplicateId(cache.cache_id, b"an id".ljust(16), 10), range(1))
+    opened.append_unit(unit)
+    sql_store.settle(opened)
+    opened.close(drain=True)
+    (only,) = list_queues(sql_store.database, sql_store.settings)
+    assert (only.binding, only.messages) == (busy, 1)
