@@ -25,12 +25,14 @@ from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import (
     SQLITE_BEGIN,
     Database,
+    Dialect,
     PermanentStoreError,
     named_lock,
     translate_errors,
 )
 from orthia.migrations.damage import StoreDamaged, find_damage
 from orthia.migrations.names import TableNames
+from orthia.migrations.rights import RightsMissing, missing_rights
 from orthia.migrations.rows import raise_tokens
 from orthia.migrations.strangers import refuse_tables_of_artemis
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 __all__ = [
+    "RightsMissing",
     "SchemaTooNew",
     "StoreDamaged",
     "TableNames",
@@ -70,7 +73,8 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
     """Bring the schema to this version's revision, waiting while another node does so.
 
     Raises SchemaTooNew, StoreDamaged when the schema is of this revision but not whole,
-    StoreUnavailable when the lock was not free in time, or another StoreError.
+    RightsMissing when the session's user may not use its tables as a node has to, StoreUnavailable
+    when the lock was not free in time, or another StoreError.
     """
     if check(database, s) != head():
         with _alone(database, s, _STATEMENT_TIMEOUT_MS) as connection:
@@ -78,6 +82,11 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
     lost = damage(database, s)
     if lost:
         raise StoreDamaged(s.jdbc_connection_url.display, lost)
+    if database.dialect is Dialect.POSTGRESQL:
+        with translate_errors("look for rights"), database.engine.connect() as connection:
+            missing = missing_rights(connection, TableNames.from_settings(s))
+        if missing:
+            raise RightsMissing(s.jdbc_connection_url.display, missing)
 
 
 def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:

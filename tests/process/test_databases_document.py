@@ -108,6 +108,39 @@ def test_the_documents_statements_make_a_database_for_a_pair(
     assert backup.terminate() == 0
 
 
+def test_a_user_without_rights_to_a_table_is_told_before_it_is_needed(
+    private_server: ServerProcess,
+) -> None:
+    """A table that a new version added: a backup would else find out when it takes over."""
+    if not isinstance(private_server, PostgresqlServer):
+        pytest.skip("rights are those of the database, on tables to come, too")
+    owner, node, _ = blocks(private_server)
+    for statement in owner:
+        execute(private_server, statement)
+    url = DatabaseUrl.parse(private_server.url("broker"))
+    made = DatabaseStoreSettings(url, "broker", Secret("secret"))
+    database = Database.from_settings(made)
+    migrations.upgrade(database, made)
+    for statement in node:
+        execute(private_server, statement)
+    restricted = DatabaseStoreSettings(url, "broker_node", Secret("secret"))
+    of_a_node = Database.from_settings(restricted)
+    try:
+        migrations.upgrade(of_a_node, restricted)
+        with database.engine.begin() as connection:
+            connection.execute(text("REVOKE ALL ON messages_times FROM broker_node"))
+            connection.execute(text("REVOKE INSERT, DELETE ON messages FROM broker_node"))
+        with pytest.raises(migrations.RightsMissing) as caught:
+            migrations.upgrade(of_a_node, restricted)
+    finally:
+        of_a_node.dispose()
+        database.dispose()
+    assert (
+        "no right to INSERT, DELETE on messages; SELECT, INSERT, UPDATE, DELETE on messages_times"
+        in str(caught.value)
+    )
+
+
 def test_the_documents_reader_sees_who_serves_and_no_message(
     private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
 ) -> None:
