@@ -93,9 +93,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
         ("activemq.management",),
     ),
     "core/management-notification-address": Instead("no notification is sent there"),
-    "core/populate-validated-user": Instead(
-        "messages do not carry the name of the user who sent them", _FALSE
-    ),
     "core/reject-empty-validated-user": Instead(
         "messages are taken without the name of a validated user", _FALSE
     ),

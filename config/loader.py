@@ -139,6 +139,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         warnings += locks.jdbc_connection_url.warnings
     for name in (
         "security_enabled",
+        "populate_validated_user",
         "management_message_rbac",
         "management_rbac_prefix",
         "view_permission_method_match_pattern",

@@ -84,6 +84,7 @@ def _core(settings: Settings) -> Iterator[EffectiveSetting]:
     for name in (
         "name",
         "security_enabled",
+        "populate_validated_user",
         "management_message_rbac",
         "management_rbac_prefix",
         "view_permission_method_match_pattern",

@@ -563,6 +563,8 @@ class Settings:
     security_enabled: bool = True
     security_settings: tuple[SecuritySetting, ...] = ()
     role_mappings: tuple[RoleMapping, ...] = ()
+    populate_validated_user: bool = False
+    """Whether messages say by which user they were sent."""
     management_message_rbac: bool = False
     """Whether a management request needs ``view`` or ``edit`` on its operation beside
     ``manage``."""

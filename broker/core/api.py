@@ -72,6 +72,8 @@ class Principal:
     """What its durable subscriptions are found by, whichever connection it is; as it says."""
     origin: str = ""
     """The address it comes from."""
+    validated_user: str | None = None
+    """What its messages say of who sent them; None for nothing."""
     valid_until: float | None = None
     """When its connection ends, in seconds of the connections' clock; None for never."""
     sender: Sender = field(default_factory=Sender)
@@ -390,6 +392,9 @@ class BrokerCore(Protocol):
 
         ``done`` follows, once it is gone. Raises BrokerError if it stays.
         """
+
+    def validated_user(self, principal: Principal) -> str | None:
+        """Return what a user's messages are to say of who sent them; None for nothing."""
 
     def may_replay(self, principal: Principal) -> bool:
         """Return whether what Orthia's own tools write into messages is taken from a user."""

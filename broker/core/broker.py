@@ -139,6 +139,7 @@ class Broker:
             ensure_queues=self._addresses.ensure_queues,
             relocate=self._publisher.relocate,
         )
+        self._populates_user = settings.populate_validated_user
         if any(says_when(one) for one in settings.address_settings):
             self._publisher.expire_by(self._addresses.settings_of)
         self._schedule = Schedule(journal, self._publisher, self._addresses, self)
@@ -367,6 +368,10 @@ class Broker:
             return self.large.upload(room, done, self._addresses.use_of(destination).uploaded)
         except JournalClosed as error:
             raise NotLive(str(error)) from None
+
+    def validated_user(self, principal: Principal) -> str | None:
+        """Return a user's name, if messages are to say it and it was verified."""
+        return None if principal.unrestricted or not self._populates_user else principal.name
 
     def may_replay(self, principal: Principal) -> bool:
         """Return whether a user may say of messages that a replay sent them."""

@@ -256,6 +256,23 @@ def test_what_only_the_broker_says_is_removed(header: Header) -> None:
     assert frame.get(header.name.encode()) != "forged"
 
 
+@pytest.mark.parametrize("version", _VERSIONS)
+def test_messages_say_who_sent_them(version: str) -> None:
+    """With populate-validated-user, whatever the sender says, in transactions and to selectors."""
+    core = CoreUnderTest(replace(secured(), populate_validated_user=True))
+    sender = Client(core, version, login="app", passcode="a")
+    sender.send("BEGIN", transaction="t")
+    send(sender, "SEND", "transaction:t\nJMSXUserID", "operator")
+    sender.send("COMMIT", transaction="t")
+    consumer = Client(core, login="operator", passcode="o")
+    (frame,) = consumer.subscribe(selector="JMSXUserID = 'app'")
+    assert frame.get(b"JMSXUserID") == "app"
+    nobody = CoreUnderTest(replace(SETTINGS, populate_validated_user=True))
+    send(Client(nobody, login="app", passcode="a"), "SEND", "colour", "red")
+    (frame,) = Client(nobody).subscribe()
+    assert frame.get(b"JMSXUserID") is None
+
+
 def test_headers_of_no_consequence_are_taken() -> None:
     """They are said to have none."""
     core = CoreUnderTest()

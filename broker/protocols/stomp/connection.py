@@ -355,7 +355,11 @@ class StompConnection:
         self._go_on()
 
     def _connected(self, login: Login, principal: Principal) -> None:
-        self.client.principal = replace(principal, client_id=login.client_id or None)
+        self.client.principal = replace(
+            principal,
+            client_id=login.client_id or None,
+            validated_user=self._core.validated_user(principal),
+        )
         self._silence.agree(
             login,
             self._clock(),

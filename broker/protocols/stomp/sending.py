@@ -19,6 +19,7 @@ from orthia.broker.core.api import (
 )
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.slices import Steps
+from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.headers import (
     LOOKED_AT,
@@ -194,6 +195,9 @@ class Sender:
             if not TOOLS_OWN.isdisjoint(raw) and self._core.may_replay(self._client.principal):
                 not_passed_on -= TOOLS_OWN
         headers = frame.user_headers(not_passed_on)
+        user = self._client.principal.validated_user
+        if user is not None:
+            headers += header_lines({"JMSXUserID": user})
         is_persistent = raw.get(b"persistent") != b"false"
         message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, _PRIORITY)
         if duplicate_id is not None:
