@@ -8,6 +8,7 @@ from orthia.broker.core.api import (
     BrokerError,
     DestinationRefused,
     Done,
+    LimitExceeded,
     OnRefused,
     OutgoingMessage,
     Principal,
@@ -31,6 +32,10 @@ from orthia.journal.unit import Unit, extended
 
 _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
+
+MOST_COPIES = 100_000
+"""How many queues the messages of a transaction go to, each message in each counted: all of them are
+given their places in one piece."""
 
 PutOff = Callable[[Principal, str, OutgoingMessage], tuple[OutgoingMessage, Queue | None]]
 """Returns a message, and where it waits unless it is to be delivered at once."""
@@ -64,6 +69,7 @@ def commit(
     bodies = [message.large for _, message in work.sends if message.large is not None]
     stored: list[Placed] = []
     heard: list[_Heard] = []
+    copies = 0
     for index, (destination, message) in enumerate(work.sends, 1):
         address, routed = _routed(publisher, route, put_off, principal, destination, message)
         first, known_as, in_memory = len(stored), None, None
@@ -78,6 +84,12 @@ def commit(
                 ids = [queue.id for queue in one.queues]
                 unit.add_message(ids, publisher.encoded(one.record))
                 stored.append((list(one.queues), one.record))  # the address' own may change
+                copies += len(one.queues)
+                if copies > MOST_COPIES:
+                    raise LimitExceeded(
+                        f"the messages of the transaction would be more than {MOST_COPIES} in all"
+                        " queues that get them: send fewer in one transaction"
+                    )
             stored_as = None if known_as is None else first
             heard += [_Heard(topic, one.record, stored_as, in_memory) for topic in one.topics]
         if known_as is not None:

@@ -14,6 +14,7 @@ from orthia.journal.codec import Xid
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.xa import XaTransactions
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, settings
+from tests.stomp.support import Client
 
 QUEUE = "/queue/orders"
 XID = Xid(1, b"global", b"branch")
@@ -203,3 +204,24 @@ def test_what_a_transaction_in_doubt_acknowledged_is_withheld() -> None:
     assert second.consume(QUEUE).texts == ["free"]
     XaTransactions(second.journal).rollback(XID)
     assert second.takeover().consume(QUEUE).texts == ["in doubt", "free"]
+
+
+def test_a_transaction_for_very_many_queues_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is how many messages there would be: a few sends to a topic may be millions."""
+    monkeypatch.setattr("orthia.broker.core.commit.MOST_COPIES", 6)
+    core = CoreUnderTest()
+    for name in ("a", "b", "c"):
+        core.consume(f"/topic/news::{name}")
+    client = Client(core)
+    client.send("BEGIN", transaction="t")
+    for text in ("1", "2"):
+        client.send("SEND", text, destination="/topic/news", transaction="t")
+    client.send("COMMIT", transaction="t", receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    client.send("BEGIN", transaction="u")
+    for text in ("3", "4", "5"):
+        client.send("SEND", text, destination="/topic/news", transaction="u")
+    client.send("COMMIT", transaction="u")
+    assert "would be more than 6 in all queues that get them" in client.error()
+    assert core.consume("/topic/news::d").texts == []
+    assert core.broker.queues()["a"].depth == 2
