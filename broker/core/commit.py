@@ -34,8 +34,8 @@ _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""
 
 MOST_COPIES = 100_000
-"""How many queues the messages of a transaction go to, each message in each counted: all of them are
-given their places in one piece."""
+"""How many messages a transaction may be in all queues that get them: each is given its place, and
+all that in one piece."""
 
 PutOff = Callable[[Principal, str, OutgoingMessage], tuple[OutgoingMessage, Queue | None]]
 """Returns a message, and where it waits unless it is to be delivered at once."""
