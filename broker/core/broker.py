@@ -28,7 +28,7 @@ from orthia.broker.core.api import (
     unheard,
 )
 from orthia.broker.core.backlog import BacklogCount
-from orthia.broker.core.browsing import Browsing
+from orthia.broker.core.browsing import BrowserReads, Browsing
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.deletion import Deletions
@@ -113,6 +113,7 @@ class Broker:
         self.security = Security(settings, clock, audit)
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
+        self._browser_reads = BrowserReads()
         self._budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.store_use = StoreUse(settings.store_limit)
         """What is stored, against the limits of all addresses together."""
@@ -431,6 +432,7 @@ class Broker:
             gate=self._gate,
             slices=self.slices,
             timers=self,
+            reads=self._browser_reads,
         )
         most = self._limits.max_unacknowledged_bytes
         return browsing.attach(prefetch, most if window is None else min(window, most))

@@ -7,7 +7,8 @@ acknowledge is shown, too, as in Classic. Nothing of the queue is changed, and n
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from typing_extensions import override
@@ -48,6 +49,28 @@ class Browsed(Protocol):
         """Return whether a message is one of the queue: not expired, and nobody's in doubt."""
 
 
+class BrowserReads:
+    """One window at a time for all browsers: those that consumers wait for are not behind many."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], bool]] = deque()
+        self._is_reading = False
+
+    def ask(self, read: Callable[[], bool]) -> None:
+        """Have ``read`` called in its turn; it returns whether it asked for a window."""
+        self._waiting.append(read)
+        self._next()
+
+    def answered(self) -> None:
+        """Note that the window came."""
+        self._is_reading = False
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and not self._is_reading:
+            self._is_reading = self._waiting.popleft()()
+
+
 class Browsing(Source[MessageReference]):
     """What one browser is shown; all calls on the loop's thread."""
 
@@ -62,8 +85,10 @@ class Browsing(Source[MessageReference]):
         gate: DeliveryGate,
         slices: Slices,
         timers: Timers,
+        reads: BrowserReads,
     ) -> None:
         """Begin before the oldest message."""
+        self._reads = reads
         self._queue = queue
         self._browser = browser
         self._selector = selector
@@ -98,6 +123,7 @@ class Browsing(Source[MessageReference]):
             shown = 0
             while self._ready and self._wants_more() and self._gate.may_deliver(self):
                 reference = self._ready.popleft()
+                self._browser.holds(-reference.size)  # it counts as delivered from here on
                 if self._subscription is not None:
                     self._subscription.deliver(reference)
                 shown += 1
@@ -118,7 +144,12 @@ class Browsing(Source[MessageReference]):
 
     def _read_on(self) -> None:
         self._is_reading = True
-        try:
+        self._reads.ask(self._read)
+
+    def _read(self) -> bool:
+        if self._subscription is None:
+            return False
+        with suppress(JournalClosed):  # this node is ending, and its clients with it
             self._journal.read_window(
                 self._queue.id,
                 self._read_to,
@@ -127,10 +158,10 @@ class Browsing(Source[MessageReference]):
                 _WINDOW_BYTES,
                 self._window_read,
             )
-        except JournalClosed:
-            return  # this node is ending, and its clients with it
+        return True
 
     def _window_read(self, window: Window | OrthiaError) -> None:
+        self._reads.answered()
         if isinstance(window, OrthiaError):
             LOGGER.error(
                 "queue %s cannot be browsed on: %s; it is tried again", self._queue.name, window
@@ -169,6 +200,7 @@ class Browsing(Source[MessageReference]):
             return
         size = size_in_memory(record)
         self._budget.used += size
+        self._browser.holds(size)
         if record.large is not None and self._large is not None:
             self._large.pin(record.large.id)
         # Without a location: nothing that is done with it reaches the store.
@@ -194,6 +226,7 @@ class Browsing(Source[MessageReference]):
     def detach(self, subscription: Subscription[MessageReference]) -> None:
         self._subscription = None
         self._release(self._ready)
+        self._browser.holds(-sum(one.size for one in self._ready))
         self._ready.clear()
         self._volatile.clear()
 

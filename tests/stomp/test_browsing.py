@@ -8,7 +8,7 @@ from orthia.broker.core import browsing
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, User
-from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies
 
 PAGED = settings(max_size_messages=3)
@@ -179,3 +179,42 @@ def test_browsing_needs_its_own_permission() -> None:
     (error,) = browse(bob)
     assert error.command == "ERROR"
     assert "browse" in error.body.decode()
+
+
+class _Browser(FakeConsumer):
+    def browsed(self) -> None:
+        """Note nothing."""
+
+
+def test_what_a_browser_does_not_take_counts_for_its_client() -> None:
+    """What was read for it is in memory, though its client has one message only."""
+    core = CoreUnderTest(PAGED)
+    core.send(QUEUE, *("x" * 1_000 for _ in range(4)))
+    browser = _Browser()
+    browsing_one = core.broker.browse(ANYONE, QUEUE, browser, prefetch=1)
+    browsing_one.resume()
+    core.settle()
+    assert len(browser.received) == 1
+    assert browser.held > 4_000
+    browsing_one.close()
+    assert browser.held == 0
+
+
+def test_one_browser_at_a_time_reads_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer's window waits for one of theirs at most; who left asks for none."""
+    core = CoreUnderTest(PAGED)
+    core.send(QUEUE, "1")
+    asked: list[tuple[object, ...]] = []
+    read_window = core.journal.read_window
+    monkeypatch.setattr(core.journal, "read_window", lambda *ask: asked.append(ask))
+    browsers = [Client(core) for _ in range(3)]
+    for browser in browsers:
+        assert browse(browser) == []
+    assert len(asked) == 1
+    browsers[1].send("UNSUBSCRIBE", id="s")
+    monkeypatch.undo()
+    read_window(*asked[0])  # type: ignore[arg-type]
+    core.settle()
+    assert_all(browsers[0].frames(), "1")
+    assert browsers[1].frames() == []
+    assert_all(browsers[2].frames(), "1")
