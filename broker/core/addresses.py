@@ -262,12 +262,16 @@ class AddressBook:
             self._create_queue(name, name, kind, auto_created=True, user=user, durable=False)
         self._creations.created(principal)
 
-    def end_temporary(self, name: str) -> Queue | None:
-        """Route nothing to an address any more that was a connection's own; return its queue."""
+    def end_temporary(self, name: str) -> list[Queue]:
+        """Route nothing to an address any more that was a connection's own; return its queues.
+
+        What is to be delivered there later is in one of them.
+        """
         del self._temporary[name]
-        self._address(name).configure(frozenset())
-        queue = self.queues.get(name)
-        return None if queue is None or queue.is_leaving else queue
+        address = self._address(name)
+        address.configure(frozenset())
+        own = (*address.anycast_queues, *address.schedules)
+        return [queue for queue in own if not queue.is_leaving]
 
     def leave_over(self, binding: QueueBinding, *, unread_up_to: int) -> None:
         """Open a queue of before this node that is not durable: under no name, to be deleted.
@@ -562,12 +566,14 @@ class AddressBook:
         self._creations.created(principal)
         return queue
 
-    def schedule_of(self, principal: Principal, destination: str) -> Queue:
+    def schedule_of(self, principal: Principal, destination: str) -> Queue | None:
         """Return where messages wait that are sent to a destination to be delivered later.
 
-        Raises BrokerError.
+        None for a temporary one that is gone. Raises BrokerError.
         """
         where = parse(destination)
+        if where.is_temporary and not self._is_there(where):
+            return None
         routing_type = self.routing_type(where)
         name = schedule_name(routing_type, where)
         queue = self.queues.get(name)
@@ -577,7 +583,14 @@ class AddressBook:
         self._creations.refuse_if_too_many(principal, name, len(self.queues))
         self._address(where.address).use.refuse_if_full(0)
         user = self._creations.user_of(principal)
-        queue = self._create_queue(name, where.address, routing_type, auto_created=False, user=user)
+        queue = self._create_queue(
+            name,
+            where.address,
+            routing_type,
+            auto_created=False,
+            user=user,
+            durable=where.address not in self._temporary,
+        )
         self._creations.created(principal)
         return queue
 

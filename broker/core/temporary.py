@@ -41,8 +41,7 @@ class TemporaryDestinations:
     def end(self, principal: Principal) -> None:
         """End those of a connection that is over."""
         for address in self._owned.pop(principal, ()):
-            queue = self._addresses.end_temporary(address)
-            if queue is not None:
+            for queue in self._addresses.end_temporary(address):
                 self._deletions.end_temporary(queue)
 
     def delete_left(self) -> None:

@@ -204,3 +204,33 @@ def test_permissions_and_limits() -> None:
     for number in range(3):
         client.send("SEND", "1", destination=f"/temp-queue/{number}")
     assert "has created max-queues-per-connection 2 already" in client.error()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_to_be_answered_later_goes_with_it(kind: str) -> None:
+    """Nothing waits for a client that is gone, here or after a takeover."""
+    core = CoreUnderTest()
+    client = subscribed(core, kind)
+    ask(client, kind)
+    server, where = answer_to(core)
+    send_later(server, where, "later")
+    successor = CoreUnderTest(store=core.successor_store())
+    successor.broker.count_backlogs()
+    successor.broker.start_schedule()
+    successor.pass_time(1)
+    assert list(successor.broker.queues()) == ["requests"]
+    assert not successor.journal.store.messages
+    assert core.journal.store.messages
+    client.send("DISCONNECT")
+    send_later(server, where, "too late")
+    core.pass_time(1)
+    assert list(core.broker.queues()) == ["requests"]
+    assert not core.journal.store.messages
+
+
+def send_later(client: Client, destination: str, text: str) -> None:
+    """Send a message that is delivered in a minute."""
+    head = f"SEND\ndestination:{destination}\nAMQ_SCHEDULED_DELAY:60000\nreceipt:r\n"
+    client.session.receive(f"{head}\n{text}\0".encode())
+    client.core.settle()
+    assert client.commands() == ["RECEIPT"]
