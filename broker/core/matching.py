@@ -168,7 +168,7 @@ class Matching:
             turns = self._queue.make_turns()
             view = self._views[key] = View(key, selector, turns, self._cursor, self._budget)
         subscription.view = view
-        view.subscriptions.add(subscription)
+        view.subscriptions[subscription] = None
         self.join(subscription)
 
     def group(self, groups: Groups) -> None:
@@ -219,7 +219,7 @@ class Matching:
     def detach(self, subscription: QueueSubscription) -> None:
         """Have a consumer get nothing any more."""
         view = self._view_of(subscription)
-        view.subscriptions.discard(subscription)
+        view.subscriptions.pop(subscription, None)
         view.turns.leave(subscription)
         subscription.view = None
         if not view.subscriptions:

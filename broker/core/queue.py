@@ -151,7 +151,7 @@ class Queue(WindowedQueue):
         subscription = Subscription(self, self._budget, consumer, prefetch, max_bytes)
         if selector is not None:
             self.match()
-        self._subscriptions.add(subscription)
+        self._subscriptions[subscription] = None
         if self._matching is None:
             self._turns.join(subscription)
         else:
@@ -160,7 +160,7 @@ class Queue(WindowedQueue):
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
-        self._subscriptions.remove(subscription)
+        del self._subscriptions[subscription]
         if self._matching is None:
             self._turns.leave(subscription)
         else:

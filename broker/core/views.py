@@ -35,7 +35,7 @@ class View:
         self.key = key
         """What its consumers have in common: the selector, or each is alone."""
         self.selector = selector
-        self.subscriptions: set[Subscription[Any]] = set()
+        self.subscriptions: dict[Subscription[Any], None] = {}
         self.turns = turns
         self.returned_to = -1
         """Of what was given back, up to where it was looked at."""

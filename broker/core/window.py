@@ -109,7 +109,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._delayed: set[MessageReference] = set()
         self._retries: dict[int, int] = {}
         """Before when messages are not delivered that an earlier node delivered in vain, by seq."""
-        self._subscriptions: set[QueueSubscription] = set()
+        self._subscriptions: dict[QueueSubscription, None] = {}
+        """In the order in which they came."""
         self._cursor = Cursor(unread_up_to, withheld)
         self._reading = False
         self._is_stale = False

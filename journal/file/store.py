@@ -116,7 +116,9 @@ class FileStore(BatchStore):
         records = len(batch.messages) + len(batch.rows) + len(batch.binding_rows)
         records += 2 * len(batch.counted)
         records += 4 * len(batch.items) + 1
-        size = batch.payload_bytes + records * RECORD_BYTES + 8 * batch.size
+        size = (
+            batch.payload_bytes + records * RECORD_BYTES + 8 * (batch.size + len(batch.forgotten))
+        )
         yield self._opened.messages, size
         if batch.touches_bindings:
             yield self._opened.bindings, size
@@ -124,7 +126,8 @@ class FileStore(BatchStore):
     def _sizes(self, batch: Batch) -> list[int]:
         """Return more bytes than each change of a batch takes, which is whole in one file."""
         sizes = [_size_of(item) for item in batch.items]
-        return [*sizes, RECORD_BYTES + 8 * len(batch.deletes)]
+        gone = (len(batch.deletes), len(batch.forgotten))
+        return [*sizes, *(RECORD_BYTES + 8 * count for count in gone)]
 
     @override
     def is_stored(self, marker: Marker) -> bool:
