@@ -57,6 +57,13 @@ class Encoding(ABC):
         that it expires no more. Raises nothing: a head that cannot be read is kept.
         """
 
+    @abstractmethod
+    def expiring(self, head: bytes, expires_ms: int) -> bytes:
+        """Return the head of a message that expires at another time than its sender said.
+
+        ``expires_ms`` is in milliseconds since 1970 UTC, 0 never. Raises nothing, as ``relocated``.
+        """
+
 
 _ENCODINGS: Final[dict[int, Encoding]] = {}
 

@@ -27,6 +27,7 @@ from orthia.broker.core.topic import Topic
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.journal.encodings import NO_HEAD, encoding_of
 from orthia.journal.errors import JournalClosed, RecordTooLarge, StoreFull
 from orthia.journal.message import LargeBody, Message, encode_message
 from orthia.journal.records import RemovalReason
@@ -283,12 +284,14 @@ class Publisher:
 
     def record(self, address: str, message: OutgoingMessage) -> Message:
         """Return a message as it is stored and delivered, sent at this moment."""
-        now_ms, expires_ms = self._time_ms(), message.expires_ms
+        now_ms, expires_ms, head = self._time_ms(), message.expires_ms, message.head
         if self._settings_of is not None:
             expires_ms = expires_at(self._settings_of(address), expires_ms, now_ms)
+            if expires_ms != message.expires_ms and message.encoding != NO_HEAD:
+                head = encoding_of(message.encoding).expiring(head, expires_ms)
         return Message(
             address,
-            message.head,
+            head,
             message.body,
             now_ms,
             expires_ms,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from orthia.broker.protocols.stomp.headers import (
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, bodies, fill
 from tools.documents.stomp_headers import reference
 
@@ -271,6 +272,31 @@ def test_messages_say_who_sent_them(version: str) -> None:
     send(Client(nobody, login="app", passcode="a"), "SEND", "colour", "red")
     (frame,) = Client(nobody).subscribe()
     assert frame.get(b"JMSXUserID") is None
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+@pytest.mark.parametrize(
+    ("given", "sent", "told"),
+    [
+        ({"expiry_delay": 1_000}, None, "3000"),
+        ({"expiry_delay": 1_000}, "9000", "9000"),
+        ({"max_expiry_delay": 1_000}, "9000", "3000"),
+        ({"min_expiry_delay": 1_000}, "2500", "3000"),
+        ({"no_expiry": True}, "9000", "0"),
+        ({"no_expiry": True}, None, None),
+    ],
+)
+def test_a_message_says_when_it_expires(
+    given: dict[str, Any], sent: str | None, told: str | None, version: str
+) -> None:
+    """Where its address says otherwise than its sender, what is so."""
+    core = CoreUnderTest(settings("orders", **given), time_ms=lambda: 2_000)
+    said = {} if sent is None else {"expires": sent}
+    Client(core, version).send("SEND", "x", destination=QUEUE, colour="red", **said)
+    consumer = Client(core, version)
+    frames = consumer.subscribe(ack="client")
+    assert [one.get(b"expires") for one in frames] == [told]
+    assert frames[0].get(b"colour") == "red"
 
 
 def test_headers_of_no_consequence_are_taken() -> None:

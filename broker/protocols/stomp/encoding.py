@@ -77,12 +77,12 @@ class StompEncoding(Encoding):
 
     def relocated(self, head: bytes, origin: Mapping[str, str]) -> bytes:
         """Return the lines of a message that was moved; those of its origin come last."""
-        kept = b"".join(
-            line + b"\n"
-            for line in head.split(b"\n")
-            if line and not line.startswith((b"_AMQ_ORIG_", b"_AMQ_ACTUAL_EXPIRY:", b"expires:"))
-        )
-        return kept + header_lines(origin)
+        said = (b"_AMQ_ORIG_", b"_AMQ_ACTUAL_EXPIRY:", b"expires:")
+        return _not_beginning(head, said) + header_lines(origin)
+
+    def expiring(self, head: bytes, expires_ms: int) -> bytes:
+        """Return the lines with another ``expires``."""
+        return b"%bexpires:%d\n" % (_not_beginning(head, (b"expires:",)), expires_ms)
 
 
 def head_for(message: Message) -> bytes:
@@ -133,6 +133,12 @@ def _text(raw: bytes) -> str:
         return unescape(raw, Version.V1_2).decode()
     except ProtocolError as error:
         raise ValueError(f"{error}, in {raw.decode()!r}") from None
+
+
+def _not_beginning(head: bytes, beginnings: tuple[bytes, ...]) -> bytes:
+    return b"".join(
+        line + b"\n" for line in head.split(b"\n") if line and not line.startswith(beginnings)
+    )
 
 
 def _without(head: bytes, names: Mapping[str, object]) -> bytes:
