@@ -131,7 +131,7 @@ test-compiled: setup-test ## Run the tests of what is compiled, and some of its 
 	@rm -rf build
 	@$(COMPILED_WHEEL) build/wheel .
 	@$(BIN)/python -m zipfile -e build/wheel/*.whl build/compiled
-	@cp -R pyproject.toml tests benchmarks tools build/compiled
+	@cp -R pyproject.toml tests benchmarks tools docs build/compiled
 	@cd build/compiled && export PYTHONPATH="$$PWD" && \
 		../../$(BIN)/python -c 'from orthia.broker.core import queue; assert queue.__file__.endswith(".so")' && \
 		../../$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadgroup $(TESTS_COMPILED) \

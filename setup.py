@@ -9,17 +9,18 @@ import os
 from setuptools import setup
 
 COMPILED = {
-    "orthia/broker/core": "address addresses backlog broker commit counters cursor dispatcher"
-    " expiry gate memory publisher queue quota redelivery schedule settlement"
+    "orthia/broker/core": "address addresses backlog broker browsing commit counters cursor"
+    " dispatcher expiry gate memory optioned publisher queue quota redelivery schedule settlement"
     " subscriptions topic topic_memory turns undeliverable volatile window",
     "orthia/broker/protocols/stomp": "attempts committing connection consuming encoding frames"
-    " headers heartbeats holdings inbox options outbox parser prefixes receipts sending silence"
-    " states streaming subscribing subscriptions transactions uploads",
+    " headers heartbeats holdings inbox options outbox parser prefixes receipts sending several"
+    " silence states streaming subscribing subscriptions transactions uploads",
     "orthia/journal": "codec encodings fields message moments unit",
     "orthia/journal/engine": "batch intake",
 }
 """By room. Not ``core/api``: somebody has weak references to a ``Principal``, and a compiled class
-takes none. Nor ``core/publication``, whose class has one of those for its base."""
+takes none. Nor ``core/publication``, whose class has one of those for its base. But all that has a
+compiled class for its base."""
 
 
 def _modules() -> list[str]:

@@ -502,7 +502,7 @@ class Broker:
     def _make_queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
         if binding.options.is_of_its_own:
-            kind = partial(OptionedQueue, options=binding.options)
+            kind = OptionedQueue
         queue = kind(
             binding.queue_id,
             binding.name,
@@ -523,6 +523,8 @@ class Broker:
             max_consumers=at_most(binding.max_consumers),
             user=binding.user,
         )
+        if isinstance(queue, OptionedQueue):
+            queue.begin(binding.options)
         queue.group_as(binding.options)
         if isinstance(queue, ScheduleQueue):
             queue.scheduled = self._schedule.placed

@@ -99,7 +99,7 @@ class Browsing(Source[MessageReference]):
         self._slices = slices
         self._timers = timers
         self._subscription: Subscription[MessageReference] | None = None
-        self._volatile = deque(queue.in_memory_only())
+        self._unstored = deque(queue.in_memory_only())
         self._read_to = 0
         self._up_to = journal.last_committed_seq
         self._ready: deque[MessageReference] = deque()
@@ -133,7 +133,7 @@ class Browsing(Source[MessageReference]):
             self._is_showing = False
         if self._subscription is None or self._is_over or self._ready or self._is_reading:
             return
-        if self._read_to < self._up_to or self._volatile:
+        if self._read_to < self._up_to or self._unstored:
             self._read_on()
         elif self._browser.is_writable:
             self._is_over = True
@@ -177,18 +177,18 @@ class Browsing(Source[MessageReference]):
     def _take(self, window: Window) -> Steps:
         last = self._up_to if window.exhausted else window.next_after_seq
         for index, message in enumerate(window.messages, 1):
-            self._take_volatile(message.seq)
+            self._take_unstored(message.seq)
             self._add(message.seq, message.record)
             if not index % _AT_ONCE:
                 yield GO_ON
-        self._take_volatile(None if window.exhausted else last)
+        self._take_unstored(None if window.exhausted else last)
         self._read_to = last
         self._is_reading = False
         self.resume()
 
-    def _take_volatile(self, before: int | None) -> None:
+    def _take_unstored(self, before: int | None) -> None:
         """Take what is in memory only, up to a seq; all of it if there is none."""
-        volatile = self._volatile
+        volatile = self._unstored
         while volatile and (before is None or volatile[0].seq < before):
             reference = volatile.popleft()
             self._add(reference.seq, reference.record)
@@ -228,7 +228,7 @@ class Browsing(Source[MessageReference]):
         self._release(self._ready)
         self._browser.holds(-sum(one.size for one in self._ready))
         self._ready.clear()
-        self._volatile.clear()
+        self._unstored.clear()
 
     @override
     def acknowledge(self, taken: Sequence[MessageReference], done: Done | None) -> None:

@@ -72,9 +72,8 @@ class OptionedQueue(Queue):
 
     __slots__ = ("_is_started", "_is_trimming", "_one", "_starts", "options")
 
-    def __init__(self, *described: Any, options: QueueOptions, **rest: Any) -> None:
-        """Open a queue as ``Queue`` does."""
-        super().__init__(*described, **rest)
+    def begin(self, options: QueueOptions) -> None:
+        """Called once, first: what the queue does more than a ``Queue``."""
         self.options = options
         self._is_trimming = False
         self._is_started = options.consumers_before_dispatch <= 0

@@ -10,7 +10,6 @@ sender waits for what was published before, its own included, and not for what c
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from orthia.broker.core.api import Consumer, FanOut
@@ -85,8 +84,8 @@ class Topic:
         All that is selected but what the connection ``without`` sends.
         """
         is_all = without is None and selector is None
-        make = VolatileQueue if is_all else partial(SelectiveQueue, without, selector)
-        queue = make(
+        kind = VolatileQueue if is_all else SelectiveQueue
+        queue = kind(
             memory=self._memory,
             connection=consumer.connection,
             max_behind_bytes=self._max_behind_bytes,
@@ -94,6 +93,8 @@ class Topic:
             slices=self._slices,
             subscribers=self.subscribers,
         )
+        if isinstance(queue, SelectiveQueue):
+            queue.leave_out(without, selector)
         self._number += 1
         self.subscribers[queue] = self._number
         return queue.attach(consumer, prefetch, max_bytes)

@@ -162,12 +162,11 @@ class SelectiveQueue(VolatileQueue):
 
     __slots__ = ("_own", "_selector")
 
-    def __init__(self, own: Sender | None, selector: Selector | None, **rest: Any) -> None:
-        """Begin empty, as a ``VolatileQueue`` does.
+    def leave_out(self, own: Sender | None, selector: Selector | None) -> None:
+        """Called once, first: ``own``, the subscriber's connection, does not hear what it sends.
 
-        What ``own``, the subscriber's connection, sends is left out, and what is not selected.
+        Nor does it hear what is not selected.
         """
-        super().__init__(**rest)
         self._own = own
         self._selector = selector
 

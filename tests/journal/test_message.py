@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orthia.broker.protocols import encodings
 from orthia.broker.protocols.stomp.encoding import StompEncoding
 from orthia.config.settings import RoutingType
-from orthia.journal import CorruptRecord, Message, decode_message, encode_message
+from orthia.journal import CorruptRecord, Message, codec, decode_message, encode_message
 from orthia.journal.encodings import (
     FIRST_ENCODING,
     NO_HEAD,
@@ -26,6 +26,7 @@ from orthia.journal.fields import NOTHING_SAID, Fields, Property, decode_fields,
 from orthia.journal.message import LargeBody, large_body_id, large_body_size
 from tests.journal.test_codec import EXAMPLE, INT64, NAMES
 
+IS_COMPILED = not str(codec.__file__).endswith(".py")
 SAID = st.none() | NAMES
 FIELDS = st.builds(
     Fields,
@@ -174,6 +175,11 @@ def test_every_known_encoding_has_one_reader() -> None:
     register_encoding(StompEncoding())  # the same once more
     with pytest.raises(UnknownEncoding, match="encoding 9"):
         encoding_of(9)
+
+
+@pytest.mark.skipif(IS_COMPILED, reason="no class of a test can be a compiled one's")
+def test_no_second_reader_is_registered() -> None:
+    """Whoever names a tag that is taken is told whose it is."""
 
     class Other(StompEncoding):
         """Another reader of the same heads."""

@@ -183,6 +183,7 @@ class Receiver:
         if any(self._core.hears_many(one) is not None for one in all_meant):
             raise ProtocolError("a name with wildcards is not one of several; subscribe to each")
         subscription = self._made(SeveralDestinations, asked)
+        subscription.begin()
         parts: list[Part] = []
         try:
             for one, meant in zip(named, all_meant, strict=True):

@@ -6,12 +6,12 @@ that was asked for, and each MESSAGE says which of them it is of.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
 from orthia.broker.core.api import Done, MessageReference, Settlement, Subscription
-from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape
+from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
 from orthia.journal.unit import MessageLocation
 
@@ -38,9 +38,9 @@ def several(destination: str) -> list[str] | None:
 class SeveralDestinations(ClientSubscription):
     """A SUBSCRIBE to several destinations."""
 
-    def __init__(self, *asked: Any, version: Version, **core: Any) -> None:
-        super().__init__(*asked, version=version, **core)
-        given = len(escape(self.destination.encode(), version))
+    def begin(self) -> None:
+        """Called once, first: it has no message yet."""
+        given = len(escape(self.destination.encode(), self._version))
         self._after = self._head[len(HEAD) + given :]
         self.owners: dict[int, Subscription] = {}
         """Which consumer has a message, by seq."""
