@@ -119,6 +119,32 @@ def test_what_a_consumer_has_is_left_to_it(node: Node) -> None:
     assert node.core.consume("/queue/ExpiryQueue").texts == ["c", "b"]
 
 
+def test_what_a_consumer_took_out_of_the_middle_is_left_to_it(node: Node) -> None:
+    """Also where its selector passed over what is in front: it is acknowledged as any other."""
+    node.send("a")
+    node.send("b", after_ms=1_000, headers=b"colour:red\n")
+    node.send("c")
+    consumer = node.core.consume(QUEUE, selector="colour = 'red'")
+    assert consumer.texts == ["b"]
+    node.scan()
+    assert node.depths() == (3, 0)
+    consumer.acknowledge("b")
+    node.core.settle()
+    assert node.depths() == (2, 0)
+
+
+def test_what_was_delivered_in_vain_expires_all_the_same(node: Node) -> None:
+    """What is kept of its attempts says when it expires, too: the next node need not meet it."""
+    node.send("a", after_ms=1_000)
+    consumer = node.core.consume(QUEUE)
+    consumer.end.close(attempted=consumer.take("a"))
+    node.core.settle()
+    node.takeover()
+    node.scan()
+    assert node.depths() == (0, 1)
+    assert not node.core.journal.store.times
+
+
 def test_what_waits_to_be_delivered_again_expires_then() -> None:
     """A message in its redelivery delay is nowhere to be taken from; after it, it has expired."""
     node = Node(settings("orders", redelivery_delay=60_000))
