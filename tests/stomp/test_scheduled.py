@@ -112,6 +112,21 @@ def test_a_delayed_message_comes_when_it_is_due(clock: Clock) -> None:
     assert not clock.core.journal.store.times
 
 
+def test_a_series_goes_by_the_stores_clock(clock: Clock) -> None:
+    """A node that is ahead of it does not take times for passed that have not come."""
+    clock.core.journal.store.clock_ms = lambda: clock.ms() - 10_000
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    send(clock, "tick", AMQ_SCHEDULED_DELAY=1_000, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=2)
+    clock.pass_ms(10_999)
+    assert consumer.texts == []
+    clock.pass_ms(1)
+    assert consumer.texts == ["tick"]
+    clock.pass_ms(99)
+    assert consumer.texts == ["tick"]
+    clock.pass_ms(101)
+    assert consumer.texts == ["tick"] * 3
+
+
 @pytest.mark.parametrize("name", ["AMQ_SCHEDULED_TIME", "_AMQ_SCHED_DELIVERY"])
 def test_a_message_comes_at_the_time_it_names(clock: Clock, name: str) -> None:
     """A time wins over a delay; one that has passed is at once."""
@@ -330,6 +345,40 @@ def test_a_message_that_waits_can_be_cancelled(clock: Clock) -> None:
     assert (counts, depth(clock)) == ([1, 0], 1)
     clock.pass_ms(100)
     assert clock.core.consume("/queue/orders").texts == ["stays"]
+
+
+def test_a_message_that_is_being_cancelled_is_not_delivered(clock: Clock) -> None:
+    """Though it becomes due before that is stored: who cancels is told that it is gone."""
+    send(clock, "gone", AMQ_SCHEDULED_DELAY=100)
+    (seq,) = clock.core.journal.store.times
+    clock.core.journal.auto_commit = False
+    counts: list[int] = []
+    clock.core.broker.cancel_scheduled(
+        anyone(), "orthia.scheduled.anycast.orders", seq, counts.append
+    )
+    clock.pass_ms(100)
+    clock.core.journal.commit()
+    clock.core.journal.auto_commit = True
+    clock.pass_ms(20_000)
+    assert (counts, depth(clock), depth(clock, "orders")) == ([1], 0, 0)
+
+
+def test_a_message_that_is_being_delivered_cannot_be_cancelled(clock: Clock) -> None:
+    """Whoever tries is told that it is not there; it comes once."""
+    send(clock, "comes", AMQ_SCHEDULED_DELAY=100)
+    (seq,) = clock.core.journal.store.times
+    clock.core.journal.auto_commit = False
+    clock.pass_ms(100)
+    counts: list[int] = []
+    clock.core.broker.cancel_scheduled(
+        anyone(), "orthia.scheduled.anycast.orders", seq, counts.append
+    )
+    clock.core.settle()
+    clock.core.journal.auto_commit = True
+    clock.core.journal.commit()
+    clock.pass_ms(20_000)
+    assert (counts, depth(clock)) == ([0], 0)
+    assert clock.core.consume("/queue/orders").texts == ["comes"]
 
 
 def test_a_deleted_schedule_delivers_nothing(clock: Clock) -> None:
