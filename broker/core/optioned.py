@@ -188,6 +188,12 @@ class OptionedQueue(Queue):
         if self._most is not None:
             self._trim()
 
+    @override
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+        super().counted(after, up_to, messages, payload_bytes)
+        if self._most is not None and self.uncounted_after is None:
+            self._trim()  # only now it is known how many an earlier node left
+
     def _trim(self) -> None:
         """Delete the oldest messages while there are too many; what is in the table is read."""
         most = self._most

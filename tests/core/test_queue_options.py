@@ -61,6 +61,18 @@ def test_a_ring_keeps_the_newest(settings: Settings) -> None:
     assert successor.consume(QUEUE).texts == ["7", "8", "9"]
 
 
+@pytest.mark.parametrize("in_memory", [1, 100])
+def test_a_ring_that_has_become_smaller_is_so_after_a_takeover(in_memory: int) -> None:
+    """Though nobody sends to it, nor consumes from it."""
+    core = CoreUnderTest(paged(with_queue(ring_size=5), in_memory))
+    core.send(QUEUE, "1", "2", "3", "4", "5")
+    successor = core.takeover(paged(with_queue(ring_size=2), in_memory))
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    assert successor.broker.depths()["q"] == 2
+    assert len(successor.journal.store.messages) == 2
+
+
 def test_a_ring_is_bounded_in_the_table_too() -> None:
     """What is not in memory is read to be deleted; order and counts stay."""
     settings = paged(with_queue(ring_size=10), 4)
