@@ -110,6 +110,21 @@ def test_what_stays() -> None:
     assert names(core) == ["a.once", "b", "declared", "me.paper"]
 
 
+def test_a_queue_that_a_message_is_on_its_way_to_stays() -> None:
+    """Its sender is told that it is stored, so it is there."""
+    core = node(deleting())
+    core.consume("/queue/a").end.close()
+    core.journal.auto_commit = False
+    told: list[int] = []
+    core.broker.send(anyone(), "/queue/a", message("1"), lambda: told.append(1))
+    core.pass_time(PERIOD)
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.pass_time(1)
+    assert told == [1]
+    assert core.consume("/queue/a").texts == ["1"]
+
+
 def test_a_queue_that_messages_are_to_come_to_stays() -> None:
     """Those that are delivered later: it is theirs when they are due."""
     core = node(deleting())

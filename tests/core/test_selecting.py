@@ -9,6 +9,9 @@ from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.config.settings import AddressSettings
+from orthia.journal import Unit
+from orthia.journal.codec import Xid
+from orthia.journal.xa import XaTransactions
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"
@@ -155,6 +158,27 @@ def test_it_goes_on_after_a_takeover(options) -> None:  # type: ignore[no-untype
     again.acknowledge(*again.texts)
     successor.settle()
     assert successor.broker.depths()["orders"] == 13
+
+
+@BOTH
+@pytest.mark.parametrize("selector", ["colour = 'red'", None], ids=["selector", "none"])
+def test_what_a_transaction_in_doubt_has_acknowledged_is_nobodys(  # type: ignore[no-untyped-def]
+    options, selector: str | None
+) -> None:
+    """Until it is resolved: whoever prepared it may commit it yet."""
+    core = CoreUnderTest(options)
+    colours(core, *(f"red{n}" for n in range(6)))
+    unit = Unit()
+    for reference in core.consume(QUEUE).take("red0", "red3"):
+        assert reference.location is not None
+        unit.delete(reference.location)
+    XaTransactions(core.journal).prepare(Xid(1, b"global", b"branch"), unit)
+    core.settle()
+    successor = core.takeover(options)
+    again = successor.consume(QUEUE, selector=selector)
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert again.texts == ["red1", "red2", "red4", "red5"]
 
 
 def test_expired_messages_are_not_delivered() -> None:

@@ -169,6 +169,28 @@ def test_headers_of_stomp_are_read_as_numbers_where_numbers_are_meant(text: str)
     assert parse(text).matches(HEADERS)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *(("rank BETWEEN 123 AND 124", True), ("rank BETWEEN 122 AND 123", True)),
+        *(("rank BETWEEN 124 AND 125", False), ("rank BETWEEN 121 AND 122", False)),
+        *(("rank NOT BETWEEN 123 AND 124", False), ("rank NOT BETWEEN 122 AND 123", False)),
+    ],
+)
+def test_between_has_both_its_ends(text: str, expected: bool) -> None:
+    """And NOT BETWEEN neither."""
+    assert parse(text).matches(HEADERS) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("50!", True), ("50!!", False), ("50x", False), ("50", False)]
+)
+def test_an_escape_before_itself_is_that_character(value: str, expected: bool) -> None:
+    """Once, and nothing else."""
+    record = stomp(f"share:{value}\n".encode())
+    assert parse("share LIKE '%!!' ESCAPE '!' AND share LIKE '50_'").matches(record) is expected
+
+
 @pytest.mark.parametrize("text", ["rank > 100", "urgent", "urgent = TRUE", "rank = 123"])
 def test_a_client_may_have_texts_left_what_they_are(text: str) -> None:
     """As Artemis does unless told otherwise."""
