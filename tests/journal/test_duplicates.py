@@ -91,7 +91,7 @@ def test_a_message_that_was_consumed_is_known(store: JournalStore) -> None:
 
 
 def test_a_unit_is_stored_without_its_duplicates(store: JournalStore) -> None:
-    """All else of it is; of two of its own messages with one id the first."""
+    """All else of it is, and known; of two of its own messages with one id the first."""
     journal = store.open()
     cache = bind(journal)
     send(store, journal, [("first", known_as(cache, "a"))])
@@ -109,6 +109,8 @@ def test_a_unit_is_stored_without_its_duplicates(store: JournalStore) -> None:
     assert dropped == {1, 3}
     assert store.bodies(journal) == ["first", "plain", "second"]
     assert store.bodies(journal, OTHER_QUEUE) == ["plain", "second"]
+    assert send(store, journal, [("third time", known_as(cache, "b"))]) == {0}
+    assert store.bodies(journal) == ["first", "plain", "second"]
 
 
 def test_copies_of_a_message_are_stored_all_or_none(store: JournalStore) -> None:
