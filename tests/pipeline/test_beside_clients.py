@@ -28,6 +28,10 @@ from tests.support.waiting import wait_until
 __all__ = ["run"]
 
 LARGE = b"0123456789abcdef" * 20_000
+_PAUSE_SECONDS = 0.1
+
+pytestmark = pytest.mark.timeout(900)
+"""Spark beside a pair whose clients go on; a time-out within Spark fails all its later tests."""
 
 
 @pytest.fixture
@@ -65,6 +69,8 @@ class Uploads(threading.Thread):
                     for frame in client.exchange(0.1):
                         client.send("ACK", {"id": frame.headers["ack"]})
                         self.taken += 1
+                # The audit wants the processor, too.
+                self.stopping.wait(_PAUSE_SECONDS)
 
 
 class Midway(StoreInputs):
