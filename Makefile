@@ -50,7 +50,8 @@ $(VENV)/.installed-test: setup.cfg pyproject.toml requirements.lock requirements
 $(VENV)/.installed-javascript: $(JAVASCRIPT)/package-lock.json | $(VENV)/.installed-test
 	@if ! command -v npm >/dev/null; then \
 		echo "There is no npm: STOMP over WebSocket is not tested with @stomp/stompjs"; \
-	elif cd $(JAVASCRIPT) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; then \
+	elif cd $(JAVASCRIPT) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error \
+			--fetch-retries 1 --fetch-retry-mintimeout 1000; then \
 		touch '$(abspath $@)'; \
 	else \
 		echo "npm failed: STOMP over WebSocket is not tested with @stomp/stompjs"; \
