@@ -134,7 +134,6 @@ class Changes:
         "bodies",
         "counted",
         "deletes",
-        "forgotten",
         "id_limit",
         "linked",
         "payload_bytes",
@@ -154,8 +153,6 @@ class Changes:
         """By seq, of deletes that are no acknowledgements."""
         self.bodies: Sequence[Body] = ()
         """To be deleted if nothing refers to them any more; one may be in here several times."""
-        self.forgotten: Sequence[int] = ()
-        """Rows of duplicate ids that are kept no more; no history has them."""
         self.linked: Sequence[LargeReference] = ()
         self.unlinked: Sequence[LargeReference] = ()
         """After ``linked``: what one unit links, a later one may unlink."""
@@ -181,8 +178,6 @@ class Changes:
             self.reasons.update(other.reasons)
         if other.bodies:
             self.bodies = extended(self.bodies, other.bodies)
-        if other.forgotten:
-            self.forgotten = extended(self.forgotten, other.forgotten)
         if other.linked:
             self.linked = extended(self.linked, other.linked)
         if other.unlinked:
@@ -297,7 +292,7 @@ class Unit(Changes):
         if self.only_deletes:
             return len(self.deletes) or 1
         changes = len(self.rows) + len(self.deletes) + len(self.binding_rows) + len(self.unbound)
-        return (changes + len(self.forgotten) + len(self.timed)) or 1
+        return (changes + len(self.timed)) or 1
 
     @property
     def size_in_seqs(self) -> int:
@@ -328,7 +323,7 @@ class Unit(Changes):
 
     def count_attempts(self, time: MessageTime) -> None:
         """Store how often a message was delivered in vain, with all that is kept of its time."""
-        self.attempted = (*self.attempted, time)
+        self.attempted = extended(self.attempted, (time,))
 
     def add_binding(self, binding: Binding) -> None:
         """Store a queue or an address under its id, which came from ``next_id``."""

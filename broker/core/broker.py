@@ -43,7 +43,7 @@ from orthia.broker.core.publisher import Publisher, first_full
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.reaper import Reaper
-from orthia.broker.core.routing import Routed
+from orthia.broker.core.routing import routed_by
 from orthia.broker.core.schedule import Schedule, ScheduleQueue
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import Slices, Steps
@@ -55,7 +55,6 @@ from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.permissions import Security
 from orthia.broker.security.users import TakesTokens
-from orthia.config.addresses import AddressResolver
 from orthia.config.certificate_users import CertificateUser
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
@@ -100,12 +99,10 @@ class Broker:
         self.slices = Slices(partial(call_later, 0), clock)
         self._gate = DeliveryGate(lease_valid, self.slices)
         self.time_ms = time_ms
-        resolver = AddressResolver(settings)
         duplicates = DuplicateIds(
             journal,
             journal.bindings,
-            lambda address: resolver.resolve(address).id_cache_size,
-            persistent=settings.persistence_enabled,
+            lambda address: self._addresses.settings_of(address).id_cache_size,
         )
         self._publisher = Publisher(
             journal, time_ms, duplicates, persistent=settings.persistence_enabled
@@ -293,10 +290,7 @@ class Broker:
                 queues, topic, router = [schedule], None, None
         if router is not None or message.duplicate_id is not None:
             record = self._publisher.record(address, message)
-            topics = () if topic is None else (topic,)
-            routed = [Routed(record, queues, topics)]
-            if router is not None:
-                routed = router.route(record, principal, queues, topics)
+            routed = routed_by(router, record, principal, queues, topic)
             send = self._publisher.send_routed
             if message.duplicate_id is not None:
                 send = partial(self._publisher.send_once, address, message.duplicate_id)

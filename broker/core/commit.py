@@ -21,7 +21,7 @@ from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import BlockingUse, Charges
-from orthia.broker.core.routing import Routed
+from orthia.broker.core.routing import Routed, routed_by
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
@@ -180,10 +180,7 @@ def _routed(
     except BrokerError as error:
         raise type(error)(f"SEND to {quoted(destination)} in the transaction: {error}") from None
     record = publisher.record(address, message)
-    topics = () if topic is None else (topic,)
-    if router is None:
-        return address, [Routed(record, queues, topics)]
-    return address, router.route(record, principal, queues, topics)
+    return address, routed_by(router, record, principal, queues, topic)
 
 
 def _refuse_if_gone(messages: Iterable[Placed]) -> None:

@@ -28,27 +28,20 @@ class DuplicateIds:
         journal: MessageJournal,
         bindings: Iterable[Binding],
         kept: Callable[[str], int],
-        *,
-        persistent: bool,
     ) -> None:
-        """``kept`` returns how many ids of an address are kept; without ``persistent`` no message
-        is stored, whatever senders ask for.
-        """
+        """``kept`` returns how many ids of an address are kept."""
         self._journal = journal
         self._kept = kept
-        self._persistent = persistent
         self._caches = {one.address: one for one in bindings if isinstance(one, IdCacheBinding)}
         self._in_memory: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
         """By address, the one sent to last at the end."""
         self._count = 0
 
-    def to_store(self, address: str, duplicate_id: str | None) -> DuplicateId | None:
+    def to_store(self, address: str, duplicate_id: str) -> DuplicateId | None:
         """Return by what the journal knows a message that queues get; None if it need not.
 
         Raises NotLive.
         """
-        if duplicate_id is None or not self._persistent:
-            return None
         keep = self._kept(address)
         if keep < 1:
             return None
@@ -61,20 +54,20 @@ class DuplicateIds:
         """Return whether ids of an address are kept."""
         return address in self._caches or address in self._in_memory
 
-    def is_known(self, address: str, duplicate_id: str | None) -> bool:
+    def is_known(self, address: str, duplicate_id: str) -> bool:
         """Return whether a message that nothing is stored of was published before."""
-        known = self._in_memory.get(address)
-        return known is not None and duplicate_id is not None and _digest(duplicate_id) in known
+        return _digest(duplicate_id) in self._in_memory.get(address, ())
 
-    def note(self, address: str, duplicate_id: str | None) -> None:
+    def note(self, address: str, duplicate_id: str) -> None:
         """Know a message that nothing is stored of from now on."""
-        keep = 0 if duplicate_id is None else self._kept(address)
-        if duplicate_id is None or keep < 1:
+        keep = self._kept(address)
+        if keep < 1:
             return
         known = self._in_memory.setdefault(address, OrderedDict())
         self._in_memory.move_to_end(address)
+        self._count -= len(known)
         known[_digest(duplicate_id)] = None
-        self._count += 1
+        self._count += len(known)
         while len(known) > keep:
             known.popitem(last=False)
             self._count -= 1

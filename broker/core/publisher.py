@@ -103,8 +103,12 @@ class Publisher:
         on_stored: Done | None,
         on_refused: OnRefused,
         sender: Sender,
+        known_as: DuplicateId | None = None,
     ) -> FanOut | None:
-        """Send what a router made of a message, all of it in one unit; as ``send`` does."""
+        """Send what a router made of a message, all of it in one unit; as ``send`` does.
+
+        With ``known_as``, which needs a queue, unless the journal knows such an id.
+        """
         done = on_stored
         if message.large is not None:
             self.taken_over([message.large])
@@ -119,12 +123,12 @@ class Publisher:
         if not placed:
             if done is not None:
                 done()
-        elif _is_plain(placed):
+        elif known_as is None and _is_plain(placed):
             ((queue,), record) = placed[0]
             refused = _naming(on_stored, on_refused) if topics else on_refused
             self._send_to_one(queue, record, message, done, refused, sender)
         else:
-            self._send_to_all(placed, message.large, done, on_stored, on_refused, sender)
+            self._send_to_all(placed, message.large, done, on_stored, on_refused, sender, known_as)
         return first_behind(topic for topic, _ in topics)
 
     def send_once(
@@ -148,18 +152,7 @@ class Publisher:
             self.duplicates.note(address, duplicate_id)
             return behind
         known_as = self.duplicates.to_store(address, duplicate_id)
-        if known_as is None:
-            return self.send_routed(routed, message, on_stored, on_refused, sender)
-        done = on_stored
-        if message.large is not None:
-            self.taken_over([message.large])
-            done = self._unpinning(message.large, done)
-        topics = [(topic, one.record) for one in routed for topic in one.topics]
-        for topic, record in topics:
-            done = self._publishing(topic, record, done, sender)
-        placed = [(one.queues, one.record) for one in routed if one.queues]
-        self._send_to_all(placed, message.large, done, on_stored, on_refused, sender, known_as)
-        return first_behind(topic for topic, _ in topics)
+        return self.send_routed(routed, message, on_stored, on_refused, sender, known_as)
 
     def stores(self, routed: Iterable[Routed]) -> bool:
         """Return whether anything is stored of a message that has a duplicate id."""

@@ -153,3 +153,17 @@ def _not_of(subscription: DurableSubscription) -> Gate:
 def _matching(text: str) -> Gate:
     selector = parse(text)
     return lambda record, _: selector.matches(record)
+
+
+def routed_by(
+    router: Router | None,
+    record: Message,
+    principal: Principal,
+    queues: Sequence[Queue],
+    topic: Topic | None,
+) -> list[Routed]:
+    """Return who gets a message for ``queues`` and ``topic``, unless a router says otherwise."""
+    topics = () if topic is None else (topic,)
+    if router is None:
+        return [Routed(record, queues, topics)]
+    return router.route(record, principal, queues, topics)

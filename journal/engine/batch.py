@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from orthia.journal.records import UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, Body, Changes, Row, Unit
+from orthia.journal.unit import Appended, AppendedMessage, Body, Changes, Row, Unit, extended
 
 _PROBE_SEQ = -1
 """Of no message."""
@@ -43,7 +43,7 @@ class BatchReport(NamedTuple):
 class Batch(Changes):
     """Units that are stored by one transaction."""
 
-    __slots__ = ("guarded", "items", "messages", "size")
+    __slots__ = ("forgotten", "guarded", "items", "messages", "size")
 
     def __init__(self) -> None:
         Changes.__init__(self)  # as ``super()`` would, in fewer steps: one for each batch
@@ -52,6 +52,8 @@ class Batch(Changes):
         """Messages of one queue, the bulk of it; the rows of all others are in ``rows``."""
         self.size = 0
         """Rows inserted and deleted."""
+        self.forgotten: Sequence[int] = ()
+        """Rows of duplicate ids that are kept no more; no history has them."""
         self.guarded: Sequence[Unit] = ()
         """The units that have to do with duplicate ids."""
 
@@ -67,7 +69,7 @@ class Batch(Changes):
             self.size += len(item.deletes) or 1
         else:
             if item.guarded or item.ended_cache is not None:
-                self.guarded = (*self.guarded, item)
+                self.guarded = extended(self.guarded, (item,))
                 self.merge(item.stored)
             else:
                 self.merge(item)

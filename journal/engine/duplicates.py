@@ -12,6 +12,7 @@ true.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from orthia.journal.codec import decode_duplicate_id
 from orthia.journal.engine.batch import Batch, batch_of
@@ -43,19 +44,21 @@ class DuplicateIds:
 
         Of it nothing may have been stored yet, nor may two of its messages have one id.
         """
-        forgotten: dict[int, None] = {}
+        forgotten: list[int] = []
+        keep: dict[int, int] = {}
+        is_changed = False
         for unit in batch.guarded:
             if unit.ended_cache is not None:
-                forgotten.update(dict.fromkeys(self._cache(unit.ended_cache).values()))
-            unit.dropped = frozenset(n for one in self._duplicates(unit) for n in one.messages)
-            for one in unit.guarded:
-                cache, keep = self._cache(one.duplicate_id.cache_id), one.duplicate_id.keep
-                too_many = len(cache) - keep
-                if too_many > 0:
-                    oldest = iter(cache.values())
-                    forgotten.update((next(oldest), None) for _ in range(too_many))
-        screened = batch_of(batch.items)
-        screened.forgotten = (*screened.forgotten, *forgotten)
+                keep[unit.ended_cache] = 0
+            dropped = frozenset(n for one in self._duplicates(unit) for n in one.messages)
+            is_changed |= dropped != unit.dropped
+            unit.dropped = dropped
+            keep.update((one.duplicate_id.cache_id, one.duplicate_id.keep) for one in unit.guarded)
+        for cache_id, most in keep.items():
+            cache = self._cache(cache_id)
+            forgotten += islice(cache.values(), max(len(cache) - most, 0))
+        screened = batch_of(batch.items) if is_changed else batch
+        screened.forgotten = forgotten
         return screened
 
     def stored(self, batch: Batch) -> None:
