@@ -13,6 +13,17 @@ _TLS_1_3: Final = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
 
+_MODERN: Final = (
+    "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
+)
+"""Of TLS 1.2, with forward secrecy and without SHA-1, as Python takes them where nobody changed its
+build; Debian's takes what OpenSSL has, which is more."""
+
+
+def take_modern(context: ssl.SSLContext) -> None:
+    """Have ``context`` take the suites that are taken unless others are chosen."""
+    context.set_ciphers(_MODERN)
+
 
 def openssl_name(name: str) -> str:
     """Return OpenSSL's name of a suite of TLS 1.2, which may have it already."""
@@ -54,8 +65,10 @@ def choose(context: ssl.SSLContext, names: Iterable[str]) -> None:
 
 
 def available() -> list[str]:
-    """Return OpenSSL's names of what may be chosen."""
-    return [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
+    """Return OpenSSL's names of what is taken unless others are chosen."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    take_modern(context)
+    return [one["name"] for one in context.get_ciphers()]
 
 
 def _lower(context: ssl.SSLContext) -> None:

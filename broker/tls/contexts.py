@@ -8,7 +8,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from orthia.broker.tls.ciphers import choose
+from orthia.broker.tls.ciphers import choose, take_modern
 from orthia.broker.tls.errors import TlsUnusable, in_words
 from orthia.broker.tls.expiry import Validity
 from orthia.broker.tls.stores import Certificates, KeyStore, read_key_store, read_trust_store
@@ -43,6 +43,7 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
     if tls.enabled_protocols:
         context.minimum_version = VERSIONS[tls.enabled_protocols[0]]
         context.maximum_version = VERSIONS[tls.enabled_protocols[-1]]
+    take_modern(context)
     if tls.enabled_cipher_suites:
         choose(context, tls.enabled_cipher_suites)
     use_keys(context, keys, "keyStorePath")
