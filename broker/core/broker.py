@@ -27,10 +27,12 @@ from orthia.broker.core.api import (
     Verification,
     unheard,
 )
+from orthia.broker.core.auto_creation import AutoCreation
 from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.browsing import BrowserReads, Browsing
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
+from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import QUALIFIED, REPLAYS, is_schedule, parse
 from orthia.broker.core.duplicates import DuplicateIds
@@ -44,10 +46,13 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.reaper import Reaper
 from orthia.broker.core.routing import routed_by
-from orthia.broker.core.schedule import Schedule, ScheduleQueue
+from orthia.broker.core.schedule import Schedule
+from orthia.broker.core.schedule_queues import ScheduleQueue, ScheduleQueues
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import Slices, Steps
 from orthia.broker.core.slow import SlowConsumers
+from orthia.broker.core.sources import Sources
+from orthia.broker.core.targets import Targets
 from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.topic_memory import TopicMemory
@@ -120,18 +125,23 @@ class Broker:
         )
         self._is_relief_due = False
         self._journal_full: Refused[Deliverer] = Refused()
+        creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
         self._addresses = AddressBook(
             settings,
-            self.security,
+            creations,
             bind=self._bind,
             make_queue=self._make_queue,
             store_use=self.store_use,
-            make_topic=self._make_topic,
         )
-        self._deletions = Deletions(journal, self._addresses, duplicates, self)
-        self._temporaries = TemporaryDestinations(self._addresses, self._deletions)
+        creation = AutoCreation(settings, self._addresses, self.security, creations, self.store_use)
+        self._targets = Targets(self._addresses, creation, self.security)
+        self._sources = Sources(self._addresses, creation, self.security, self._make_topic)
+        self._deletions = Deletions(journal, self._addresses, self.security, duplicates, self)
+        self._temporaries = TemporaryDestinations(
+            self._addresses, self._deletions, self.security, creations, self.store_use
+        )
         self._slow_consumers = SlowConsumers(self._addresses, self, self.slices)
-        self._durable = DurableSubscriptions(self._addresses)
+        self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
             ensure_queues=self._addresses.ensure_queues,
@@ -140,7 +150,8 @@ class Broker:
         self._populates_user = settings.populate_validated_user
         if any(says_when(one) for one in settings.address_settings):
             self._publisher.expire_by(self._addresses.settings_of)
-        self._schedule = Schedule(journal, self._publisher, self._addresses, self)
+        self._schedule_queues = ScheduleQueues(self._addresses, creations)
+        self._schedule = Schedule(journal, self._publisher, self._schedule_queues, self)
         self._withheld = self._withheld_by_transactions()
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding) and not binding.durable:
@@ -283,7 +294,7 @@ class Broker:
         Returns what the sender is to wait for before it sends more, if its topic is behind.
         """
         self._refuse_if_stopped()
-        address, queues, topic, router = self._addresses.route(principal, destination)
+        address, queues, topic, router = self._targets.route(principal, destination)
         if message.stated:
             message, schedule = self._put_off(principal, destination, message)
             if schedule is not None:
@@ -317,7 +328,7 @@ class Broker:
             fields = fields._replace(client_id=principal.client_id)
         # What waits is in the store, also what need not outlive the node once it is delivered.
         message = message._replace(stated=encode_fields(fields), persistent=True)
-        return message, self._addresses.schedule_of(principal, destination)
+        return message, self._schedule_queues.schedule_of(principal, destination)
 
     def cancel_scheduled(
         self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
@@ -328,12 +339,12 @@ class Broker:
         """
         self._refuse_if_stopped()
         self.security.check_management(principal, f"queue.{name}", "removeMessage")
-        self._schedule.cancel(self._addresses.schedule_named(name), seq, done)
+        self._schedule.cancel(self._schedule_queues.schedule_named(name), seq, done)
 
     def check_send(self, principal: Principal, destination: str) -> None:
         """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
         self._refuse_if_stopped()
-        _, queues, _, _ = self._addresses.route(principal, destination)
+        _, queues, _, _ = self._targets.route(principal, destination)
         for queue in queues:
             if not queue.use.drops(0):
                 queue.use.refuse_if_full(0)
@@ -398,10 +409,10 @@ class Broker:
             )
             return queue.attach(consumer, prefetch, max_bytes)
         if no_local:
-            topic = self._addresses.topic_without_own(principal, where)
+            topic = self._sources.topic_without_own(principal, where)
             own = principal.sender
             return topic.attach(consumer, prefetch, max_bytes, without=own, selector=wanted)
-        source = self._addresses.to_consume(principal, where)
+        source = self._sources.to_consume(principal, where)
         return source.attach(consumer, prefetch, max_bytes, selector=wanted)
 
     def browse(
@@ -418,7 +429,7 @@ class Broker:
         self._refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)
         browsing = Browsing(
-            self._addresses.to_browse(principal, parse(destination)),
+            self._sources.to_browse(principal, parse(destination)),
             browser,
             wanted,
             journal=self._journal,
@@ -463,7 +474,7 @@ class Broker:
         """Do all sends and acknowledgements of a transaction in one unit of the journal."""
         return commit(
             self._publisher,
-            self._addresses.route,
+            self._targets.route,
             self._put_off,
             self._refuse_if_stopped,
             principal,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from orthia.broker.core.addresses import Route
 from orthia.broker.core.api import (
     BrokerError,
     DestinationRefused,
@@ -23,6 +22,7 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import BlockingUse, Charges
 from orthia.broker.core.routing import Routed, routed_by
 from orthia.broker.core.slices import GO_ON, REST, Steps
+from orthia.broker.core.targets import Route
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError

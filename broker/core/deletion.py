@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.addresses import AddressBook
-from orthia.broker.core.api import BrokerError, Principal
+from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
+from orthia.broker.core.api import BrokerError, DestinationRefused, Principal
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.window import WINDOW_MESSAGES
 from orthia.broker.quoting import quoted
+from orthia.broker.security.permissions import Security
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
@@ -56,11 +57,13 @@ class Deletions:
         self,
         journal: MessageJournal,
         addresses: AddressBook,
+        security: Security,
         duplicates: DuplicateIds,
         timers: Timers,
     ) -> None:
         self._journal = journal
         self._addresses = addresses
+        self._security = security
         self._duplicates = duplicates
         self._timers = timers
 
@@ -77,15 +80,43 @@ class Deletions:
         Unless it is to be done by ``force``, a queue stays that has a consumer or a message, or to
         which one is on its way, or may come back.
         """
-        queue = self._addresses.queue_to_delete(principal, name)
+        queue = self._queue_to_delete(principal, name)
         self._refuse_if_in_doubt(queue)
         if not force:
             _refuse_if_used(queue)
         self._begin(queue, principal, logging.WARNING, done)
 
+    def _queue_to_delete(self, principal: Principal, name: str) -> Queue:
+        """Return the queue that somebody may delete; raises DestinationRefused, NotAuthorized."""
+        queue = self._addresses.queues.get(name)
+        if queue is None:
+            raise DestinationRefused(f"there is no queue {quoted(name)}")
+        self._check_delete(principal, queue)
+        address = self._addresses.address(queue.address)
+        same = (one for one in (*address.anycast_queues, *address.multicast_queues))
+        is_last = sum(one.routing_type is queue.routing_type for one in same) == 1
+        if queue in address.schedules:
+            return queue
+        if is_last and queue.routing_type not in address.configured:
+            self._security.check(principal, "deleteAddress", queue.address)
+        return queue
+
+    def _check_delete(self, principal: Principal, queue: Queue) -> None:
+        """Raise NotAuthorized or DestinationRefused if somebody must not delete a queue."""
+        if queue.durable:
+            self._security.check(principal, "deleteDurableQueue", queue.address, queue.name)
+        else:
+            self._security.check(principal, "deleteNonDurableQueue", queue.address, queue.name)
+        refuse_if_leaving(queue)
+        if queue.name in self._addresses.configured_queues:
+            raise DestinationRefused(
+                f"queue {quoted(queue.name)} is configured, and would be created again at the next"
+                " start: remove it from broker.xml of every node, and restart them first"
+            )
+
     def end_subscription(self, principal: Principal, queue: Queue, done: Deleted) -> None:
         """Begin to delete a durable subscription that nobody consumes; raises BrokerError."""
-        self._addresses.check_delete(principal, queue)
+        self._check_delete(principal, queue)
         self._refuse_if_in_doubt(queue)
         if queue.consumers:
             raise QueueInUse(

@@ -13,6 +13,7 @@ from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import BrokerError, DestinationRefused, Principal
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, is_name
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.sources import Sources
 from orthia.broker.quoting import quoted
 from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType
@@ -26,8 +27,9 @@ class NoSuchSubscription(BrokerError):  # noqa: N818 - named for what is the cas
 class DurableSubscriptions:
     """Finds and makes them; on the loop's thread."""
 
-    def __init__(self, addresses: AddressBook) -> None:
+    def __init__(self, addresses: AddressBook, sources: Sources) -> None:
         self._addresses = addresses
+        self._sources = sources
 
     def to_consume(
         self,
@@ -57,10 +59,10 @@ class DurableSubscriptions:
             )
         queue = self._addresses.queues.get(queue_name)
         if queue is None:
-            return self._addresses.create_subscription(
+            return self._sources.create_subscription(
                 principal, where.address, queue_name, wanted, options
             )
-        self._addresses.check_consume(principal, queue)
+        self._sources.check_consume(principal, queue)
         self._refuse_if_changed(queue, where, wanted, options)
         return queue
 

@@ -12,18 +12,11 @@ A node that dies in between leaves it in one place or the other.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from typing_extensions import override
-
-from orthia.broker.core.api import (
-    BrokerError,
-    Consumer,
-    DestinationRefused,
-    MessageReference,
-)
+from orthia.broker.core.api import BrokerError
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
@@ -31,11 +24,9 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
 from orthia.broker.core.recurrence import ONCE, Recurrence, RecurrenceRefused, decode
 from orthia.broker.core.routing import Routed
-from orthia.broker.core.selectors import Selector
+from orthia.broker.core.schedule_queues import ScheduleQueue, ScheduleQueues
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
-from orthia.broker.core.window import QueueSubscription
-from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed, StoreFull
@@ -58,63 +49,15 @@ _AFTER_REFUSAL_MS: Final = 10_000
 """When a message is tried again that could not be moved."""
 
 
-class ScheduleQueue(Queue):
-    """Messages of one destination that are not due; nobody consumes them, none is in memory."""
-
-    __slots__ = ("scheduled",)
-
-    scheduled: Callable[[int], None]
-    """Hears of each message that comes when it is due; set by whoever makes the queue."""
-
-    @override
-    def attach(
-        self,
-        consumer: Consumer,
-        prefetch: int,
-        max_bytes: int,
-        *,
-        selector: Selector | None = None,
-    ) -> QueueSubscription:
-        del consumer, prefetch, max_bytes, selector
-        raise DestinationRefused(
-            f"queue {quoted(self.name)} holds messages that are delivered later, and is not to be"
-            " consumed from: see `orthia queue scheduled`"
-        )
-
-    @override
-    def place(self, reference: MessageReference) -> None:
-        self.counters.added += 1
-        self._cursor.leave(reference.seq)
-        moment = reference.record.moment()
-        if moment is not None:
-            self.scheduled(moment.at_ms)
-
-    def left(self, seq: int, size: int) -> None:
-        """Have a message of ``size`` bytes count no more, which is gone from the store."""
-        if self._cursor.is_counted(seq):
-            self._cursor.unread -= 1
-            self.use.release(size)
-
-
-class Router(Protocol):
-    """Where messages wait, and where they go."""
-
-    def schedules(self) -> Iterable[Queue]:
-        """Return the schedules there are."""
-
-    def route_due(self, schedule: Queue, record: Message, client_id: str | None) -> list[Routed]:
-        """Return who gets a message of a schedule, which ``client_id`` sent; raises BrokerError."""
-
-
 class Schedule:
     """Moves what is due; on the loop's thread."""
 
     def __init__(
-        self, journal: MessageJournal, publisher: Publisher, router: Router, timers: Timers
+        self, journal: MessageJournal, publisher: Publisher, queues: ScheduleQueues, timers: Timers
     ) -> None:
         self._journal = journal
         self._publisher = publisher
-        self._router = router
+        self._queues = queues
         self._timers = timers
         self._is_busy = False
         """Whether the store was asked, or has work of ours that it did not answer."""
@@ -149,7 +92,7 @@ class Schedule:
 
     def start(self) -> None:
         """Look for what earlier nodes left, and count it."""
-        if any(True for _ in self._router.schedules()):
+        if any(True for _ in self._queues.schedules()):
             self._look()
 
     def _arm(self) -> None:
@@ -206,7 +149,7 @@ class Schedule:
     # --- counting what earlier nodes left: while nothing is moved, so that it is exact
 
     def _uncounted(self) -> tuple[Queue, int] | None:
-        for queue in self._router.schedules():
+        for queue in self._queues.schedules():
             after = queue.uncounted_after
             if after is not None:
                 return queue, after
@@ -249,7 +192,7 @@ class Schedule:
             if corrupt.seq not in self._told:
                 self._told.add(corrupt.seq)
                 LOGGER.error("a message that is due cannot be read: %s; its row stays", corrupt)
-        schedules = {queue.id: queue for queue in self._router.schedules()}
+        schedules = {queue.id: queue for queue in self._queues.schedules()}
         self._outstanding = 1
         if reached.gone:
             self._forget(reached.gone)
@@ -281,7 +224,7 @@ class Schedule:
             plain, following, client_id = _following(record, timed.at_ms, now_ms)
             routed: list[Routed] = []
             if plain is not None:
-                routed = self._router.route_due(schedule, plain, client_id)
+                routed = self._queues.route_due(schedule, plain, client_id)
             placed: list[Placed] = [([schedule], one) for one in following]
             placed += [(one.queues, one.record) for one in routed if one.queues]
             heard = [(topic, one.record) for one in routed for topic in one.topics]

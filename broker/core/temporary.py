@@ -11,9 +11,12 @@ import uuid
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook
-from orthia.broker.core.api import Principal
+from orthia.broker.core.api import DestinationRefused, Principal
+from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import REMOTE_PREFIXES
+from orthia.broker.core.destinations import REMOTE_PREFIXES, is_name
+from orthia.broker.core.quota import StoreUse
+from orthia.broker.security.permissions import Security
 from orthia.config.settings import RoutingType
 
 NAMES: Final = {RoutingType.ANYCAST: "temp-queue", RoutingType.MULTICAST: "temp-topic"}
@@ -23,25 +26,51 @@ NAMES: Final = {RoutingType.ANYCAST: "temp-queue", RoutingType.MULTICAST: "temp-
 class TemporaryDestinations:
     """Makes and ends them; on the loop's thread."""
 
-    def __init__(self, addresses: AddressBook, deletions: Deletions) -> None:
+    def __init__(
+        self,
+        addresses: AddressBook,
+        deletions: Deletions,
+        security: Security,
+        creations: QueueCreations,
+        store_use: StoreUse,
+    ) -> None:
         self._addresses = addresses
         self._deletions = deletions
+        self._security = security
+        self._creations = creations
+        self._store_use = store_use
         self._owned: dict[Principal, list[str]] = {}
 
     def create(self, principal: Principal, kind: RoutingType, name: str) -> str:
         """Return the destination of a new one that its connection calls ``name``.
 
-        Raises BrokerError.
+        No wildcard and no divert finds it. Raises NotAuthorized, LimitExceeded.
         """
         address = f"{NAMES[kind]}.{uuid.uuid4()}.{name}"
-        self._addresses.create_temporary(principal, address, kind)
+        self._security.check_temporary_queue(principal, address)
+        if not is_name(address):
+            raise DestinationRefused(f"the name of a temporary destination is too long: {address}")
+        book, creations = self._addresses, self._creations
+        creations.refuse_if_too_many(principal, address, len(book.queues))
+        self._store_use.refuse_if_closed()
+        book.temporary[address] = principal
+        book.address(address).configure(frozenset({kind}))
+        if kind is RoutingType.ANYCAST:
+            user = creations.user_of(principal)
+            book.create_queue(address, address, kind, auto_created=True, user=user, durable=False)
+        creations.created(principal)
         self._owned.setdefault(principal, []).append(address)
         return REMOTE_PREFIXES[kind] + address
 
     def end(self, principal: Principal) -> None:
-        """End those of a connection that is over."""
-        for address in self._owned.pop(principal, ()):
-            for queue in self._addresses.end_temporary(address):
+        """End those of a connection that is over: nothing is routed to them any more."""
+        for name in self._owned.pop(principal, ()):
+            del self._addresses.temporary[name]
+            address = self._addresses.address(name)
+            address.configure(frozenset())
+            # What is to be delivered there later goes, too.
+            own = (*address.anycast_queues, *address.schedules)
+            for queue in [queue for queue in own if not queue.is_leaving]:
                 self._deletions.end_temporary(queue)
 
     def delete_left(self) -> None:

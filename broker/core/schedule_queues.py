@@ -1,0 +1,144 @@
+"""The queues in which messages wait that are delivered later: one of each destination."""
+
+from collections.abc import Callable, Sequence
+
+from typing_extensions import override
+
+from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
+from orthia.broker.core.api import Consumer, DestinationRefused, MessageReference, Principal
+from orthia.broker.core.creations import QueueCreations
+from orthia.broker.core.destinations import QUALIFIED, is_schedule, parse, schedule_name
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.routing import Routed
+from orthia.broker.core.selectors import Selector
+from orthia.broker.core.topic import Topic
+from orthia.broker.core.window import QueueSubscription
+from orthia.broker.quoting import quoted
+from orthia.config.settings import RoutingType
+from orthia.journal.message import Message
+
+
+class ScheduleQueue(Queue):
+    """Messages of one destination that are not due; nobody consumes them, none is in memory."""
+
+    __slots__ = ("scheduled",)
+
+    scheduled: Callable[[int], None]
+    """Hears of each message that comes when it is due; set by whoever makes the queue."""
+
+    @override
+    def attach(
+        self,
+        consumer: Consumer,
+        prefetch: int,
+        max_bytes: int,
+        *,
+        selector: Selector | None = None,
+    ) -> QueueSubscription:
+        del consumer, prefetch, max_bytes, selector
+        raise DestinationRefused(
+            f"queue {quoted(self.name)} holds messages that are delivered later, and is not to be"
+            " consumed from: see `orthia queue scheduled`"
+        )
+
+    @override
+    def place(self, reference: MessageReference) -> None:
+        self.counters.added += 1
+        self._cursor.leave(reference.seq)
+        moment = reference.record.moment()
+        if moment is not None:
+            self.scheduled(moment.at_ms)
+
+    def left(self, seq: int, size: int) -> None:
+        """Have a message of ``size`` bytes count no more, which is gone from the store."""
+        if self._cursor.is_counted(seq):
+            self._cursor.unread -= 1
+            self.use.release(size)
+
+
+class ScheduleQueues:
+    """Finds and makes them, and says where what was in one goes; on the loop's thread."""
+
+    def __init__(self, book: AddressBook, creations: QueueCreations) -> None:
+        self._book = book
+        self._creations = creations
+
+    def schedule_of(self, principal: Principal, destination: str) -> Queue | None:
+        """Return where messages wait that are sent to a destination to be delivered later.
+
+        None for a temporary one that is gone. Raises BrokerError.
+        """
+        where = parse(destination)
+        if where.is_temporary and not self._book.is_there(where):
+            return None
+        routing_type = self._book.routing_type(where)
+        name = schedule_name(routing_type, where)
+        queue = self._book.queues.get(name)
+        if queue is not None:
+            refuse_if_leaving(queue)
+            return queue
+        self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
+        self._book.address(where.address).use.refuse_if_full(0)
+        user = self._creations.user_of(principal)
+        queue = self._book.create_queue(
+            name,
+            where.address,
+            routing_type,
+            auto_created=False,
+            user=user,
+            durable=where.address not in self._book.temporary,
+        )
+        self._creations.created(principal)
+        return queue
+
+    def schedules(self) -> list[Queue]:
+        """Return where messages wait that are delivered later."""
+        return [queue for queue in self._book.queues.values() if is_schedule(queue.name)]
+
+    def schedule_named(self, name: str) -> Queue:
+        """Return the queue of that name that holds what is delivered later.
+
+        Raises DestinationRefused.
+        """
+        queue = self._book.queues.get(name)
+        if queue is None or not is_schedule(name):
+            raise DestinationRefused(
+                f"there is no queue {quoted(name)} of messages that are delivered later; see"
+                " `orthia queue scheduled`"
+            )
+        return queue
+
+    def route_due(self, schedule: Queue, record: Message, client_id: str | None) -> list[Routed]:
+        """Return who gets a message of a schedule at this moment, as a SEND would be routed.
+
+        A queue that is gone is created anew: whether that may be was asked when it was sent, by the
+        client ``client_id``. Raises BrokerError.
+        """
+        name = schedule.address
+        _, is_qualified, only = schedule.name.partition(QUALIFIED)
+        if is_qualified:
+            return [Routed(record, [self._still_there(only)], ())]
+        address = self._book.address(name)
+        if address.patterns:
+            self._book.patterns.forget_unused(address.patterns)
+        queues: Sequence[Queue] = list(address.multicast_queues)
+        topics: tuple[Topic, ...] = ()
+        if schedule.routing_type is RoutingType.MULTICAST:
+            if address.topic is not None and address.topic.subscribers:
+                topics = (address.topic,)
+        elif address.router is not None:
+            queues = list(address.anycast_queues) or self._book.ensure_queues(name)
+        else:
+            queue = address.anycast()
+            queues = [queue] if queue is not None else self._book.ensure_queues(name)
+        if address.router is None:
+            return [Routed(record, queues, topics)]
+        sender = Principal("", frozenset(), client_id=client_id)
+        return address.router.route(record, sender, queues, topics)
+
+    def _still_there(self, name: str) -> Queue:
+        queue = self._book.queues.get(name)
+        if queue is None:
+            raise DestinationRefused(f"there is no queue {quoted(name)} any more")
+        refuse_if_leaving(queue)
+        return queue

@@ -1,0 +1,193 @@
+"""What a subscription or a browser is to: the queue or the topic that its destination means."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from orthia.broker.core.address import Address
+from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
+from orthia.broker.core.api import DestinationRefused, Principal
+from orthia.broker.core.auto_creation import AutoCreation
+from orthia.broker.core.destinations import Destination
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.topic import Topic
+from orthia.broker.quoting import quoted
+from orthia.broker.security.permissions import Security
+from orthia.config.queues import QueueOptions
+from orthia.config.settings import RoutingType
+from orthia.journal.codec import DurableSubscription
+
+_MULTICAST: Final = RoutingType.MULTICAST
+_WILDCARDS = frozenset({"*", "#", ">"})
+"""Words that stand for others in a subscription: Artemis' and Classic's."""
+
+
+class Sources:
+    """Finds what is consumed, and has it created where that is allowed; on the loop's thread."""
+
+    def __init__(
+        self,
+        book: AddressBook,
+        creation: AutoCreation,
+        security: Security,
+        make_topic: Callable[[], Topic],
+    ) -> None:
+        self._book = book
+        self._creation = creation
+        self._security = security
+        self._make_topic = make_topic
+
+    def to_consume(self, principal: Principal, where: Destination) -> Queue | Topic:
+        """Return what a subscription is to; creates it where that is allowed.
+
+        Raises DestinationRefused, NotAuthorized, LimitExceeded.
+        """
+        if where.is_temporary and not self._book.is_there(where):
+            raise DestinationRefused(f"{quoted(where.address)} was temporary, and is gone")
+        if where.address in self._book.temporary:
+            self._refuse_if_anothers(principal, where.address)
+        if where.queue is not None:
+            self._check_consume(principal, where.address, where.queue)
+            return self._creation.qualified(principal, where, where.queue, to_consume=True)
+        if self._type_to_consume(where) is _MULTICAST:
+            return self._topic_to_hear(principal, where)
+        return self._queue_to_consume(principal, where)
+
+    def to_browse(self, principal: Principal, where: Destination) -> Queue:
+        """Return the queue that somebody wants to look through; nothing is created for it.
+
+        Raises DestinationRefused, NotAuthorized.
+        """
+        queue = self._book.queues.get(where.queue or where.address)
+        if queue is None and where.queue is None:
+            known = self._book.known.get(where.address)
+            queue = None if known is None else known.anycast()
+        address = where.address if queue is None else queue.address
+        self._security.check_browse(
+            principal, address, where.address if queue is None else queue.name
+        )
+        is_of_address = where.queue is None or address == where.address
+        if (
+            queue is None
+            or not is_of_address
+            or where.routing_type not in (None, queue.routing_type)
+        ):
+            raise DestinationRefused(
+                f"there is no queue {quoted(where.queue or where.address)} to browse: a topic keeps"
+                " no messages, and a queue is there once somebody sent to it or consumed from it"
+            )
+        if where.address in self._book.temporary:
+            self._refuse_if_anothers(principal, where.address)
+        refuse_if_leaving(queue)
+        return queue
+
+    def create_subscription(
+        self,
+        principal: Principal,
+        address_name: str,
+        name: str,
+        subscription: DurableSubscription,
+        options: QueueOptions,
+    ) -> Queue:
+        """Create the queue of a durable subscription for a client; raises BrokerError."""
+        self._creation.refuse_reserved(name, address_name)
+        self._check_consume(principal, address_name, name)
+        self._refuse_wildcard_unless_topic(address_name)
+        return self._creation.create_subscription(
+            principal, address_name, name, subscription, options
+        )
+
+    def _topic_to_hear(self, principal: Principal, where: Destination) -> Topic:
+        """Return what a subscriber without a queue is to hear; raises BrokerError."""
+        self._check_consume(principal, where.address)
+        address = self._refuse_wildcard_unless_topic(where.address)
+        self._creation.create_type(principal, where.address, address, _MULTICAST)
+        # A subscription is a queue that ends with its client: Artemis' name for it.
+        self._security.check(principal, "createNonDurableQueue", where.address)
+        if address.topic is None:
+            address.topic = self._make_topic()
+        self._book.patterns.listen(where.address, address)
+        return address.topic
+
+    def topic_without_own(self, principal: Principal, where: Destination) -> Topic:
+        """Return what a subscriber is to hear that does not hear itself; raises BrokerError."""
+        if where.queue is not None or self._book.routing_type(where) is not _MULTICAST:
+            raise DestinationRefused(
+                f"no-local is of topics, and {quoted(where.address)} is not one, or its queue is"
+                " named: messages go to one consumer each, whoever sent them; subscribe to /topic/,"
+                " or leave it out"
+            )
+        return self._topic_to_hear(principal, where)
+
+    def _queue_to_consume(self, principal: Principal, where: Destination) -> Queue:
+        """Return the queue of that name, whatever its address, or one of the address' queues."""
+        named = self._book.queues.get(where.address)
+        if named is not None:
+            self._security.check(principal, "consume", named.address, named.name)
+            refuse_if_leaving(named)
+            return named
+        queue = self._book.address(where.address).anycast_to_consume()
+        # The queue is the broker's choice, or one of the name of its address.
+        name = where.address if queue is None else queue.name
+        self._security.check(principal, "consume", where.address, name)
+        if queue is None:
+            self._refuse_wildcard(where.address, RoutingType.ANYCAST)
+            queue = self._creation.anycast_queue(principal, where.address, to_consume=True)
+        return queue
+
+    def check_consume(self, principal: Principal, queue: Queue) -> None:
+        """Raise NotAuthorized or DestinationRefused if somebody must not consume from a queue."""
+        self._check_consume(principal, queue.address, queue.name)
+        refuse_if_leaving(queue)
+
+    def _check_consume(self, principal: Principal, name: str, queue: str | None = None) -> None:
+        """Raise NotAuthorized if somebody must not hear an address, or one that it stands for.
+
+        By a ``queue`` of it, if there is one.
+        """
+        self._security.check(principal, "consume", name, queue)
+        if self._book.hears_many(name):
+            self._security.check_pattern(principal, "consume", name)
+
+    def _type_to_consume(self, where: Destination) -> RoutingType:
+        """Return what a subscription is to; of an address of both types what its queues default to.
+
+        So ``default-queue-routing-type`` says it, where it is set.
+        """
+        known = self._book.known.get(where.address)
+        if where.routing_type is None and known is not None and len(known.types) > 1:
+            return known.type_of_new_queue
+        return self._book.routing_type(where)
+
+    def _refuse_if_anothers(self, principal: Principal, name: str) -> None:
+        if self._book.temporary[name] is not principal:
+            raise DestinationRefused(
+                f"{quoted(name)} is another connection's own: it alone consumes from it"
+            )
+
+    def _refuse_wildcard_unless_topic(self, name: str) -> Address:
+        address = self._book.address(name)
+        if _MULTICAST not in address.types:
+            self._refuse_wildcard(name, _MULTICAST)
+        return address
+
+    def _refuse_wildcard(self, name: str, kind: RoutingType) -> None:
+        """Refuse what would be taken for a subscription to several addresses, and is none here.
+
+        A subscriber to the one address of that name would wait for messages that never come.
+        """
+        found = next((word for word in re.split(r"[./]", name) if word in _WILDCARDS), None)
+        if self._book.hears_many(name):
+            if kind is _MULTICAST:
+                return
+            why = "only topics are heard by wildcards: a message of a queue has one receiver"
+        elif found is None:
+            return
+        elif not self._book.wildcards.routing_enabled:
+            why = "routing-enabled of wildcard-addresses is false"
+        else:
+            words = self._book.wildcards
+            why = f"here {words.single_word} is one word, {words.any_words} any number of them"
+        raise DestinationRefused(
+            f"destination {quoted(name)} has a wildcard, and {why}; subscribe to each by its name"
+        )
