@@ -330,18 +330,12 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _unsent(self) -> int:
-        """Return how many bytes the client has not taken."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return 0
-        unsent = self._out_bytes + transport.get_write_buffer_size()
-        self._left = self._written - unsent
-        return unsent
-
     def _count(self) -> int:
         """Have the server know what is held for the client; return the part it has not taken."""
-        unsent = self._unsent()
+        transport, unsent = self._transport, 0
+        if transport is not None and not transport.is_closing():
+            unsent = self._out_bytes + transport.get_write_buffer_size()
+            self._left = self._written - unsent
         held = unsent + self.protocol.holdings.held
         if self._stream is not None:
             held += self._stream.held

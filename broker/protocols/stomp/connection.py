@@ -284,7 +284,7 @@ class StompConnection:
                         yield GO_ON
                         if not self._row:
                             break  # the connection was ended while others had their turn
-                if self._state in KEEPING:
+                if not self._row and self._state in KEEPING:
                     inbox.give_back(frames)
         except (ProtocolError, BrokerError) as error:
             self._refuse_for(error, frame)

@@ -44,25 +44,35 @@ class Holdings:
         """Bytes of messages the client has acknowledged or given back so far."""
 
     @property
-    def sent(self) -> int:
-        """What is held because the client sent it."""
-        transactions, large = self._transactions, self._uploads.under_way
-        return (
+    def held(self) -> int:
+        """All of it, messages that the client has and did not acknowledge included.
+
+        Asked with all that comes and goes: what a large body holds is looked for only where there
+        is one.
+        """
+        outbox = self._outbox
+        held = (
             self._parser.held
             + self._inbox.size
-            + transactions.size
-            - transactions.aside
+            + self._transactions.size
             + self._receipts.size
             + self._subscriptions.size
-            + self._outbox.size
-            + (0 if large is None else large.upload.held)
+            + outbox.size
+            + self._unacknowledged
         )
+        coming, going = self._uploads.under_way, outbox.body
+        if coming is not None:
+            held += coming.upload.held
+        if going is not None:
+            held += going.held
+        return held
 
     @property
-    def held(self) -> int:
-        """The same, and the messages the client has and did not acknowledge."""
+    def sent(self) -> int:
+        """What of it is held because the client sent it."""
+        going = self._outbox.body
         delivered = self._unacknowledged + self._transactions.aside
-        return self.sent + delivered + self._outbox.streamed_size
+        return self.held - delivered - (0 if going is None else going.held)
 
     def hold(self, change: int) -> None:
         """Note that so many bytes of messages more, or fewer, wait for an acknowledgement."""

@@ -20,7 +20,7 @@ class Outbox:
     """The way out of one connection."""
 
     __slots__ = (
-        "_may_take", "_stream", "_waiting", "is_over", "is_serving", "is_writable", "size",
+        "_may_take", "_waiting", "body", "is_over", "is_serving", "is_writable", "size",
         "write_now", "write_part",
     )  # fmt: skip
 
@@ -35,7 +35,8 @@ class Outbox:
         self.write_part = write
         """For a part of a frame, of which more follows."""
         self._may_take = may_take
-        self._stream: BodyStream | None = None
+        self.body: BodyStream | None = None
+        """The large body that is being written, if there is one."""
         self._waiting: list[bytes] = []
         self.size = 0
         """What frames that wait count for."""
@@ -48,22 +49,17 @@ class Outbox:
     @property
     def is_streaming(self) -> bool:
         """Whether a large body is being written."""
-        return self._stream is not None
-
-    @property
-    def streamed_size(self) -> int:
-        """Bytes of a large body that are in memory, or soon will be."""
-        return self._stream.held if self._stream is not None else 0
+        return self.body is not None
 
     def takes_messages(self) -> bool:
         """Return whether a message may be delivered now."""
-        return self.is_writable and self.is_serving and self._stream is None and self._may_take()
+        return self.is_writable and self.is_serving and self.body is None and self._may_take()
 
     def write(self, frame: bytes) -> None:
         """Write a frame, after the large body that is being written; nothing once all is over."""
         if self.is_over:
             return
-        if self._stream is None:
+        if self.body is None:
             self.write_now(frame)
         else:
             self._waiting.append(frame)
@@ -77,7 +73,7 @@ class Outbox:
         ``ended`` is called unless the connection is over before. With an error the client has no
         whole frame, and can be sent nothing more.
         """
-        self._stream = BodyStream(
+        self.body = BodyStream(
             large,
             body,
             write=self.write_now,
@@ -93,7 +89,7 @@ class Outbox:
         self, ended: Callable[[OrthiaError | None], None], error: OrthiaError | None
     ) -> None:
         if error is None:
-            self._stream = None
+            self.body = None
             waiting, self._waiting, self.size = self._waiting, [], 0
             for frame in waiting:
                 self.write_now(frame)
@@ -101,15 +97,15 @@ class Outbox:
 
     def resume(self) -> None:
         """Go on with a large body, if one is being written: the socket takes more."""
-        if self._stream is not None:
-            self._stream.resume()
+        if self.body is not None:
+            self.body.resume()
 
     def end(self) -> None:
         """Write nothing more, and forget what waits."""
         self.is_over = True
         self.is_serving = False
-        if self._stream is not None:
-            self._stream.cancel()
-            self._stream = None
+        if self.body is not None:
+            self.body.cancel()
+            self.body = None
         self._waiting.clear()
         self.size = 0

@@ -141,6 +141,8 @@ class FrameParser:
         self._when = ""
         # Not a list of what came: a client that sends byte by byte would fill the memory with it.
         self._pending = bytearray()
+        self.held = 0
+        """How many bytes of a frame that is not yet whole are held."""
         self._waiting = _Waiting.HEAD
         self._needed = 0
         """Waiting for LENGTH: how many bytes the frame has; for NUL: where its body begins."""
@@ -153,11 +155,6 @@ class FrameParser:
         self._left: int | None = None
         """Inside of a large body: how much of it is to come; None if it ends at a NUL."""
         self._streamed = 0
-
-    @property
-    def held(self) -> int:
-        """How many bytes of a frame that is not yet whole are held."""
-        return len(self._pending)
 
     @property
     def is_between_frames(self) -> bool:
@@ -177,6 +174,7 @@ class FrameParser:
     def clear(self) -> None:
         """Forget what is held: no more is wanted."""
         self._pending = bytearray()
+        self.held = 0
         self._is_in_large = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
@@ -192,9 +190,11 @@ class FrameParser:
         if self._pending:
             self._pending += data
             if not self._may_be_whole(data):
+                self.held = len(self._pending)
                 return
             data = bytes(self._pending)
             self._pending.clear()
+            self.held = 0
         elif self._is_in_large:
             piece, position = self._piece(data, 0)
             yield piece
@@ -232,6 +232,7 @@ class FrameParser:
 
     def _hold(self, rest: bytes, waiting: _Waiting, needed: int) -> None:
         self._pending += rest
+        self.held = len(self._pending)
         self._waiting = waiting
         self._needed = needed
 
