@@ -21,6 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from orthia.broker.core.quota import ShownUse
+from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.tls.expiry import Validity
 from orthia.journal.history import HistoryTotals
 
@@ -64,13 +65,13 @@ class NodeMetrics:
         )
         self.live_renewal_seconds = renewals.labels("live")
         self.backup_renewal_seconds = renewals.labels("backup")
-        self.batch_rows = Histogram(
+        self._batch_rows = LoopHistogram(
             "orthia_journal_batch_rows",
             "Rows written or deleted by one commit of the journal",
             buckets=_ROWS,
             registry=self.registry,
         )
-        self.commit_seconds = Histogram(
+        self._commit_seconds = LoopHistogram(
             "orthia_journal_commit_seconds",
             "How long one commit of the journal took",
             buckets=_SECONDS,
@@ -106,9 +107,9 @@ class NodeMetrics:
         self.takeovers.inc()
 
     def batch_committed(self, rows: int, seconds: float, attempts: int) -> None:
-        """Note a commit of the journal."""
-        self.batch_rows.observe(rows)
-        self.commit_seconds.observe(seconds)
+        """Note a commit of the journal; on the loop's thread, with every batch."""
+        self._batch_rows.observe(rows)
+        self._commit_seconds.observe(seconds)
         if attempts > 1:
             self.commit_retries.inc(attempts - 1)
 

@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from orthia.broker.core.quota import ShownUse
 from orthia.broker.management.exposition import Exposition, RenderingError
 from orthia.broker.management.health import HealthServer, Verdict
+from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
 from orthia.broker.node.node import BrokerNode
 from orthia.broker.node.state import Phase
@@ -155,6 +156,20 @@ def test_role_is_json() -> None:
     status, head, body = get("/role")
     assert (status, json.loads(body)["role"]) == (200, "backup")
     assert b"content-type: application/json" in head
+
+
+def test_a_histogram_of_the_loop_reads_as_that_of_the_client_library() -> None:
+    """Whoever scrapes a node sees no difference, also where an observation is at a bound."""
+
+    def shown(made: type[Histogram | LoopHistogram]) -> list[str]:
+        registry = CollectorRegistry()
+        histogram = made("some_seconds", "Some time", buckets=(0.5, 2.5, 1_000), registry=registry)
+        for amount in (0.0, 0.5, 0.6, 2.5, 3.0, 5_000.0):
+            histogram.observe(amount)
+        lines = generate_latest(registry).decode().splitlines()
+        return [line for line in lines if not line.startswith("some_seconds_created")]
+
+    assert shown(LoopHistogram) == shown(Histogram)
 
 
 def test_metrics_show_what_the_node_measured() -> None:
