@@ -43,14 +43,18 @@ from orthia.journal.message import LargeBody
 
 _PRIORITY: Final = 4
 """Of every message: it is the only one a client may give."""
+_MOST_KNOWN: Final = 16
+"""Destinations whose names in the core a connection remembers; with one more it forgets all."""
+_LONGEST_KNOWN: Final = 128
+"""Bytes of a destination that is remembered: nobody counts them."""
 
 
 class Sender:
     """What a client sends, on its way to the core; methods raise ProtocolError and BrokerError."""
 
     __slots__ = (
-        "_client", "_core", "_prefixes", "_receipts", "_refused", "_temporaries", "_transactions",
-        "_uploads",
+        "_client", "_core", "_known", "_prefixes", "_receipts", "_refused", "_temporaries",
+        "_transactions", "_uploads",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +71,9 @@ class Sender:
         """``refused`` hears of what the store does not take."""
         self._core = core
         self._client = client
+        self._known: dict[bytes, str] = {}
+        """What destinations are to the core, by the header of a SEND: most clients send to few, and
+        nothing is asked of one twice."""
         self._prefixes = prefixes
         self._temporaries = temporaries
         self._transactions = transactions
@@ -81,14 +88,22 @@ class Sender:
 
     def send(self, frame: Frame) -> Steps | None:
         """Send a message; returns steps to be done before the next frame, if there are any."""
-        to = frame.raw.get(b"destination", b"")
-        if to in DESTINATIONS:
-            self._manage(frame)
-            return None
-        if b",/" in to and (named := several(frame.required(b"destination"))) is not None:
-            return self._send_to_several(frame, named)
-        destination, message = self._addressed(frame)
-        if b"transaction" in frame.raw:
+        raw = frame.raw
+        to = raw.get(b"destination", b"")
+        destination = self._known.get(to)
+        if destination is None:
+            if to in DESTINATIONS:
+                self._manage(frame)
+                return None
+            if b",/" in to and (named := several(frame.required(b"destination"))) is not None:
+                return self._send_to_several(frame, named)
+            destination = self._destination(frame)
+            if len(to) <= _LONGEST_KNOWN and not to.startswith(b"/temp-"):
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[to] = destination
+        destination, message = self._message_to(destination, frame)
+        if b"transaction" in raw:
             work = self._transactions.reserve(frame, message)
             if destination not in work.checked:
                 self._core.check_send(self._client.principal, destination)
@@ -174,12 +189,20 @@ class Sender:
 
     def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
         """Return a SEND's message and where it goes."""
-        raw = frame.raw
+        return self._message_to(self._destination(frame), frame)
+
+    def _destination(self, frame: Frame) -> str:
+        """Return what a SEND's destination is to the core."""
         destination = frame.required(b"destination")
-        if "/temp-" in destination and destination.startswith("/temp-"):
+        if destination.startswith("/temp-"):
             destination = self._temporaries.of_core(destination)
         if self._prefixes is not None:
             destination = self._prefixes.of_core(destination)
+        return destination
+
+    def _message_to(self, destination: str, frame: Frame) -> tuple[str, OutgoingMessage]:
+        """Return a SEND's message and where it goes, once its type is known."""
+        raw = frame.raw
         not_passed_on, expires_ms, when = NOT_PASSED_ON, 0, b""
         duplicate_id: str | None = None
         if not LOOKED_AT.isdisjoint(raw):
