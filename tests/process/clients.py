@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import stomp
-from stomp.exception import StompException
+from stomp.exception import NotConnectedException, StompException
 from stomp.utils import Frame
 
 from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
@@ -93,9 +93,13 @@ class Producer(threading.Thread, stomp.ConnectionListener):  # type: ignore[misc
             self._send(connection, number)
 
     def _send(self, connection: stomp.Connection12, number: int) -> None:
-        connection.send(
-            self.destination, f"message {number}", receipt=str(number), persistent="true"
-        )
+        try:
+            connection.send(
+                self.destination, f"message {number}", receipt=str(number), persistent="true"
+            )
+        except AttributeError as error:
+            # stomp.py's own thread forgets the socket in between when the node closes it.
+            raise NotConnectedException from error
 
     def wait_receipts(self, count: int) -> None:
         """Wait until ``count`` more messages have their receipt."""

@@ -11,6 +11,7 @@ from orthia.broker.tls.contexts import load_acceptor
 from orthia.broker.tls.errors import TlsUnusable
 from tests.core.test_server import CONNECT, ServerUnderTest, read_to_the_end, read_until, serving
 from tests.support.certificates import Authority, Identity, rsa_key, self_signed, write
+from tests.support.waiting import wait_until
 from tests.tls.test_acceptors import secured, trusting, with_tls
 from tests.websocket.client import WebSocketClient
 
@@ -182,6 +183,7 @@ def test_a_client_that_asks_for_another_name_is_refused(
                     secured(server, context, name),
                 ):
                     pass
+        wait_until(lambda: server.connections == 0, what="all are forgotten")
         assert server.refused == ["tls"]
     assert "failed: it asks for 'broker3.example.com', which sniHost does not match" in caplog.text
 
@@ -234,6 +236,7 @@ def test_clients_are_known_by_their_certificates(
         except (ssl.SSLError, ConnectionResetError):
             assert not taken
         assert answer.startswith(b"CONNECTED" if taken else b"")
+        wait_until(lambda: server.connections == 0, what="it is forgotten")
         assert server.refused == ([] if taken else ["tls"])
 
 
