@@ -17,10 +17,8 @@ class DatabaseTime:
         self._log = log
         self._clock = DatabaseClock(clock)
         self._drift = DriftJudge(allowed_drift_ms)
-
-    def now_ms(self) -> int:
-        """Return milliseconds since 1970 UTC."""
-        return self._clock.now_ms()
+        self.now_ms = self._clock.now_ms
+        """Returns milliseconds since 1970 UTC; asked for every message."""
 
     def note(self, database_time: datetime, asked: float, now: float) -> None:
         """Take a reading: asked for, and answered, at these times of the stopwatch."""

@@ -23,7 +23,9 @@ def at_most(number: int) -> int | None:
 
 def size_in_memory(record: Message) -> int:
     """Return the bytes a message counts for while it is in memory."""
-    return len(record.head) + len(record.stated) + len(record.body) + MESSAGE_OVERHEAD
+    # Unpacked, as it is asked of every message: fields are looked up much slower by their names.
+    _, head, body, _, _, _, _, _, stated = record
+    return len(head) + len(stated) + len(body) + MESSAGE_OVERHEAD
 
 
 def size_in_store(record: Message) -> int:
