@@ -70,6 +70,7 @@ class KeepAlive:
         self._on_renewed = on_renewed
         within_ms = expiration_ms if delivery_ms is None else min(delivery_ms, expiration_ms)
         self._withheld_seconds = certain_seconds(expiration_ms - within_ms)
+        self._delivers_until = lease.deadline_seconds - self._withheld_seconds
         self._changed = threads.condition()
         self._lost: str | None = None
         self._stopped = False
@@ -94,8 +95,7 @@ class KeepAlive:
 
     def may_deliver(self) -> bool:
         """Return whether no other node can be delivering; asked for every delivery."""
-        until = self._lease.deadline_seconds - self._withheld_seconds
-        return self._lost is None and self._clock() < until
+        return self._lost is None and self._clock() < self._delivers_until
 
     def start(self) -> None:
         """Begin to renew and to watch; with a period of 0 there is nothing to do."""
@@ -156,6 +156,7 @@ class KeepAlive:
             if self._lost is not None or self._stopped:
                 return
             self._lease = renewed
+            self._delivers_until = renewed.deadline_seconds - self._withheld_seconds
         with _contained("the listener of renewals"):
             self._on_renewed(times.ended_seconds - times.started_seconds)
         for event in judge_renewal(

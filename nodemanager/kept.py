@@ -44,6 +44,8 @@ class KeptLocks:
         self._report = report
         self._threads = threads
         self._kept: dict[Lock, KeepAlive] = {}
+        self.live: KeepAlive | None = None
+        """What keeps the live lock, for who asks with every delivery and every batch."""
         self.on_renewed: Callable[[Lock, float], None] = lambda *_: None
         """Hears lock and seconds after each renewal that succeeded."""
 
@@ -77,13 +79,19 @@ class KeptLocks:
             threads=self._threads,
         )
         self._kept[lease.lock] = keep_alive
+        self.live = self._kept.get(Lock.LIVE)
         keep_alive.start()
 
     def forget(self, lock: Lock) -> None:
         """Renew no more; for a lock that was lost."""
-        keep_alive = self._kept.pop(lock, None)
+        keep_alive = self._drop(lock)
         if keep_alive is not None:
             keep_alive.stop()
+
+    def _drop(self, lock: Lock) -> KeepAlive | None:
+        keep_alive = self._kept.pop(lock, None)
+        self.live = self._kept.get(Lock.LIVE)
+        return keep_alive
 
     def release(self, lock: Lock) -> None:
         """Give a lock back within one query's time; a lease that is not valid is left alone."""
@@ -94,7 +102,7 @@ class KeptLocks:
         keep_alive.stop()
         keep_alive.wait_idle(self._query_timeout_ms / 1000)
         lease = keep_alive.lease
-        self._kept.pop(lock, None)
+        self._drop(lock)
         if not valid:
             return
         try:

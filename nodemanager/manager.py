@@ -167,8 +167,8 @@ class JdbcNodeManager(PairNodeManager[Lease]):
 
     @override
     def is_lease_valid(self) -> bool:
-        keep_alive = self._kept.get(Lock.LIVE)
-        return keep_alive is not None and keep_alive.is_valid()
+        live = self._kept.live
+        return live is not None and live.is_valid()
 
     @override
     def may_deliver(self) -> bool:
@@ -177,13 +177,13 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         With crash detection that is stricter than a valid lease: a renewal has begun within
         ``GRACE_PERIODS`` of the renew period.
         """
-        keep_alive = self._kept.get(Lock.LIVE)
-        return keep_alive is not None and keep_alive.may_deliver()
+        live = self._kept.live
+        return live is not None and live.may_deliver()
 
     @override
     def lease_seconds_remaining(self) -> float | None:
         """Return what the stopwatch leaves of the live lease; None if not held, or without end."""
-        keep_alive = self._kept.get(Lock.LIVE)
+        keep_alive = self._kept.live
         if keep_alive is None or not keep_alive.is_valid():
             return None
         remaining = keep_alive.lease.deadline_seconds - self._clock()
