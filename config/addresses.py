@@ -51,6 +51,14 @@ class ResolvedAddressSettings:
     """Where a message goes that was delivered too often; DROP drops it."""
     expiry_address: str = DEFAULT_EXPIRY_ADDRESS
     """Where an expired message goes; DROP drops it."""
+    auto_create_dead_letter_resources: bool = False
+    """Whether dead letters of the address have a queue of their own at their address."""
+    dead_letter_queue_prefix: str = "DLQ."
+    dead_letter_queue_suffix: str = ""
+    auto_create_expiry_resources: bool = False
+    """The same of what expires."""
+    expiry_queue_prefix: str = "EXP."
+    expiry_queue_suffix: str = ""
     max_delivery_attempts: int = 10
     redelivery_delay: int = 0
     redelivery_delay_multiplier: float = 1.0

@@ -61,9 +61,6 @@ _ALONE: Final = "this node exchanges no messages with other brokers"
 _NO_NETWORK_CHECK: Final = (
     "a node that is cut off from these hosts goes on serving; its lock alone decides who is live"
 )
-_ONE_UNDELIVERABLE: Final = (
-    "undeliverable messages of all these addresses go to one queue, without one of its own for each"
-)
 _COUNTED_IN_BYTES: Final = "what queues keep in memory is limited by bytes alone (global-max-size)"
 
 CHANGES: Final[Mapping[str, Instead]] = {
@@ -133,8 +130,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/disk-full-policy": Instead(
         "while a disk is fuller than max-disk-usage, each SEND is refused with an ERROR", ("fail",)
     ),
-    "address-setting/auto-create-dead-letter-resources": Instead(_ONE_UNDELIVERABLE, _FALSE),
-    "address-setting/auto-create-expiry-resources": Instead(_ONE_UNDELIVERABLE, _FALSE),
     "address-setting/auto-create-jms-queues": Instead("auto-create-queues decides", ("true", "1")),
     "address-setting/auto-create-jms-topics": Instead(
         "auto-create-addresses decides", ("true", "1")
@@ -243,10 +238,6 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
         "address-setting/auto-delete-addresses-skip-usage-check",
         "address-setting/auto-delete-queues-skip-usage-check",
         "address-setting/config-delete-diverts",
-        "address-setting/dead-letter-queue-prefix",
-        "address-setting/dead-letter-queue-suffix",
-        "address-setting/expiry-queue-prefix",
-        "address-setting/expiry-queue-suffix",
         "address-setting/redistribution-delay",
     ),
     "protocols and clients that Orthia does not serve": (

@@ -21,6 +21,7 @@ from orthia.config.acceptor_tls import ClientCertificate
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import locker_problems
 from orthia.config.names import validate_table_name
+from orthia.config.queue_rules import problems_of_names
 from orthia.config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -423,6 +424,8 @@ def _address_settings(settings: Settings) -> Iterator[Violation]:
                     f"{element}/{name}",
                     f"{target!r} has a wildcard; expected the name of one address",
                 )
+    for match, name, problem in problems_of_names(settings.address_settings):
+        yield Violation(f"core/address-settings/address-setting[{match}]/{name}", problem)
 
 
 _NO_ATTEMPT: Final = ("max-delivery-attempts", 0)

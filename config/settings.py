@@ -354,6 +354,12 @@ class AddressSettings:
     match: str
     dead_letter_address: str | None = None
     expiry_address: str | None = None
+    auto_create_dead_letter_resources: bool | None = None
+    dead_letter_queue_prefix: str | None = None
+    dead_letter_queue_suffix: str | None = None
+    auto_create_expiry_resources: bool | None = None
+    expiry_queue_prefix: str | None = None
+    expiry_queue_suffix: str | None = None
     max_delivery_attempts: int | None = None
     redelivery_delay: int | None = None
     redelivery_delay_multiplier: float | None = None

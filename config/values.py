@@ -64,6 +64,7 @@ class ValueReader:
             "boolean": read_boolean,
             "text": str,
             "address-or-none": str,
+            "text-or-none": str,
             "password": self.secret,
             "database-url": self.database_url,
             "routing-type": RoutingType,

@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
+from orthia.broker.core.api import Principal
 from orthia.broker.core.diverts import Divert
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
@@ -10,6 +12,10 @@ from orthia.broker.core.routing import Forward, Gate, Router
 from orthia.broker.core.topic import Topic
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import RoutingType
+from orthia.journal.message import Message
+
+_BROKER: Final = Principal("", frozenset(), unrestricted=True)
+"""Who sends what the broker itself sends."""
 
 
 class Address:
@@ -141,6 +147,16 @@ class Address:
         if len(queues) > 1:
             queues.rotate(-1)
         return queues[0] if queues else None
+
+    def takers(self, record: Message) -> list[Queue]:
+        """Return the queues that take what the broker itself sends: one ANYCAST, and others."""
+        one = self.anycast()
+        return [
+            queue
+            for queue in (*(() if one is None else (one,)), *self.multicast_queues)
+            if not queue.is_leaving
+            and (queue not in self.gates or self.gates[queue](record, _BROKER))
+        ]
 
     def anycast_to_consume(self) -> Queue | None:
         """Return the next queue that may have another consumer, or any if none may."""

@@ -274,11 +274,11 @@ class AddressBook:
 
     # --- what the broker itself sends
 
-    def ensure_queues(self, name: str) -> Sequence[Queue]:
+    def ensure_queues(self, name: str, record: Message | None = None) -> Sequence[Queue]:
         """Return the queues for what the broker itself sends to ``name``: never none.
 
-        As of a SEND, each queue of a MULTICAST address gets it. One that has none gets a queue, of
-        its own type, where a SEND would be lost.
+        As of a SEND, each queue of a MULTICAST address gets it, if it takes the ``record``. One
+        that has none gets a queue, of its own type, where a SEND would be lost.
         """
         queue = self.queues.get(name)
         if queue is not None:
@@ -295,6 +295,10 @@ class AddressBook:
         if address.types == {RoutingType.MULTICAST}:
             existing = list(address.multicast_queues)
             kind = RoutingType.MULTICAST
+            if record is not None and address.gates:
+                existing = address.takers(record)
+                if not address.configured:
+                    kind = RoutingType.ANYCAST  # its queues are those of other addresses' letters
         else:
             next_one = address.anycast()
             existing = [] if next_one is None else [next_one]

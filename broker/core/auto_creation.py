@@ -14,6 +14,7 @@ from orthia.broker.core.destinations import (
 )
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
+from orthia.broker.core.resources import ReservedNames
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.addresses import ResolvedAddressSettings, options_of
@@ -38,6 +39,7 @@ class AutoCreation:
         self._creations = creations
         self._store_use = store_use
         self._brokers_targets = _brokers_targets(settings)
+        self._reserved = ReservedNames(settings)
 
     def create_type(
         self, principal: Principal, name: str, address: Address, routing_type: RoutingType
@@ -79,6 +81,12 @@ class AutoCreation:
                 f"queue {quoted(name)} cannot be one of address {quoted(address)}: the broker"
                 f" itself sends to address {quoted(name)}, whose queue is called so; take another"
                 " name"
+            )
+        if name not in self._book.queues and self._reserved.has(name):
+            raise DestinationRefused(
+                f"queue {quoted(name)} is called as those that the broker makes for dead letters or"
+                " expired messages of one address (auto-create-dead-letter-resources,"
+                " auto-create-expiry-resources): it is there once there is such a message"
             )
 
     def qualified(

@@ -45,6 +45,7 @@ from orthia.broker.core.publisher import Publisher, first_full
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.reaper import Reaper
+from orthia.broker.core.resources import UndeliverableQueues
 from orthia.broker.core.routing import routed_by
 from orthia.broker.core.schedule import Schedule
 from orthia.broker.core.schedule_queues import ScheduleQueue, ScheduleQueues
@@ -144,7 +145,7 @@ class Broker:
         self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
-            ensure_queues=self._addresses.ensure_queues,
+            queues_for=UndeliverableQueues(self._addresses, creations).queues_for,
             relocate=self._publisher.relocate,
         )
         self._populates_user = settings.populate_validated_user

@@ -36,9 +36,25 @@ class QueueCreations:
                 "this connection has created max-queues-per-connection"
                 f" {limits.max_queues_per_connection} already: {what}"
             )
-        user = self.user_of(principal)
+        self.refuse_if_user_has_too_many(self.user_of(principal), name)
+
+    def refuse_for_broker(self, user: str | None, name: str, queues: int) -> None:
+        """Raise LimitExceeded if the broker must not create queue ``name`` for a user's messages.
+
+        What a client has the broker create without asking is bounded as what it asks for.
+        """
+        if queues >= self._limits.max_queues:
+            raise LimitExceeded(
+                f"the broker has max-queues {self._limits.max_queues} already:"
+                f" {quoted(name)} is one more"
+            )
+        self.refuse_if_user_has_too_many(user, name)
+
+    def refuse_if_user_has_too_many(self, user: str | None, name: str) -> None:
+        """Raise LimitExceeded if a user has had as many queues created as one may."""
         if user is None:
             return
+        limits, what = self._limits, f"{quoted(name)} is one more"
         limit, limit_name = limits.max_queues_per_user, "max-queues-per-user"
         if user in self._of_named:
             limit, limit_name = self._of_named[user], "max-queues of its resource-limit-setting"

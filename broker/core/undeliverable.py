@@ -3,6 +3,9 @@
 In the transaction that takes such a message out of its queue it goes to the expiry address or the
 dead-letter address. Where ``broker.xml`` names none that is the default one: nothing is dropped but
 where an empty address says so. A dead letter that has nowhere else to go stays in its queue.
+
+Where ``auto-create-dead-letter-resources`` or ``auto-create-expiry-resources`` is set it goes to
+the queue of its own address there, and to what else of that address takes it.
 """
 
 import logging
@@ -17,6 +20,10 @@ from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
 
 LOGGER = logging.getLogger("orthia.broker")
+
+
+QueuesFor = Callable[[Queue, str, RemovalReason, Message], Sequence[Queue]]
+"""Returns the queues of an address for a message that a queue cannot deliver: never none."""
 
 
 class Relocate(Protocol):
@@ -45,12 +52,11 @@ class Undeliverable:
         self,
         *,
         is_running: Callable[[], bool],
-        ensure_queues: Callable[[str], Sequence[Queue]],
+        queues_for: QueuesFor,
         relocate: Relocate,
     ) -> None:
-        """``ensure_queues`` returns the queues of an address, one created if there is none."""
         self._is_running = is_running
-        self._ensure_queues = ensure_queues
+        self._queues_for = queues_for
         self._relocate = relocate
 
     def expire(self, queue: Queue, reference: MessageReference) -> None:
@@ -113,7 +119,6 @@ class Undeliverable:
         refused: Callable[[], None],
     ) -> bool:
         try:
-            to = () if target == DROP else self._ensure_queues(target)
             origin = {
                 "_AMQ_ORIG_ADDRESS": reference.record.address,
                 "_AMQ_ORIG_QUEUE": queue.name,
@@ -122,6 +127,7 @@ class Undeliverable:
             if reason is RemovalReason.EXPIRED:
                 origin["_AMQ_ACTUAL_EXPIRY"] = str(reference.record.expires_ms)
             record = reference.record.relocated(target, origin)
+            to = () if target == DROP else self._queues_for(queue, target, reason, record)
             self._relocate(queue, reference, reason, to, record, refused)
         except BrokerError as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say

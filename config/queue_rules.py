@@ -1,0 +1,37 @@
+"""Rules of queues that are made for messages, or keep them otherwise than others."""
+
+from collections.abc import Iterator, Sequence
+
+from orthia.config.settings import AddressSettings
+
+_MADE_FOR_UNDELIVERABLE = (
+    ("dead-letter", "dead_letter_queue_prefix", "dead_letter_queue_suffix"),
+    ("expiry", "expiry_queue_prefix", "expiry_queue_suffix"),
+)
+
+
+def problems_of_names(settings: Sequence[AddressSettings]) -> Iterator[tuple[str, str, str]]:
+    """Yield a match, an element and what is wrong with it.
+
+    Between a prefix and a suffix that are both empty is the name of the address, whose own queue is
+    called so.
+    """
+    for what, prefix, suffix in _MADE_FOR_UNDELIVERABLE:
+        without_prefix = any(getattr(one, prefix) == "" for one in settings)
+        for one in settings:
+            has_prefix, has_suffix = getattr(one, prefix), getattr(one, suffix)
+            if has_prefix == "" and not has_suffix:
+                yield (
+                    one.match,
+                    f"{what}-queue-prefix",
+                    f"is empty, and {what}-queue-suffix is not set beside it: such a queue would be"
+                    " called as its address; expected one of the two not empty",
+                )
+            elif has_suffix == "" and has_prefix is None and without_prefix:
+                yield (
+                    one.match,
+                    f"{what}-queue-suffix",
+                    f"is empty, and {what}-queue-prefix is empty in another address-setting: such a"
+                    f" queue might be called as its address; expected a {what}-queue-prefix beside"
+                    " it",
+                )
