@@ -28,6 +28,7 @@ from tests.support.waiting import wait_until
 EVERY_DBMS = [*SERVER_NAMES, "sqlite"]
 
 Servers = Callable[[str], ServerProcess]
+_SPARK_SECONDS = 1_200
 
 # No test depends on how fast a busy machine is.
 settings.register_profile("orthia", deadline=None)
@@ -37,11 +38,15 @@ settings.load_profile("orthia")
 # Before xdist's own, which reads the groups.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what needs a Spark session in two processes: to start one costs more than most tests."""
+    """Keep what needs a Spark session in two processes: to start one costs more than most tests.
+
+    And give it time: one that is ended amid a call to Spark fails all those after it.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             audits = "audit" in item.path.stem
             item.add_marker(pytest.mark.xdist_group("spark-audits" if audits else "spark"))
+            item.add_marker(pytest.mark.timeout(_SPARK_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -50,13 +50,16 @@ def pem(key: Any) -> str:
     )
 
 
+A_DAY = 24 * 60 * 60
+
+
 def claims(**changed: Any) -> dict[str, Any]:
     """Return what a token has that is taken; None leaves a claim out."""
     given = {
         "iss": "https://idp.example",
         "aud": ["orthia", "others"],
         "sub": "ada",
-        "exp": time.time() + 600,
+        "exp": time.time() + A_DAY,
         "roles": ["staff"],
         **changed,
     }
@@ -122,7 +125,7 @@ def test_keys_may_be_pem(module: TokenLoginModule) -> None:
     [
         ({"exp": time.time() - 60}, ""),
         ({"exp": None}, ""),
-        ({"nbf": time.time() + 600}, ""),
+        ({"nbf": time.time() + A_DAY}, ""),
         ({"iss": "https://evil.example"}, ""),
         ({"iss": None}, ""),
         ({"aud": "others"}, ""),

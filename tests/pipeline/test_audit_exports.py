@@ -23,9 +23,6 @@ from tests.pipeline.freeze_columns import FROZEN
 
 __all__ = ["run"]
 
-pytestmark = pytest.mark.timeout(900)
-"""Dozens of Spark's jobs."""
-
 
 def changed(directory: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     """Change the rows of a table of an export, as a program that writes good Parquet may do."""

@@ -30,9 +30,6 @@ __all__ = ["run"]
 LARGE = b"0123456789abcdef" * 20_000
 _PAUSE_SECONDS = 0.1
 
-pytestmark = pytest.mark.timeout(900)
-"""Spark beside a pair whose clients go on; a time-out within Spark fails all its later tests."""
-
 
 @pytest.fixture
 def nodes(store_url: str, tmp_path: Path) -> Iterator[Cluster]:

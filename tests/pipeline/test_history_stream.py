@@ -209,7 +209,6 @@ def test_an_option_for_pruning_is_one_of_two() -> None:
 RETENTION = '<journal-retention xmlns="urn:orthia" period="1"/>'
 
 
-@pytest.mark.timeout(600)
 def test_all_that_passed_a_pair_is_in_the_stream_once(
     run: Run, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -42,8 +42,6 @@ from tests.support.servers import SqliteServer, url_with_password
 __all__ = ["run"]
 
 COUNT = 2_500
-pytestmark = pytest.mark.timeout(900)
-"""Each is dozens of Spark's jobs."""
 
 
 @dataclass

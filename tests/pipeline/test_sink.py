@@ -192,7 +192,6 @@ def test_two_attempts_at_a_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 COUNT = 300
 
 
-@pytest.mark.timeout(600)
 def test_every_row_arrives_once_though_task_and_node_die(
     spark: SparkSession, store_settings: DatabaseStoreSettings, tmp_path: Path
 ) -> None:
@@ -257,7 +256,6 @@ def test_every_row_arrives_once_though_task_and_node_die(
     assert len({one.headers["orthia-sink-id"] for one in taken}) == COUNT
 
 
-@pytest.mark.timeout(600)
 def test_a_stream_that_died_sends_no_row_twice(spark: SparkSession, tmp_path: Path) -> None:
     """A micro-batch was sent, and the checkpoint does not say so: it is done again, and silent."""
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"

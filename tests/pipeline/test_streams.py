@@ -274,7 +274,6 @@ def produce(
         return {(address, f"message {number}") for number in producer.finish()}
 
 
-@pytest.mark.timeout(600)
 def test_killing_writer_and_stream_loses_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
