@@ -69,7 +69,9 @@ class Receipts:
         """Send a RECEIPT that has waited."""
         self.size -= len(receipt_id) + _COST
         self._outbox.write(receipt_frame(receipt_id, self._client.version, deleted_messages))
-        self.done()
+        self._outstanding -= 1
+        if self._then is not None:
+            self.look()
 
     def begin(self) -> None:
         """Note that there is more to be done, without a receipt."""

@@ -22,6 +22,10 @@ _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its messa
 
 HEAD: Final = b"MESSAGE\ndestination:"
 """What every MESSAGE begins with."""
+_REST: Final = b"\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b%b"
+_MESSAGE: Final = b"%b%d" + _REST
+_TO_ACK: Final = b"%b%d%b%d" + _REST
+"""A MESSAGE, and one that the client is to acknowledge by its ack id."""
 _COST = 3_072
 """What a subscription counts for beside its id and destination, which are kept four times."""
 _COST_OF_SELECTOR = 100
@@ -88,6 +92,7 @@ class ClientSubscription:
         # Asked for every message: an enumeration looks its members up each time.
         self._is_auto = mode is AckMode.AUTO
         self._with_ack = version is Version.V1_2 and not self._is_auto
+        self._ack = b"\nack:%d-" % number
 
     @property
     def is_writable(self) -> bool:
@@ -138,30 +143,27 @@ class ClientSubscription:
 
     def _frame(self, reference: MessageReference, large_size: int | None = None) -> bytes:
         """Return a MESSAGE; of a large one of such a size without the body, and its end."""
-        record = reference.record
+        seq, record = reference.seq, reference.record
         # Unpacked: to look each field of a tuple up by its name takes several times as long.
-        _, head, body, timestamp_ms, _, _, _, encoding, stated = record
-        ack = b"\nack:%d-%d" % (self.number, reference.seq) if self._with_ack else b""
+        _, head, body, sent_ms, _, _, _, encoding, stated = record
         if stated or encoding != TAG:
             head = head_for(record)
-        return b"%b%d%b\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b%b" % (
-            self._head,
-            reference.seq,
-            ack,
-            b"true" if reference.redelivered else b"false",
-            timestamp_ms,
-            block_for(self._version, head),
-            len(body) if large_size is None else large_size,
-            body,
-            b"\0" if large_size is None else b"",
-        )
+        lines, size, end = block_for(self._version, head), len(body), b"\0"
+        if large_size is not None:
+            size, end = large_size, b""
+        again = b"true" if reference.redelivered else b"false"
+        if self._with_ack:
+            ack = self._ack
+            return _TO_ACK % (self._head, seq, ack, seq, again, sent_ms, lines, size, body, end)
+        return _MESSAGE % (self._head, seq, again, sent_ms, lines, size, body, end)
 
     def _shared_message(self, reference: MessageReference, shared: dict[object, bytes]) -> bytes:
         """Return a frame that differs from those of others at its beginning only."""
         seq = reference.seq
         reference.shared = None  # which outlives this frame where the client is to acknowledge it
-        ack = b"\nack:%d-%d" % (self.number, seq) if self._with_ack else b""
-        beginning = b"%b%d%b" % (self._head, seq, ack)
+        beginning = b"%b%d" % (self._head, seq)
+        if self._with_ack:
+            beginning += b"%b%d" % (self._ack, seq)
         rest = shared.get(self._version)
         if rest is None:
             rest = shared[self._version] = self._message(reference)[len(beginning) :]
@@ -235,7 +237,7 @@ class ClientBrowser(ClientSubscription):
 
     def browsed(self) -> None:
         """Write the MESSAGE that ends it, whose id is that of no message."""
-        ack = b"\nack:%d-%d" % (self.number, _END) if self._with_ack else b""
+        ack = b"%b%d" % (self._ack, _END) if self._with_ack else b""
         self._write(b"%b%d%b\nbrowser:end\ncontent-length:0\n\n\0" % (self._head, _END, ack))
 
     def take(self, seq: int) -> list[MessageReference]:
