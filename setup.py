@@ -10,8 +10,8 @@ from setuptools import setup
 
 COMPILED = {
     "orthia/broker/core": "address addresses auto_creation backlog broker browsing commit counters"
-    " cursor dispatcher expiry gate memory optioned publisher queue quota redelivery schedule"
-    " schedule_queues settlement sources subscriptions targets topic topic_memory turns"
+    " cursor dispatcher expiry gate memory optioned publisher queue queue_factory quota redelivery"
+    " schedule schedule_queues settlement sources subscriptions targets topic topic_memory turns"
     " undeliverable volatile window",
     "orthia/broker/protocols/stomp": "attempts committing connection consuming encoding frames"
     " headers heartbeats holdings inbox options outbox parser prefixes receipts sending several"

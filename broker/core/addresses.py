@@ -158,14 +158,6 @@ class AddressBook:
         address = self.known.get(name)
         return address is not None and any(one.depth for one in address.schedules)
 
-    def slow_consumer_periods(self) -> set[int]:
-        """Return how often slow consumers are looked for, in seconds: each of the settings'."""
-        settings = self._settings.address_settings
-        if all((one.slow_consumer_threshold or -1) < 0 for one in settings):
-            return set()
-        default = ResolvedAddressSettings().slow_consumer_check_period
-        return {default, *(one.slow_consumer_check_period or default for one in settings)}
-
     # --- its queues
 
     def create_configured(self) -> None:

@@ -6,11 +6,10 @@ delivered is delivered under a valid lease.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from orthia.broker.core.address import Address
 from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.api import (
     Browser,
@@ -28,55 +27,44 @@ from orthia.broker.core.api import (
     unheard,
 )
 from orthia.broker.core.auto_creation import AutoCreation
-from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.browsing import BrowserReads, Browsing
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import QUALIFIED, REPLAYS, is_schedule, parse
+from orthia.broker.core.destinations import QUALIFIED, REPLAYS, parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
-from orthia.broker.core.expiry import ExpiryScan, says_when
-from orthia.broker.core.gate import Deliverer, DeliveryGate
-from orthia.broker.core.memory import MemoryBudget, Refused, at_most
-from orthia.broker.core.optioned import OptionedQueue
+from orthia.broker.core.expiry import says_when
+from orthia.broker.core.gate import DeliveryGate
+from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.publisher import Publisher, first_full
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.queue_factory import QueueFactory
 from orthia.broker.core.quota import StoreUse
-from orthia.broker.core.reaper import Reaper
 from orthia.broker.core.resources import UndeliverableQueues
 from orthia.broker.core.routing import routed_by
 from orthia.broker.core.schedule import Schedule
-from orthia.broker.core.schedule_queues import ScheduleQueue, ScheduleQueues
+from orthia.broker.core.schedule_queues import ScheduleQueues
 from orthia.broker.core.selectors import parse as parse_selector
 from orthia.broker.core.slices import Slices, Steps
-from orthia.broker.core.slow import SlowConsumers
 from orthia.broker.core.sources import Sources
 from orthia.broker.core.targets import Targets
 from orthia.broker.core.temporary import TemporaryDestinations
-from orthia.broker.core.topic import Topic
-from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.permissions import Security
-from orthia.broker.security.users import TakesTokens
-from orthia.config.certificate_users import CertificateUser
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import RoutingType, Settings, User
+from orthia.config.settings import RoutingType, Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed
-from orthia.journal.fields import decode_fields, encode_fields
 from orthia.journal.message import LargeBody
-from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
-RELIEF_MS = 100
-"""How long after memory is free again consumers that were held back for it are asked."""
 
 
 class Broker:
@@ -117,43 +105,52 @@ class Broker:
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
         self._browser_reads = BrowserReads()
-        self._budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.store_use = StoreUse(settings.store_limit)
         """What is stored, against the limits of all addresses together."""
         self.large = journal.large
-        self._topic_memory = TopicMemory(
-            settings.global_max_size, self._limits.max_unacknowledged_bytes, journal.large
+        undeliverable = Undeliverable(
+            is_running=lambda: self._gate.is_running,
+            queues_for=lambda *message: self._undeliverable_queues.queues_for(*message),
+            relocate=self._publisher.relocate,
         )
-        self._is_relief_due = False
-        self._journal_full: Refused[Deliverer] = Refused()
+        factory = QueueFactory(
+            settings,
+            journal,
+            self,
+            self._gate,
+            self.slices,
+            undeliverable,
+            lambda at_ms: self._schedule.placed(at_ms),
+        )
+        self._budget = factory.budget
+        self._topic_memory = factory.topic_memory
         creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
         self._addresses = AddressBook(
             settings,
             creations,
             bind=self._bind,
-            make_queue=self._make_queue,
+            make_queue=factory.queue,
             store_use=self.store_use,
         )
         creation = AutoCreation(settings, self._addresses, self.security, creations, self.store_use)
         self._targets = Targets(self._addresses, creation, self.security)
-        self._sources = Sources(self._addresses, creation, self.security, self._make_topic)
+        self._sources = Sources(self._addresses, creation, self.security, factory.topic)
         self._deletions = Deletions(journal, self._addresses, self.security, duplicates, self)
         self._temporaries = TemporaryDestinations(
             self._addresses, self._deletions, self.security, creations, self.store_use
         )
-        self._slow_consumers = SlowConsumers(self._addresses, self, self.slices)
         self._durable = DurableSubscriptions(self._addresses, self._sources)
-        self._undeliverable = Undeliverable(
-            is_running=lambda: self._gate.is_running,
-            queues_for=UndeliverableQueues(self._addresses, creations).queues_for,
-            relocate=self._publisher.relocate,
-        )
+        self._undeliverable_queues = UndeliverableQueues(self._addresses, creations)
         self._populates_user = settings.populate_validated_user
         if any(says_when(one) for one in settings.address_settings):
             self._publisher.expire_by(self._addresses.settings_of)
-        self._schedule_queues = ScheduleQueues(self._addresses, creations)
+        self._schedule_queues = ScheduleQueues(
+            self._addresses, creations, self, is_persistent=settings.persistence_enabled
+        )
         self._schedule = Schedule(journal, self._publisher, self._schedule_queues, self)
-        self._withheld = self._withheld_by_transactions()
+        self._housekeeping = Housekeeping(
+            settings, journal, self._addresses, self._deletions, self, self.slices
+        )
         for binding in journal.bindings:
             if isinstance(binding, QueueBinding) and not binding.durable:
                 horizon = journal.recovery_horizon
@@ -161,18 +158,7 @@ class Broker:
             elif isinstance(binding, QueueBinding):
                 self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
         self._addresses.create_configured()
-        journal.register_room_listener(self._room)
         journal.register_full_listener(self._store_is_full)
-
-    def _withheld_by_transactions(self) -> frozenset[int]:
-        in_doubt = XaTransactions(self._journal).in_doubt
-        if in_doubt:
-            LOGGER.warning(
-                "%d transactions are in doubt, prepared and not resolved; see `orthia data"
-                " transactions`",
-                len(in_doubt),
-            )
-        return frozenset(seq for prepared in in_doubt for seq, *_ in prepared.deletes)
 
     # --- the life of the core
 
@@ -183,15 +169,7 @@ class Broker:
     def count_backlogs(self) -> None:
         """Count, in the background, what earlier epochs left; delete what nobody has any more."""
         self._temporaries.delete_left()
-        self._addresses.trim()
-        self._slow_consumers.start(self._addresses.slow_consumer_periods())
-        if self._settings.address_queue_scan_period > 0 and any(
-            one.auto_delete_queues for one in self._settings.address_settings
-        ):
-            period = self._settings.address_queue_scan_period
-            Reaper(self._addresses, self._deletions, self, self.slices, period).start()
-        queues = [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
-        BacklogCount(queues, self._journal, self).start()
+        self._housekeeping.start()
 
     def start_schedule(self) -> None:
         """Begin to deliver what was to be delivered later, and to look for what has expired.
@@ -199,12 +177,7 @@ class Broker:
         What is due is delivered now.
         """
         self._schedule.start()
-        period = self._settings.message_expiry_scan_period
-        if period > 0:
-            ExpiryScan(self._journal, self._queues_that_expire, self, period).start()
-
-    def _queues_that_expire(self) -> list[Queue]:
-        return [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
+        self._housekeeping.start_expiry_scan()
 
     def queues(self) -> Mapping[str, Queue]:
         """Return the queues by name."""
@@ -234,20 +207,6 @@ class Broker:
     def _store_is_full(self, error: OrthiaError | None) -> None:
         self.store_use.close_or_reopen("database", None if error is None else str(error))
 
-    def _room(self) -> None:
-        """Have queues read on that held back because the journal was full."""
-        self._journal_full.relieve(lambda: not self._journal.is_full, lambda queue: queue.resume())
-
-    def _relieved(self) -> None:
-        """Soon, and once for many acknowledgements, have consumers asked that got no more."""
-        if not self._is_relief_due:
-            self._is_relief_due = True
-            self.call_later(RELIEF_MS, self._relieve)
-
-    def _relieve(self) -> None:
-        self._is_relief_due = False
-        self._budget.relieve()
-
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> None:
         """Call back on the loop, unless the core was stopped by then."""
         self._call_later(delay_ms / 1000, lambda: callback() if self._gate.is_running else None)
@@ -257,10 +216,6 @@ class Broker:
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
         """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
         return self.security.authenticate(login, passcode)
-
-    def take_tokens(self, tokens: TakesTokens | None = None) -> None:
-        """Have these tokens taken as passcodes from now on."""
-        self.security.users.tokens = tokens
 
     @property
     def audit(self) -> Audit:
@@ -273,14 +228,6 @@ class Broker:
         Raises CertificateUnknown.
         """
         return self.security.authenticate_certificate(certificate)
-
-    def replace_certificate_users(self, users: Iterable[CertificateUser]) -> frozenset[str]:
-        """Have these known by certificates, and no others; return the names of who changed."""
-        return self.security.certificates.replace(users)
-
-    def replace_users(self, users: Iterable[User]) -> frozenset[str]:
-        """Have these beside the users of ``broker.xml``; return the names of those who changed."""
-        return self.security.users.replace(users)
 
     def send(
         self,
@@ -297,7 +244,7 @@ class Broker:
         self._refuse_if_stopped()
         address, queues, topic, router = self._targets.route(principal, destination)
         if message.stated:
-            message, schedule = self._put_off(principal, destination, message)
+            message, schedule = self._schedule_queues.put_off(principal, destination, message)
             if schedule is not None:
                 queues, topic, router = [schedule], None, None
         if router is not None or message.duplicate_id is not None:
@@ -311,25 +258,6 @@ class Broker:
         return self._publisher.send(
             address, queues, topic, message, on_stored, on_refused, principal.sender
         )
-
-    def _put_off(
-        self, principal: Principal, destination: str, message: OutgoingMessage
-    ) -> tuple[OutgoingMessage, Queue | None]:
-        """Return where a message waits until it is due; None if it is to be delivered at once."""
-        fields = decode_fields(message.stated)
-        if not self._schedule.is_put_off(fields):
-            fields = fields._replace(delivery_ms=None, recurrence=None)
-            return message._replace(stated=encode_fields(fields)), None
-        if not self._settings.persistence_enabled:
-            raise LimitExceeded(
-                "this broker stores nothing (persistence-enabled is false), so that it delivers no"
-                " message later"
-            )
-        if principal.client_id is not None:
-            fields = fields._replace(client_id=principal.client_id)
-        # What waits is in the store, also what need not outlive the node once it is delivered.
-        message = message._replace(stated=encode_fields(fields), persistent=True)
-        return message, self._schedule_queues.schedule_of(principal, destination)
 
     def cancel_scheduled(
         self, principal: Principal, name: str, seq: int, done: Callable[[int], None]
@@ -476,7 +404,7 @@ class Broker:
         return commit(
             self._publisher,
             self._targets.route,
-            self._put_off,
+            self._schedule_queues.put_off,
             self._refuse_if_stopped,
             principal,
             work,
@@ -504,45 +432,6 @@ class Broker:
         except JournalClosed as error:
             raise NotLive(str(error)) from None
         return binding
-
-    def _make_queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
-        kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
-        if binding.options.is_of_its_own:
-            kind = OptionedQueue
-        queue = kind(
-            binding.queue_id,
-            binding.name,
-            binding.address,
-            binding.routing_type,
-            durable=binding.durable,
-            settings=address.settings,
-            use=address.use,
-            journal=self._journal,
-            budget=self._budget,
-            disposal=self._undeliverable,
-            timers=self,
-            gate=self._gate,
-            slices=self.slices,
-            journal_full=self._journal_full,
-            unread_up_to=unread_up_to,
-            withheld=self._withheld,
-            max_consumers=at_most(binding.max_consumers),
-            user=binding.user,
-        )
-        if isinstance(queue, OptionedQueue):
-            queue.begin(binding.options)
-        queue.group_as(binding.options)
-        if isinstance(queue, ScheduleQueue):
-            queue.scheduled = self._schedule.placed
-        return queue
-
-    def _make_topic(self) -> Topic:
-        return Topic(
-            self._topic_memory,
-            self.slices,
-            self._gate.may_deliver,
-            self._limits.max_behind_bytes,
-        )
 
     def _refuse_if_stopped(self) -> None:
         if not self._gate.is_running:

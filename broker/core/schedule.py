@@ -30,7 +30,7 @@ from orthia.broker.core.topic import Topic
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed, StoreFull
-from orthia.journal.fields import Fields, decode_fields, encode_fields
+from orthia.journal.fields import decode_fields, encode_fields
 from orthia.journal.message import Message
 from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached, TimedMessage
 from orthia.journal.records import RemovalReason
@@ -75,12 +75,6 @@ class Schedule:
         self._told: set[int] = set()
 
     # --- coming in
-
-    def is_put_off(self, fields: Fields) -> bool:
-        """Return whether a message that states this is not to be delivered at once."""
-        if fields.delivery_ms is None:
-            return False
-        return fields.recurrence is not None or fields.delivery_ms > self._timers.time_ms()
 
     def placed(self, at_ms: int) -> None:
         """Take note that a message was stored that is due at a moment."""

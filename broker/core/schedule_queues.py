@@ -5,16 +5,25 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.api import Consumer, DestinationRefused, MessageReference, Principal
+from orthia.broker.core.api import (
+    Consumer,
+    DestinationRefused,
+    LimitExceeded,
+    MessageReference,
+    OutgoingMessage,
+    Principal,
+)
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import QUALIFIED, is_schedule, parse, schedule_name
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.selectors import Selector
+from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
 from orthia.config.settings import RoutingType
+from orthia.journal.fields import Fields, decode_fields, encode_fields
 from orthia.journal.message import Message
 
 
@@ -59,9 +68,39 @@ class ScheduleQueue(Queue):
 class ScheduleQueues:
     """Finds and makes them, and says where what was in one goes; on the loop's thread."""
 
-    def __init__(self, book: AddressBook, creations: QueueCreations) -> None:
+    def __init__(
+        self, book: AddressBook, creations: QueueCreations, timers: Timers, *, is_persistent: bool
+    ) -> None:
+        """Without ``is_persistent`` nothing is stored, and so nothing is delivered later."""
         self._book = book
         self._creations = creations
+        self._timers = timers
+        self._is_persistent = is_persistent
+
+    def put_off(
+        self, principal: Principal, destination: str, message: OutgoingMessage
+    ) -> tuple[OutgoingMessage, Queue | None]:
+        """Return where a message waits until it is due; None if it is to be delivered at once."""
+        fields = decode_fields(message.stated)
+        if not self._is_put_off(fields):
+            fields = fields._replace(delivery_ms=None, recurrence=None)
+            return message._replace(stated=encode_fields(fields)), None
+        if not self._is_persistent:
+            raise LimitExceeded(
+                "this broker stores nothing (persistence-enabled is false), so that it delivers no"
+                " message later"
+            )
+        if principal.client_id is not None:
+            fields = fields._replace(client_id=principal.client_id)
+        # What waits is in the store, also what need not outlive the node once it is delivered.
+        message = message._replace(stated=encode_fields(fields), persistent=True)
+        return message, self.schedule_of(principal, destination)
+
+    def _is_put_off(self, fields: Fields) -> bool:
+        """Return whether a message that states this is not to be delivered at once."""
+        if fields.delivery_ms is None:
+            return False
+        return fields.recurrence is not None or fields.delivery_ms > self._timers.time_ms()
 
     def schedule_of(self, principal: Principal, destination: str) -> Queue | None:
         """Return where messages wait that are sent to a destination to be delivered later.

@@ -193,9 +193,9 @@ class Service:
             time_ms=manager.message_time_ms,
             audit=None if self._audit is None else self._audit.write,
         )
-        broker.replace_users(users)
-        broker.replace_certificate_users(certified)
-        broker.take_tokens(*tokens)
+        broker.security.users.replace(users)
+        broker.security.certificates.replace(certified)
+        broker.security.users.take_tokens(*tokens)
         server = self._server = Acceptors(
             broker,
             journal,
@@ -244,18 +244,18 @@ class Service:
     def _users_are(self, users: tuple[User, ...]) -> None:
         """Have the users of files that changed; who is not what it was logs in anew."""
         if self._broker is not None:
-            self._tell_changed(len(users), self._broker.replace_users(users))
+            self._tell_changed(len(users), self._broker.security.users.replace(users))
 
     def _tokens_are(self, tokens: tuple[TakesTokens, ...]) -> None:
         """Take tokens by keys that changed; who is logged in stays until its token ends."""
         if self._broker is not None:
-            self._broker.take_tokens(*tokens)
+            self._broker.security.users.take_tokens(*tokens)
             LOGGER.info("the keys of tokens were read again")
 
     def _certificate_users_are(self, users: tuple[CertificateUser, ...]) -> None:
         """Have the users known by certificates of files that changed."""
         if self._broker is not None:
-            self._tell_changed(len(users), self._broker.replace_certificate_users(users))
+            self._tell_changed(len(users), self._broker.security.certificates.replace(users))
 
     def _tell_changed(self, count: int, changed: frozenset[str]) -> None:
         """End the connections of users who are not what they were."""

@@ -45,7 +45,7 @@ class UserDirectory:
         """``configured`` are those of ``broker.xml``, who stay; ``clock`` is in seconds."""
         self._configured = {user.name: user for user in configured}
         self._users = dict(self._configured)
-        self.tokens: TakesTokens | None = None
+        self._tokens: TakesTokens | None = None
         """What takes tokens, if anything does."""
         self._decoy: HashedPassword | None = None
         """What the passcode of nobody is checked against, so that the time taken tells no names."""
@@ -66,14 +66,18 @@ class UserDirectory:
         self._decoy = next((one for one in hashed if isinstance(one, HashedPassword)), None)
         return frozenset(name for name, user in before.items() if self._users.get(name) != user)
 
+    def take_tokens(self, tokens: TakesTokens | None = None) -> None:
+        """Have these tokens taken as passcodes from now on."""
+        self._tokens = tokens
+
     def knows(self, name: str) -> bool:
         """Return whether there is a user of this name."""
         return name in self._users
 
     def authenticate(self, login: str, passcode: str) -> Principal | Verification:
         """Return who this is, or what has to be done to know; raises AuthenticationFailed."""
-        if self.tokens is not None and self.tokens.takes(passcode):
-            return self.tokens.check(login, passcode)
+        if self._tokens is not None and self._tokens.takes(passcode):
+            return self._tokens.check(login, passcode)
         user = self._users.get(login)
         stored = user.password if user is not None else self._decoy
         if not isinstance(stored, HashedPassword):

@@ -82,7 +82,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "broker/core/optioned.py self.options.delay_before_dispatch",
     ),
     "core/address-queue-scan-period": (
-        "broker/core/broker.py self._settings.address_queue_scan_period",
+        "broker/core/housekeeping.py settings.address_queue_scan_period",
     ),
     f"{_QUEUE}/@enabled": ("broker/core/routing.py binding.options.enabled",),
     f"{_QUEUE}/durable": ("broker/core/addresses.py queue.durable",),

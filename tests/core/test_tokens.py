@@ -229,7 +229,7 @@ def test_a_connection_ends_with_its_token(module: TokenLoginModule) -> None:
     )
     tokens = read_tokens(module)
     with serving(secured) as server:
-        server.call(lambda: server.broker.take_tokens(tokens))
+        server.call(lambda: server.broker.security.users.take_tokens(tokens))
         with log_in(server, "", token(), "127.0.0.2") as client:
             client.sendall(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0")
             client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
@@ -240,9 +240,11 @@ def test_a_connection_ends_with_its_token(module: TokenLoginModule) -> None:
             data = read_to_the_end(client)
         assert b"the token of this login has ended" in data or b"wrong" in data
         server.call(
-            lambda: server.broker.take_tokens(replace(tokens, time_seconds=lambda: 2e9 + 9e9))
+            lambda: server.broker.security.users.take_tokens(
+                replace(tokens, time_seconds=lambda: 2e9 + 9e9)
+            )
         )
         with log_in(server, "ada", token(), "127.0.0.2") as client:
             assert b"the token of this login has ended" in read_to_the_end(client)
-        server.call(lambda: server.broker.take_tokens())
+        server.call(lambda: server.broker.security.users.take_tokens())
         assert b"login or passcode is wrong" in answer_to(server, "", token(), "127.0.0.3")

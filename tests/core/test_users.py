@@ -152,7 +152,7 @@ def test_who_changed_is_told(directory: UserDirectory) -> None:
 def server() -> Iterator[ServerUnderTest]:
     """A server with hashed users beside the plain one."""
     with serving(SECURED) as server:
-        server.call(lambda: server.broker.replace_users([hashed("ada"), hashed("bob")]))
+        server.call(lambda: server.broker.security.users.replace([hashed("ada"), hashed("bob")]))
         yield server
 
 
@@ -177,7 +177,7 @@ def test_who_changed_is_ended_and_others_stay(server: ServerUnderTest) -> None:
     ):
         for client in (ada, bob, plain):
             assert client.recv(4096).startswith(b"CONNECTED")
-        names = server.call(lambda: server.broker.replace_users([hashed("ada", "n3w")]))
+        names = server.call(lambda: server.broker.security.users.replace([hashed("ada", "n3w")]))
         assert server.call(lambda: server.server.clients.end_users(names, "changed")) == 2
         for client in (ada, bob):
             assert b"changed" in read_to_the_end(client)
@@ -190,7 +190,7 @@ def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
     """The loop goes on, other addresses are verified, and of one address one at a time is."""
     slow, fast = SlowPassword("s3cret"), hashed("bob")
     with serving(SECURED) as server, ExitStack() as stack:
-        server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF), fast]))
+        server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF), fast]))
         server.call(lambda: setattr(server.server.clients.verifications, "_threads", 2))
         server.call(
             lambda: setattr(server.server.clients.verifications, "_free", asyncio.Semaphore(2))
@@ -219,7 +219,7 @@ def test_a_check_that_takes_long_keeps_nobody_else_waiting() -> None:
 def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> None:
     """Neither a place nor a task; its turn ends with what it had begun."""
     slow = SlowPassword("s3cret")
-    server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF)]))
+    server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF)]))
     clients: list[socket.socket] = [log_in(server, "ada", "s3cret", "127.0.0.2") for _ in range(30)]
     wait_until(lambda: server.connections == len(clients), what="all are connected")
     wait_until(lambda: bool(slow.asked), what="the first is verified")
@@ -245,7 +245,7 @@ def test_who_leaves_while_verified_leaves_nothing(server: ServerUnderTest) -> No
 def test_many_of_one_user_are_verified_once(server: ServerUnderTest) -> None:
     """Clients that come back in numbers, after a takeover, wait for one check."""
     slow = SlowPassword("s3cret")
-    server.call(lambda: server.broker.replace_users([User("ada", slow, STAFF)]))
+    server.call(lambda: server.broker.security.users.replace([User("ada", slow, STAFF)]))
     with ExitStack() as stack:
         clients = [
             stack.enter_context(log_in(server, "ada", "s3cret", "127.0.0.2")) for _ in range(50)

@@ -153,7 +153,7 @@ def have_users(server: ServerUnderTest, users: tuple[CertificateUser, ...]) -> N
     """Have the server know these, and end whom it has to."""
 
     def replaced() -> None:
-        changed = server.broker.replace_certificate_users(users)
+        changed = server.broker.security.certificates.replace(users)
         server.server.clients.end_users(changed, "changed")
 
     server.call(replaced)

@@ -1,0 +1,73 @@
+"""What a node does about its queues without being asked by a client, from its start on."""
+
+from collections.abc import Iterable
+
+from orthia.broker.core.addresses import AddressBook
+from orthia.broker.core.backlog import BacklogCount
+from orthia.broker.core.deletion import Deletions
+from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.expiry import ExpiryScan
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.reaper import Reaper
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.slow import SlowConsumers
+from orthia.broker.core.timers import Timers
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import AddressSettings, Settings
+from orthia.journal.abc import MessageJournal
+
+
+class Housekeeping:
+    """Begins what goes on beside deliveries; on the loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: MessageJournal,
+        addresses: AddressBook,
+        deletions: Deletions,
+        timers: Timers,
+        slices: Slices,
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._addresses = addresses
+        self._deletions = deletions
+        self._timers = timers
+        self._slices = slices
+
+    def start(self) -> None:
+        """Trim and count what earlier nodes left; look for unneeded queues and slow consumers."""
+        settings = self._settings
+        self._addresses.trim()
+        slow = SlowConsumers(self._addresses, self._timers, self._slices)
+        slow.start(_slow_consumer_periods(settings.address_settings))
+        if settings.address_queue_scan_period > 0 and any(
+            one.auto_delete_queues for one in settings.address_settings
+        ):
+            Reaper(
+                self._addresses,
+                self._deletions,
+                self._timers,
+                self._slices,
+                settings.address_queue_scan_period,
+            ).start()
+        BacklogCount(self._queues(), self._journal, self._timers).start()
+
+    def start_expiry_scan(self) -> None:
+        """Look for messages that have expired, from now on."""
+        period = self._settings.message_expiry_scan_period
+        if period > 0:
+            ExpiryScan(self._journal, self._queues, self._timers, period).start()
+
+    def _queues(self) -> list[Queue]:
+        """Return those that clients consume from."""
+        return [one for one in self._addresses.queues.values() if not is_schedule(one.name)]
+
+
+def _slow_consumer_periods(settings: Iterable[AddressSettings]) -> set[int]:
+    """Return how often slow consumers are looked for, in seconds: each of the settings'."""
+    if all((one.slow_consumer_threshold or -1) < 0 for one in settings):
+        return set()
+    default = ResolvedAddressSettings().slow_consumer_check_period
+    return {default, *(one.slow_consumer_check_period or default for one in settings)}

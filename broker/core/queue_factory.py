@@ -1,0 +1,123 @@
+"""Makes the queues and topics of a node, of what all of them share: memory, the gate, the journal.
+
+Whoever was held back, for want of memory or because the journal was full, is asked again from here.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from orthia.broker.core.address import Address
+from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.gate import Deliverer, DeliveryGate
+from orthia.broker.core.memory import MemoryBudget, Refused, at_most
+from orthia.broker.core.optioned import OptionedQueue
+from orthia.broker.core.queue import Queue
+from orthia.broker.core.schedule_queues import ScheduleQueue
+from orthia.broker.core.slices import Slices
+from orthia.broker.core.timers import Timers
+from orthia.broker.core.topic import Topic
+from orthia.broker.core.topic_memory import TopicMemory
+from orthia.broker.core.undeliverable import Undeliverable
+from orthia.config.settings import Settings
+from orthia.journal.abc import MessageJournal
+from orthia.journal.codec import QueueBinding
+from orthia.journal.xa import XaTransactions
+
+LOGGER = logging.getLogger("orthia.broker")
+RELIEF_MS: Final = 100
+"""How long after memory is free again consumers that were held back for it are asked."""
+
+
+class QueueFactory:
+    """Makes them; on the loop's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: MessageJournal,
+        timers: Timers,
+        gate: DeliveryGate,
+        slices: Slices,
+        disposal: Undeliverable,
+        scheduled: Callable[[int], None],
+    ) -> None:
+        """``scheduled`` hears when each message is due that is to be delivered later."""
+        self.budget = MemoryBudget(settings.global_max_size, self._relieved)
+        self.topic_memory = TopicMemory(
+            settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
+        )
+        self._max_behind_bytes = settings.stomp_limits.max_behind_bytes
+        self._journal = journal
+        self._timers = timers
+        self._gate = gate
+        self._slices = slices
+        self._disposal = disposal
+        self._scheduled = scheduled
+        self._is_relief_due = False
+        self._journal_full: Refused[Deliverer] = Refused()
+        self._withheld = _withheld_by_transactions(journal)
+        journal.register_room_listener(self._room)
+
+    def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
+        """Return the queue of a binding; messages up to the seq are in the table only."""
+        kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
+        if binding.options.is_of_its_own:
+            kind = OptionedQueue
+        queue = kind(
+            binding.queue_id,
+            binding.name,
+            binding.address,
+            binding.routing_type,
+            durable=binding.durable,
+            settings=address.settings,
+            use=address.use,
+            journal=self._journal,
+            budget=self.budget,
+            disposal=self._disposal,
+            timers=self._timers,
+            gate=self._gate,
+            slices=self._slices,
+            journal_full=self._journal_full,
+            unread_up_to=unread_up_to,
+            withheld=self._withheld,
+            max_consumers=at_most(binding.max_consumers),
+            user=binding.user,
+        )
+        if isinstance(queue, OptionedQueue):
+            queue.begin(binding.options)
+        queue.group_as(binding.options)
+        if isinstance(queue, ScheduleQueue):
+            queue.scheduled = self._scheduled
+        return queue
+
+    def topic(self) -> Topic:
+        """Return a topic that nobody hears yet."""
+        return Topic(
+            self.topic_memory, self._slices, self._gate.may_deliver, self._max_behind_bytes
+        )
+
+    def _room(self) -> None:
+        """Have queues read on that held back because the journal was full."""
+        self._journal_full.relieve(lambda: not self._journal.is_full, lambda queue: queue.resume())
+
+    def _relieved(self) -> None:
+        """Soon, and once for many acknowledgements, have consumers asked that got no more."""
+        if not self._is_relief_due:
+            self._is_relief_due = True
+            self._timers.call_later(RELIEF_MS, self._relieve)
+
+    def _relieve(self) -> None:
+        self._is_relief_due = False
+        self.budget.relieve()
+
+
+def _withheld_by_transactions(journal: MessageJournal) -> frozenset[int]:
+    in_doubt = XaTransactions(journal).in_doubt
+    if in_doubt:
+        LOGGER.warning(
+            "%d transactions are in doubt, prepared and not resolved; see `orthia data"
+            " transactions`",
+            len(in_doubt),
+        )
+    return frozenset(seq for prepared in in_doubt for seq, *_ in prepared.deletes)
