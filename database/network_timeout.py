@@ -14,8 +14,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, NoReturn
 
 import psycopg2
@@ -23,7 +22,10 @@ import psycopg2.extensions
 
 
 class _Fuse:
-    """The deadline of the call that is under way on one connection, and how to cut it short."""
+    """The deadline of the call that is under way on one connection, and how to cut it short.
+
+    Armed in its own ``with`` block, which is around each call that talks to the server.
+    """
 
     __slots__ = ("__weakref__", "_descriptor", "blown", "deadline_seconds", "timeout_seconds")
 
@@ -33,6 +35,22 @@ class _Fuse:
         self.timeout_seconds = timeout_seconds
         self.deadline_seconds: float | None = None
         self.blown = False
+
+    def __enter__(self) -> None:
+        _reaper.arm(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        blown = self.blown
+        _reaper.disarm(self)
+        if blown and isinstance(error, psycopg2.Error):
+            raise psycopg2.OperationalError(
+                f"no answer within {self.timeout_seconds * 1000:.0f} ms; connection cut"
+            ) from error
 
     def blow(self) -> None:
         self.blown = True
@@ -59,7 +77,8 @@ class _Reaper:
 
     def reset(self) -> None:
         """Start afresh: a forked child has no thread and perhaps no free lock."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._fuses: weakref.WeakSet[_Fuse] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
         self._wake_seconds = float("inf")
@@ -75,13 +94,13 @@ class _Reaper:
 
     def arm(self, fuse: _Fuse) -> None:
         deadline = time.monotonic() + fuse.timeout_seconds
-        with self._changed:
+        with self._lock:
             fuse.deadline_seconds = deadline
             if deadline < self._wake_seconds:
                 self._changed.notify()
 
     def disarm(self, fuse: _Fuse) -> None:
-        with self._changed:
+        with self._lock:
             fuse.deadline_seconds = None
 
     def cut(self, fuse: _Fuse) -> None:
@@ -123,13 +142,14 @@ class TimedConnection(psycopg2.extensions.connection):
         super().__init__(dsn)
         self.cursor_factory = TimedCursor
         try:
-            self._fuse = _Fuse(self.fileno(), network_timeout_seconds)
+            self.fuse = _Fuse(self.fileno(), network_timeout_seconds)
+            """Around each call: it makes the time-out of that one."""
         except OSError as error:
             super().close()
             # As libpq says it when it gets no socket: a store that cannot be reached at present.
             raise psycopg2.OperationalError(f"no descriptor for a time-out: {error}") from error
-        _reaper.install(self._fuse)
-        self._remove_fuse = weakref.finalize(self, _reaper.remove, self._fuse)
+        _reaper.install(self.fuse)
+        self._remove_fuse = weakref.finalize(self, _reaper.remove, self.fuse)
 
     def abandon(self) -> None:
         """End a call that is under way, from another thread, and the connection with it.
@@ -137,41 +157,25 @@ class TimedConnection(psycopg2.extensions.connection):
         Not by psycopg2's cancel(): that waits for the server, and holds the whole interpreter up
         while it does.
         """
-        _reaper.cut(self._fuse)
+        _reaper.cut(self.fuse)
 
     @property
     def network_timeout_seconds(self) -> float:
         """How long a call may take; settable, as JDBC's setNetworkTimeout is."""
-        return self._fuse.timeout_seconds
+        return self.fuse.timeout_seconds
 
     @network_timeout_seconds.setter
     def network_timeout_seconds(self, seconds: float) -> None:
-        self._fuse.timeout_seconds = seconds
-
-    @contextmanager
-    def bounded(self) -> Iterator[None]:
-        """Arm the time-out around a call that talks to the server."""
-        fuse = self._fuse
-        _reaper.arm(fuse)
-        try:
-            yield
-        except psycopg2.Error as error:
-            if fuse.blown:
-                raise psycopg2.OperationalError(
-                    f"no answer within {fuse.timeout_seconds * 1000:.0f} ms; connection cut"
-                ) from error
-            raise
-        finally:
-            _reaper.disarm(fuse)
+        self.fuse.timeout_seconds = seconds
 
     def commit(self) -> None:
         """Commit within the time-out."""
-        with self.bounded():
+        with self.fuse:
             super().commit()
 
     def rollback(self) -> None:
         """Roll back within the time-out."""
-        with self.bounded():
+        with self.fuse:
             super().rollback()
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
@@ -195,30 +199,30 @@ class TimedCursor(psycopg2.extensions.cursor):
 
     def execute(self, query: Any, vars: Any = None) -> None:  # noqa: A002 - psycopg2's
         """Execute within the time-out."""
-        with self.connection.bounded():
+        with self.connection.fuse:
             super().execute(query, vars)
 
     def executemany(self, query: Any, vars_list: Any) -> None:
         """Execute for all within one time-out."""
-        with self.connection.bounded():
+        with self.connection.fuse:
             super().executemany(query, vars_list)
 
     def callproc(self, procname: Any, parameters: Any = None) -> None:
         """Call within the time-out."""
-        with self.connection.bounded():
+        with self.connection.fuse:
             super().callproc(procname, parameters)
 
     def copy_expert(self, sql: Any, file: Any, size: int = 8192) -> None:
         """Copy within the time-out."""
-        with self.connection.bounded():
+        with self.connection.fuse:
             super().copy_expert(sql, file, size)
 
     def copy_from(self, *args: Any, **kwargs: Any) -> None:
         """Copy within the time-out."""
-        with self.connection.bounded():
+        with self.connection.fuse:
             super().copy_from(*args, **kwargs)
 
     def copy_to(self, *args: Any, **kwargs: Any) -> None:
         """Copy within the time-out."""
-        with self.connection.bounded():
+        with self.connection.fuse:
             super().copy_to(*args, **kwargs)

@@ -167,8 +167,9 @@ class Writer:
 
     def _store_and_report(self, batch: Batch) -> None:
         """Store ``batch`` in as many parts as it takes, and refuse what cannot be stored."""
-        whole = without_conflicts(batch) if batch.guarded else [batch]
-        parts = deque((part, False) for part in whole)
+        parts = deque([(batch, False)])
+        if batch.guarded:
+            parts = deque((part, False) for part in without_conflicts(batch))
         while parts and not self._abandoned.is_set():
             part, unresolved = parts.popleft()
             if self._kept and not unresolved:

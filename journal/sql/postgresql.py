@@ -234,15 +234,25 @@ class PostgresqlStore(SqlStore):
 
 
 def _fits_one_statement(batch: Batch) -> bool:
-    if batch.rows or batch.bodies or batch.touches_bindings or batch.touches_large_bodies:
-        return False
-    if batch.forgotten or batch.touches_times:
-        return False
     messages = batch.messages
+    if not batch.only_messages and _changes_more(batch):
+        return False
     if len(messages) >= COPY_FROM_ROWS or batch.payload_bytes >= COPY_FROM_BYTES:
         return False
     # The parts of one statement do not see each other's changes.
     return not (messages and batch.deletes) or max(batch.deletes) < messages[0].last_seq
+
+
+def _changes_more(batch: Batch) -> bool:
+    """Return whether it does more than to insert messages of one queue each, and to delete some."""
+    return bool(
+        batch.rows
+        or batch.bodies
+        or batch.forgotten
+        or batch.touches_bindings
+        or batch.touches_large_bodies
+        or batch.touches_times
+    )
 
 
 def _copies(parts: list[bytes]) -> Iterator[list[bytes]]:

@@ -23,7 +23,8 @@ faster way for the batches that most are: one statement with the fence in it, wh
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy import Engine
@@ -69,8 +70,7 @@ class SqlStore(BatchStore):
     @override
     def store(self, batch: Batch) -> None:
         if not self._store_at_once(batch):
-            with self._transaction("journal batch"):
-                self._change(batch)
+            self._in_transaction("journal batch", partial(self._change, batch))
 
     @override
     def is_stored(self, marker: Marker) -> bool:
@@ -86,8 +86,7 @@ class SqlStore(BatchStore):
 
     @override
     def confirm(self) -> None:
-        with self._transaction("journal confirmation"):
-            self._execute(self._sql.confirm)
+        self._in_transaction("journal confirmation", partial(self._execute, self._sql.confirm))
 
     @override
     def close(self) -> None:
@@ -99,13 +98,12 @@ class SqlStore(BatchStore):
                 self._proxy.invalidate()
             self._proxy = None
 
-    @contextlib.contextmanager
-    def _transaction(self, what: str) -> Iterator[None]:
-        """Prove the fence, do what is done within, and commit it; raises Fenced."""
+    def _in_transaction(self, what: str, work: Callable[[], None]) -> None:
+        """Prove the fence, do ``work``, and commit it; raises Fenced."""
         try:
             with translate_errors(f"store a {what}"):
                 self._begin()
-                yield
+                work()
             with translate_errors(f"commit a {what}", during_commit=self.loses_commits):
                 self._commit()
         except BaseException:
@@ -117,6 +115,8 @@ class SqlStore(BatchStore):
         names = self._names
         if batch.messages or batch.rows:
             self._insert(names.messages, batch.messages, batch.rows, batch.payload_bytes)
+            if batch.only_messages:
+                return  # which most are: the steps below are none of theirs
         if batch.deletes:
             if names.history is not None:
                 self._keep(batch.deletes_by_reason())
