@@ -125,10 +125,11 @@ class Connection:
         address: BrokerAddress,
         login: Login | None = None,
         *,
+        client_id: str | None = None,
         timeout_seconds: float = 10.0,
         heart_beat_ms: int = _HEART_BEAT_MS,
     ) -> "Connection":
-        """Connect and wait for CONNECTED.
+        """Connect and wait for CONNECTED; ``client_id`` says whose durable subscriptions are used.
 
         Raises ConnectionLost when there is no broker, BrokerRefused when it does not want us,
         BrokerNotTrusted when certificates are not as they should be, TlsUnusable for files.
@@ -141,17 +142,21 @@ class Connection:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = cls(_secured(plain, address), address)
         try:
-            connection._greet(login, deadline, heart_beat_ms)
+            connection._greet(login, client_id, deadline, heart_beat_ms)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _greet(self, login: Login | None, deadline: float, heart_beat_ms: int) -> None:
+    def _greet(
+        self, login: Login | None, client_id: str | None, deadline: float, heart_beat_ms: int
+    ) -> None:
         headers = {"accept-version": "1.2", "host": self.address.host}
         headers["heart-beat"] = f"0,{heart_beat_ms}"
         if login is not None:
             headers |= {"login": login.user, "passcode": login.passcode}
+        if client_id is not None:
+            headers["client-id"] = client_id
         # CONNECT is the one frame that 1.2 does not escape; nor does it need to here.
         self.write(encode("CONNECT", headers, escape=False))
         while time.monotonic() < deadline:

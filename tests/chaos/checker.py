@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.history import Kind, Operation
+from tests.chaos.subscriptions import topic_of
 
 MAX_TOLD = 20
 """Violations of one rule that are told in words; all are counted."""
@@ -112,7 +113,7 @@ class Checker:
     ) -> None:
         """Check the order on the queues that have one consumer at a time.
 
-        To those of ``once`` messages are sent with duplicate ids.
+        To those of ``once``, and to topics of it, messages are sent with duplicate ids.
         ``tails`` are the times in which what was committed may be lost, and may grow;
         ``has_true_clock`` says that nodes know the time though their clocks are stepped.
         """
@@ -273,7 +274,7 @@ class Checker:
 
     def _check_copies(self, operation: Operation, message: _Message, told: str) -> None:
         # A database that lost its tail has lost the ids that were in it.
-        is_once = operation.queue in self._once and not self._tails
+        is_once = topic_of(operation.queue) in self._once and not self._tails
         most = 1 if is_once else message.sends
         stored = max(message.copies(), message.acked_copies + len(message.moved_ids))
         if stored > most:
@@ -328,6 +329,11 @@ class Checker:
         if is_first_copy and not operation.redelivered and int(number) < last:
             self.violations.add("order", f"{told} after number {last}")
         self._last_number[producer, operation.queue] = max(last, int(number))
+
+    def forget(self, queue: str) -> None:
+        """Have nothing of a queue count as lost that is there: it was deleted."""
+        self._unsettled = {name for name in self._unsettled if name[0] != queue}
+        self._open = {copy for copy in self._open if copy[1][0] != queue}
 
     def finish(self) -> Violations:
         """Return all violations; call it when nothing more can be received."""

@@ -26,6 +26,8 @@ LARGE = "large"
 """What the names of messages begin with whose bodies are stored outside of the journal."""
 BULK = "bulk"
 """The same of messages that are just not large."""
+GROUPS = 4
+LANES = 3
 _BULK_BYTES = 100_000
 _LARGE_BYTES = range(150_000, 600_000)
 
@@ -48,8 +50,26 @@ def name_of(body: bytes) -> str:
     return name if body == body_of(name) else f"corrupt/{body[:60]!r}"
 
 
+def number_of(name: str) -> int:
+    """Return the number of the message ``name`` among those of its producer."""
+    return int(name.rpartition("/")[2])
+
+
+def group_of(name: str) -> str:
+    """Return the group of the message ``name``, where messages have groups."""
+    return f"group-{number_of(name) % GROUPS}"
+
+
+def lane_of(name: str) -> int:
+    """Return what selectors look at in the message ``name``."""
+    return number_of(name) % LANES
+
+
 class Client(threading.Thread, ABC):
     """Connects, works until the connection is lost, and connects again."""
+
+    client_id: str | None = None
+    """Whose durable subscriptions it uses."""
 
     def __init__(self, name: str, ports: Sequence[int], history: History, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -91,6 +111,7 @@ class Client(threading.Thread, ABC):
         try:
             connection = Connection.open(
                 BrokerAddress("127.0.0.1", port),
+                client_id=self.client_id,
                 timeout_seconds=CONNECT_SECONDS,
                 heart_beat_ms=HEART_BEAT_MS,
             )

@@ -36,6 +36,7 @@ class Habits:
     """How long it rests after each message."""
     rejects: bool = False
     """Whether it sends some messages back, each time."""
+    selector: str = ""
 
 
 class Consumer(Client):
@@ -81,7 +82,14 @@ class Consumer(Client):
     def subscribe(self, connection: Connection, identity: str, queue: str) -> None:
         """Subscribe to a queue."""
         headers = {"id": identity, "destination": queue, "ack": self._habits.ack}
-        connection.send("SUBSCRIBE", headers | {"prefetch-count": str(self._habits.prefetch)})
+        headers["prefetch-count"] = str(self._habits.prefetch)
+        if self._habits.selector:
+            headers["selector"] = self._habits.selector
+        connection.send("SUBSCRIBE", headers | self.subscribe_headers())
+
+    def subscribe_headers(self) -> dict[str, str]:
+        """Return what else a SUBSCRIBE says."""
+        return {}
 
     def received(self, connection: Connection, frame: ServerFrame) -> None:
         """Note a message and acknowledge what is due."""
@@ -97,17 +105,21 @@ class Consumer(Client):
     def note_received(self, frame: ServerFrame) -> int:
         """Note a message and return its id."""
         message_id = int(frame.headers["message-id"])
-        moved = self._habits.moved
-        queue = frame.headers.get(_ORIGINAL, "") if moved else frame.headers["destination"]
         self.note(
             Kind.RECEIVE,
-            queue=queue.removeprefix("/queue/"),
+            queue=self.source(frame),
             body=name_of(frame.body),
             message_id=message_id,
             redelivered=frame.headers.get("redelivered") == "true",
-            moved=moved,
+            moved=self._habits.moved,
         )
         return message_id
+
+    def source(self, frame: ServerFrame) -> str:
+        """Return what a message was sent to, by its name in the history."""
+        is_moved = bool(self._habits.moved)
+        queue = frame.headers.get(_ORIGINAL, "") if is_moved else frame.headers["destination"]
+        return queue.removeprefix("/queue/")
 
     def _acknowledge(self, connection: Connection) -> None:
         receipt = f"ack-{self._unacknowledged[-1][0]}"

@@ -33,6 +33,7 @@ from tests.support.servers import ServerProcess, free_port
 from tests.support.waiting import wait_until
 
 EXPIRATION_SECONDS = 3.0
+FARTHEST_STEP_SECONDS = 86_400
 _NAMES = (("alpha", Role.LIVE), ("beta", Role.BACKUP), ("gamma", Role.BACKUP))
 _EQUAL_TIMERS = Timers(0.3, EXPIRATION_SECONDS)
 _MIXED_TIMERS = {
@@ -89,6 +90,9 @@ class Ground:
     """What is closed with the run."""
     tails: list[tuple[float, float]] = field(default_factory=list)
     """Since when, until when, what was committed may be lost with a primary without its standby."""
+
+    stepped: list[float] = field(default_factory=list)
+    """What clocks showed, of nodes and database, when they were stepped; seconds since 1970."""
 
     @property
     def has(self) -> frozenset[str]:
@@ -168,6 +172,17 @@ class Ground:
             backup.start()
         for backup in backups:
             backup.wait_log("AMQ221032")
+
+    def step_clocks(self, seconds: int) -> None:
+        """Set the wall clock of the one host there is off."""
+        for node in self.nodes:
+            node.step_clock(seconds)
+        self.stepped.append(time.time() + seconds)
+
+    @property
+    def times_by_nodes(self) -> bool:
+        """Whether it is the nodes' clocks that decide what is due and what has expired."""
+        return "server" not in self.has or "files" in self.has
 
     def recovered(self) -> None:
         """Note that all faults so far are over, with all that follows from them."""

@@ -28,6 +28,11 @@ class Kind(StrEnum):
     """SEND to a topic."""
     HEARD = "heard"
     """A message of a topic came."""
+    SUBSCRIBE = "subscribe"
+    """SUBSCRIBE to a durable subscription, which makes it if it is not there."""
+    SUBSCRIBED = "subscribed"
+    UNSUBSCRIBE = "unsubscribe"
+    """UNSUBSCRIBE that ends a durable subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ class Operation:
     """RECEIVE: why the message came from another queue than it was sent to; ``queue`` is that."""
     expires_at: float = 0.0
     """SEND: when the message expires, in seconds of the monotonic clock; 0 is never."""
+    due_at: float = 0.0
+    """SEND: not to be delivered before, in seconds of the monotonic clock; 0 is at once."""
     port: int = 0
     """CONNECTED: to which node."""
     at: float = 0.0

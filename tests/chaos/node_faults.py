@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from orthia.broker.client.connection import BrokerAddress, ClientError, Connection
 from tests.chaos.bulk import send_bulk
 from tests.chaos.fault import IO_ERROR, Strike, fault, long, short
-from tests.chaos.ground import Ground, wait_gone
+from tests.chaos.ground import FARTHEST_STEP_SECONDS, Ground, wait_gone
 from tests.chaos.nodes import ChaosNode
 from tests.support.waiting import wait_until
 
@@ -213,13 +213,13 @@ def step_every_clock(ground: Ground) -> Iterator[Strike]:
     """Set the wall clock of the one host there is off, which is also its database's."""
     seconds = _step(ground)
     ground.expect(IO_ERROR)
-    for node in ground.nodes:
-        node.step_clock(seconds)
+    ground.step_clocks(seconds)
     yield Strike(f"all nodes {seconds:+d} s", 1.0)
 
 
 def _step(ground: Ground) -> int:
-    return ground.random.choice([-1, 1]) * ground.random.choice([2, 10, 3_600, 86_400])
+    seconds = ground.random.choice([2, 10, 3_600, FARTHEST_STEP_SECONDS])
+    return ground.random.choice([-1, 1]) * seconds
 
 
 @fault("no memory")

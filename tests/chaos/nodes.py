@@ -205,6 +205,8 @@ def common_core(role: Role, *, is_tight: bool) -> str:
         f"</{element}></shared-store></ha-policy>{memory}<address-settings>"
         '<address-setting match="poison">'
         f"<max-delivery-attempts>{POISON_ATTEMPTS}</max-delivery-attempts></address-setting>"
+        '<address-setting match="accounts">'
+        "<default-group-rebalance>true</default-group-rebalance></address-setting>"
         "</address-settings>"
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.chaos.clients import LARGE, Client
+from tests.chaos.clients import GROUPS, LARGE, Client
 from tests.chaos.consumers import (
     DEAD,
     EXPIRED,
@@ -13,8 +13,9 @@ from tests.chaos.consumers import (
     Sweeper,
     Transformer,
 )
+from tests.chaos.durable_subscriber import DurableSubscriber
 from tests.chaos.history import History
-from tests.chaos.producers import Pace, Producer, Publisher, TransactionalProducer
+from tests.chaos.producers import Manner, Pace, Producer, Publisher, TransactionalProducer
 
 MANY_QUEUES = 2_000
 ORDERED = ("orders", "invoices")
@@ -25,12 +26,21 @@ _CRASHES = 0.002
 _CRASHES_OFTEN = 0.05
 _OUTSTANDING = 400
 _BURST = 200
+_DELAYS_SECONDS = (1.0, 8.0)
 
 Sender = Producer | TransactionalProducer | Publisher
 
 
-ONCE = ("invoices", "readings")
+ONCE = ("invoices", "readings", "alarms", "/topic/audits")
 """Queues whose producers give their messages duplicate ids."""
+GROUPED = ("accounts",)
+"""Queues whose messages are of groups."""
+SELECTS = {
+    "consumer-parcels-1": (frozenset({0}), "lane = 0"),
+    "consumer-parcels-2": (frozenset({1, 2}), "lane > 0 AND lane IN ('1', '2')"),
+    "auditor-2": (frozenset({1}), "lane BETWEEN 1 AND 1"),
+}
+"""Which lanes a consumer selects, and how it says so."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +64,40 @@ def populate(ports: Sequence[int], history: History, seed: int) -> Population:
     queues = ("orders", "invoices", "events", "requests")
     senders: list[Sender] = [
         *(
-            Producer(f"producer-{queue}", [queue], *where, steady, duplicate_ids=queue in ONCE)
+            Producer(
+                f"producer-{queue}", [queue], *where, steady, Manner(duplicate_ids=queue in ONCE)
+            )
             for queue in queues
         ),
         Producer("producer-poison", ["poison"], *where, slow),
         Producer("producer-fragile", ["fragile"], *where, slow),
-        Producer("producer-offers", ["offers"], *where, slow, lives_seconds=(0.3, 4)),
+        Producer("producer-offers", ["offers"], *where, slow, Manner(lives_seconds=(0.3, 4))),
         Producer("producer-many", many, *where, Pace(_PER_SECOND * 2, burst=10)),
         Producer(
             *("producer-readings", ["readings"], *where, Pace(60.0, _OUTSTANDING, _BURST)),
-            duplicate_ids=True,
+            Manner(duplicate_ids=True),
+        ),
+        # Of each group there are some at once, for whoever would take what is another's.
+        Producer(
+            *("producer-accounts", ["accounts"], *where, Pace(_PER_SECOND, burst=2 * GROUPS)),
+            Manner(groups=True),
+        ),
+        Producer("producer-parcels", ["parcels"], *where, slow, Manner(lanes=True)),
+        Producer(
+            *("producer-alarms", ["alarms"], *where, slow),
+            Manner(delays_seconds=_DELAYS_SECONDS, duplicate_ids=True),
+        ),
+        Producer(
+            *("producer-audits", ["/topic/audits"], *where, slow),
+            Manner(duplicate_ids=True, lanes=True),
         ),
         Producer(LARGE, ["pictures"], *where, Pace(0.5, 2)),
         TransactionalProducer(["debits", "credits"], *where),
         Publisher("/topic/prices", *where, _PER_SECOND),
     ]
     crashing, fragile = Habits(crash_probability=_CRASHES), Habits(crash_probability=_CRASHES_OFTEN)
+    # With cumulative acknowledgements a consumer has some messages for a while.
+    holding = Habits(ack="client", prefetch=10, crash_probability=_CRASHES * 5)
     receivers: list[Client] = [
         Consumer("consumer-orders", "orders", *where),
         Consumer("consumer-invoices", "invoices", *where, Habits(ack="client")),
@@ -84,6 +112,15 @@ def populate(ports: Sequence[int], history: History, seed: int) -> Population:
         Consumer("consumer-offers", "offers", *where, Habits(prefetch=2, pause_seconds=0.2)),
         Consumer("consumer-readings", "readings", *where, Habits(prefetch=300)),
         Consumer("consumer-pictures", "pictures", *where, Habits(prefetch=2)),
+        *(Consumer(f"consumer-accounts-{n}", "accounts", *where, holding) for n in (1, 2, 3)),
+        *(
+            Consumer(name, "parcels", *where, Habits(selector=selector))
+            for name, (_, selector) in SELECTS.items()
+            if name.startswith("consumer-parcels")
+        ),
+        Consumer("consumer-alarms", "alarms", *where, crashing),
+        DurableSubscriber("auditor-1", "/topic/audits", *where),
+        DurableSubscriber("auditor-2", "/topic/audits", *where, SELECTS["auditor-2"][1]),
         Consumer("consumer-bulk", BULK_QUEUE, *where, Habits(prefetch=10)),
         Consumer("consumer-dead", "DLQ", *where, Habits(moved=DEAD)),
         Consumer("consumer-expired", "ExpiryQueue", *where, Habits(moved=EXPIRED)),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
-from tests.chaos.clients import Client, body_of
+from tests.chaos.clients import Client, body_of, group_of, lane_of, number_of
 from tests.chaos.history import History, Kind
 
 TRANSACTION_MESSAGES = 3
@@ -25,6 +25,31 @@ class Pace:
     """Messages sent at once."""
 
 
+@dataclass(frozen=True)
+class Manner:
+    """What a producer asks for with each message."""
+
+    lives_seconds: tuple[float, float] | None = None
+    """For how long it is not expired, from least to most."""
+    delays_seconds: tuple[float, float] | None = None
+    """How much later it is delivered, from least to most."""
+    duplicate_ids: bool = False
+    """Whether it is stored once, however often it is sent."""
+    groups: bool = False
+    """Whether it is of a group."""
+    lanes: bool = False
+    """Whether it says what selectors look at."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A message that is not confirmed."""
+
+    queue: str
+    headers: dict[str, str]
+    due_at: float
+
+
 class Producer(Client):
     """Sends numbered messages with receipts to one queue or to many in turn.
 
@@ -39,22 +64,14 @@ class Producer(Client):
         history: History,
         seed: int,
         pace: Pace,
-        lives_seconds: tuple[float, float] | None = None,
-        *,
-        duplicate_ids: bool = False,
+        manner: Manner | None = None,
     ) -> None:
-        """With ``lives_seconds`` each message expires after so long, from least to most.
-
-        With ``duplicate_ids`` it is stored once, however often it is sent.
-        """
         super().__init__(name, ports, history, seed)
         self._queues = list(queues)
         self._pace = pace
-        self._lives_seconds = lives_seconds
-        self._duplicate_ids = duplicate_ids
+        self._manner = manner or Manner()
         self._sent = 0
-        self._pending: dict[str, str] = {}
-        """The queue of each message that is not confirmed."""
+        self._pending: dict[str, _Pending] = {}
         self.confirmed = 0
         """How many messages have their receipt."""
 
@@ -64,8 +81,8 @@ class Producer(Client):
 
     def work(self, connection: Connection) -> None:
         """Send again what is pending, then new messages."""
-        for name, queue in list(self._pending.items()):
-            self._send(connection, name, queue)
+        for name, pending in list(self._pending.items()):
+            self._send(connection, name, pending)
         pause_seconds = self._pace.burst / self._pace.per_second
         next_at = time.monotonic()
         while not self.is_done():
@@ -82,27 +99,45 @@ class Producer(Client):
         name = f"{self.name}/{self._sent}"
         queue = self._queues[self._sent % len(self._queues)]
         self._sent += 1
-        self._pending[name] = queue
-        self._send(connection, name, queue)
+        pending = self._pending[name] = self._asking(name, queue)
+        self._send(connection, name, pending)
 
-    def _send(self, connection: Connection, name: str, queue: str) -> None:
+    def _asking(self, name: str, queue: str) -> _Pending:
+        """Return what a message asks for each time it is sent."""
         headers = {"destination": queue, "receipt": name, "persistent": "true"}
-        if self._duplicate_ids:
+        manner, due_at = self._manner, 0.0
+        if manner.duplicate_ids:
             headers["_AMQ_DUPL_ID"] = name
-        expires_at = 0.0
-        if self._lives_seconds is not None:
-            lives_seconds = self._random.uniform(*self._lives_seconds)
+        if manner.groups:
+            headers["JMSXGroupID"] = group_of(name)
+        if manner.lanes:
+            headers["lane"] = str(lane_of(name))
+        if manner.delays_seconds is not None:
+            delay_seconds = self._random.uniform(*manner.delays_seconds)
+            due_at = time.monotonic() + delay_seconds
+            if number_of(name) % 2:
+                headers["AMQ_SCHEDULED_DELAY"] = str(int(delay_seconds * 1000))
+            else:
+                headers["AMQ_SCHEDULED_TIME"] = str(int((time.time() + delay_seconds) * 1000))
+        return _Pending(queue, headers, due_at)
+
+    def _send(self, connection: Connection, name: str, pending: _Pending) -> None:
+        headers, expires_at = pending.headers, 0.0
+        if self._manner.lives_seconds is not None:
+            lives_seconds = self._random.uniform(*self._manner.lives_seconds)
             expires_at = time.monotonic() + lives_seconds
-            headers["expires"] = str(int((time.time() + lives_seconds) * 1000))
-        self.note(Kind.SEND, queue=queue, body=name, expires_at=expires_at)
+            headers = headers | {"expires": str(int((time.time() + lives_seconds) * 1000))}
+        self.note(
+            Kind.SEND, queue=pending.queue, body=name, expires_at=expires_at, due_at=pending.due_at
+        )
         connection.send("SEND", headers, body_of(name))
 
     def _confirm(self, frame: ServerFrame) -> None:
         name = frame.headers["receipt-id"]
-        queue = self._pending.pop(name, None)
-        if queue is not None:
+        pending = self._pending.pop(name, None)
+        if pending is not None:
             self.confirmed += 1
-            self.note(Kind.RECEIPT, queue=queue, body=name)
+            self.note(Kind.RECEIPT, queue=pending.queue, body=name)
 
 
 class TransactionalProducer(Client):

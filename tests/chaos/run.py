@@ -18,12 +18,14 @@ from tests.chaos.checker import Checker, Violations
 from tests.chaos.consumers import Consumer
 from tests.chaos.fault import IO_ERROR, Fault, Strike
 from tests.chaos.faults import FAULTS, kinds
-from tests.chaos.ground import Ground, make_ground
+from tests.chaos.feature_checkers import DelayChecker, GroupChecker, SelectorChecker
+from tests.chaos.ground import FARTHEST_STEP_SECONDS, Ground, make_ground
 from tests.chaos.history import History, Kind, Operation
 from tests.chaos.network import Network
-from tests.chaos.population import ONCE, ORDERED, Sender, populate
+from tests.chaos.population import GROUPED, ONCE, ORDERED, SELECTS, Sender, populate
 from tests.chaos.renewals import RenewalWatch
 from tests.chaos.starvation import StarvationWatch
+from tests.chaos.subscriptions import Subscriptions
 from tests.chaos.topic_checker import TopicChecker
 from tests.chaos.verdict import Verdict
 from tests.chaos.watches import LockWatch, MachineWatch, NodesWatch
@@ -160,9 +162,15 @@ class Run:
         self._began = time.monotonic()
         self._meter = Meter(self._began)
         # Without a server the time is that of the nodes' own clocks, which are stepped.
-        has_true_clock = {"server", "sql"} <= ground.has
+        has_true_clock = not ground.times_by_nodes
         checker = Checker(ORDERED, once=ONCE, tails=ground.tails, has_true_clock=has_true_clock)
+        lanes = {name: lanes for name, (lanes, _) in SELECTS.items()}
+        subscriptions = Subscriptions(checker.observe, checker.forget, lanes)
         topics = TopicChecker(checker.violations)
+        groups = GroupChecker(GROUPED, checker.violations)
+        selectors = SelectorChecker(lanes, checker.violations)
+        delays = DelayChecker(checker.violations, has_true_clock=has_true_clock)
+        checkers = (subscriptions, topics, groups, selectors, delays, self._meter)
         watches = (
             LockWatch(ground, self._began),
             NodesWatch(ground),
@@ -174,9 +182,8 @@ class Run:
             watch.start()
 
         def heard(operation: Operation) -> None:
-            checker.observe(operation)
-            topics.observe(operation)
-            self._meter.observe(operation)
+            for one in checkers:
+                one.observe(operation)
 
         with History(self._directory / "history.jsonl", heard) as history:
             ground.history = history
@@ -204,7 +211,14 @@ class Run:
         for watch in watches:
             watch.stop()
         violations = checker.finish()
-        figures = {**checker.figures(), "heard of topics": topics.heard}
+        figures = {
+            **checker.figures(),
+            "heard of topics": topics.heard,
+            "got by durable subscriptions": subscriptions.got,
+            "got in groups": groups.grouped,
+            "got by selectors": selectors.selected,
+            "got later": delays.delayed,
+        }
         for client in population.everybody:
             if client.failure is not None:
                 violations.add("client", f"{client.name}: {client.failure!r}")
@@ -324,6 +338,9 @@ class Run:
             sender.join(RECOVERY_SECONDS)
             assert not sender.is_alive(), f"{sender.name} did not come to its end"
         self._down.clear()
+        if ground.times_by_nodes:  # what was delayed while clocks were ahead is due now
+            ground.expect(IO_ERROR)
+            ground.step_clocks(2 * FARTHEST_STEP_SECONDS)
 
         def drained() -> bool:
             self._revive(ground)

@@ -93,6 +93,9 @@ class Verdict:
         database = self._ground.open_database()
         try:
             figures = check_changes(witness.changes(database), violations)
+            figures["came due"] = witness.came_due(database)
+            for seq, early_ms in witness.early(database, self._ground.stepped):
+                violations.add("early", f"{seq} was moved {early_ms} ms before it was due")
             if self._ground.settings.keeps_history:
                 missing = witness.unkept(database, settings)
                 figures["rows kept"] = witness.left(database, settings.message_history_table_name)

@@ -1,11 +1,16 @@
-"""A witness in the database: triggers that note every row of the journal's tables as it changes."""
+"""A witness in the database: triggers that note every row of the journal's tables as it changes.
 
-from collections.abc import Iterator
+What is to be delivered later leaves the index of moments when it is due: a trigger notes when that
+was by the database's clock.
+"""
+
+from collections.abc import Iterable, Iterator
 
 from sqlalchemy import text
 
 from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import Database
+from orthia.journal.moments import MomentKind
 from tests.chaos.writers import Act, Change
 
 _TABLE = (
@@ -37,6 +42,18 @@ _WRAPPED = {
     "mysql": "CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW BEGIN {body} END",
     "sqlite": "CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END",
 }
+_MOMENTS = (
+    "CREATE TABLE CHAOS_MOMENTS (N {number} PRIMARY KEY{auto}, KIND BIGINT, SEQ BIGINT,"
+    " AT_MS BIGINT, NOW_MS BIGINT)"
+)
+_NOW_MS = {
+    "postgresql": "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
+    "mysql": "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)",
+    "sqlite": "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+}
+_ROUNDING_MS = 2
+_STEPPED_MS = 10_000
+"""For so long what is moved may have been due before the database's clock was stepped back."""
 _EVENTS = {Act.INSERT: "INSERT", Act.UPDATE: "UPDATE", Act.DELETE: "DELETE"}
 _PAGE = 10_000
 
@@ -57,6 +74,17 @@ def install(database: Database, settings: DatabaseStoreSettings) -> None:
     }
     with database.engine.begin() as connection:
         connection.exec_driver_sql(_TABLE.format(number=number, auto=auto))
+        connection.exec_driver_sql(_MOMENTS.format(number=number, auto=auto))
+        connection.exec_driver_sql("CREATE INDEX CHAOS_MOMENTS_SEQ ON CHAOS_MOMENTS (SEQ)")
+        connection.exec_driver_sql(
+            _WRAPPED[family].format(
+                name="CHAOS_MOMENT",
+                event="DELETE",
+                table=settings.message_times_table_name,
+                body="INSERT INTO CHAOS_MOMENTS (KIND, SEQ, AT_MS, NOW_MS)"
+                f" VALUES (OLD.KIND, OLD.SEQ, OLD.AT_MS, {_NOW_MS[family]});",
+            )
+        )
         for kind, (table, key, queue) in tables.items():
             for act, event in _EVENTS.items():
                 connection.exec_driver_sql(
@@ -92,13 +120,40 @@ def changes(database: Database) -> Iterator[Change]:
 
 
 def unkept(database: Database, settings: DatabaseStoreSettings) -> int:
-    """Return how many messages left their queue and are not in the history."""
+    """Return how many messages left their queue and are not in the history.
+
+    One that is due leaves the place where it waited, and is kept when it leaves its queue.
+    """
     history = settings.message_history_table_name
     return _count(
         database,
         "CHAOS_WITNESS w WHERE w.KIND = 'M' AND w.ACT = 'D' AND w.QUEUE IS NOT NULL AND NOT EXISTS"
-        f" (SELECT 1 FROM {history} h WHERE h.SEQ = w.SEQ)",
+        f" (SELECT 1 FROM {history} h WHERE h.SEQ = w.SEQ) AND NOT EXISTS (SELECT 1 FROM"
+        f" CHAOS_MOMENTS m WHERE m.SEQ = w.SEQ AND m.KIND = {MomentKind.DUE:d})",
     )
+
+
+def came_due(database: Database) -> int:
+    """Return how many messages were due and left the place where they waited."""
+    return _count(database, f"CHAOS_MOMENTS WHERE KIND = {MomentKind.DUE:d}")
+
+
+def early(database: Database, stepped: Iterable[float]) -> list[tuple[int, int]]:
+    """Return which messages left that place before they were due, and by how many milliseconds.
+
+    ``stepped`` is what the database's clock showed when it had been stepped, in seconds.
+    """
+    found = text(
+        "SELECT SEQ, AT_MS, NOW_MS FROM CHAOS_MOMENTS"
+        f" WHERE KIND = {MomentKind.DUE:d} AND NOW_MS + {_ROUNDING_MS} < AT_MS"
+    )
+    steps_ms = [1000 * seconds for seconds in stepped]
+    with database.engine.connect() as connection:
+        return [
+            (seq, at_ms - now_ms)
+            for seq, at_ms, now_ms in connection.execute(found)
+            if not any(-_ROUNDING_MS <= now_ms - step_ms <= _STEPPED_MS for step_ms in steps_ms)
+        ]
 
 
 def left(database: Database, source: str) -> int:
