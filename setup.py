@@ -19,9 +19,8 @@ COMPILED = {
     "orthia/journal": "codec encodings fields message moments unit",
     "orthia/journal/engine": "batch intake",
 }
-"""By room. Not ``core/api``: somebody has weak references to a ``Principal``, and a compiled class
-takes none. Nor ``core/publication``, whose class has one of those for its base. But all that has a
-compiled class for its base."""
+"""By room. Not ``core/identity``: somebody has weak references to a ``Principal``, and a compiled
+class takes none. Nor ``core/publication``: the base of one of its classes is not compiled."""
 
 
 def _modules() -> list[str]:

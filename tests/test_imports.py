@@ -36,11 +36,13 @@ _KNOWS = {
     "broker.quoting": set(),
     # What the rooms of the broker tell each other in.
     "broker.core.slices": {"config"},
-    "broker.core.api": {"config", "journal", "broker.core.slices"},
-    "broker.core.destinations": {"config", "broker.core.api", "broker.quoting"},
+    "broker.core.errors": {"config"},
+    "broker.core.identity": {"journal"},
+    "broker.core.api": {"config", "journal", "broker.core.slices", "broker.core.identity"},
+    "broker.core.destinations": {"config", "broker.core.errors", "broker.quoting"},
     "broker.security": {
         *("config", "broker.quoting"),
-        *("broker.core.api", "broker.core.destinations"),
+        *("broker.core.errors", "broker.core.identity", "broker.core.destinations"),
     },
     "broker.core": {"config", "database", "journal", "broker.quoting", "broker.security"},
     "broker.tls": {"config", "broker.tls.expiry"},
@@ -49,7 +51,10 @@ _KNOWS = {
     "broker.protocols.stomp.encoding": {"config", "journal", "broker.protocols.stomp.frames"},
     "broker.protocols.stomp.frames": {"config", "broker.quoting"},
     # Operations are asked for in every protocol, and carried out by the core.
-    "broker.management.operations": {"config", "broker.quoting", "broker.core.api"},
+    "broker.management.operations": {
+        *("config", "broker.quoting"),
+        *("broker.core.api", "broker.core.errors", "broker.core.identity"),
+    },
     "broker.protocols": {
         *("config", "journal"),
         *("broker.quoting", "broker.core", "broker.management.operations"),

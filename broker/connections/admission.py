@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from orthia.broker.core.api import ConnectionLimitExceeded
+from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.quoting import quoted
 from orthia.config.settings import ResourceLimitSetting, StompLimits

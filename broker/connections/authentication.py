@@ -10,15 +10,9 @@ from typing import Generic, TypeVar
 
 from orthia.broker.connections.abc import Client
 from orthia.broker.connections.clients import Clients
-from orthia.broker.core.api import (
-    AuthenticationFailed,
-    BrokerCore,
-    BrokerError,
-    CertificateUnknown,
-    Done,
-    Principal,
-    Verification,
-)
+from orthia.broker.core.api import BrokerCore, Done
+from orthia.broker.core.errors import AuthenticationFailed, BrokerError, CertificateUnknown
+from orthia.broker.core.identity import Principal, Verification
 from orthia.config.clock import monotonic_seconds
 
 _Client = TypeVar("_Client", bound=Client)
@@ -88,7 +82,7 @@ class Authentication(Generic[_Client]):
             self._task.cancel()
             self._task = None
         if self._principal is not None:
-            self._core.audit.disconnected(self._principal)
+            self._core.security.audit.disconnected(self._principal)
             self._principal = None
 
     def _begin(self, login: str | None) -> float:
@@ -141,7 +135,7 @@ class Authentication(Generic[_Client]):
 
     def _look(self, login: str | None, passcode: str | None) -> Principal | Verification:
         try:
-            found = self._core.authenticate(login, passcode)
+            found = self._core.security.authenticate(login, passcode)
         except AuthenticationFailed:
             self._failed(login)
             raise
@@ -167,17 +161,17 @@ class Authentication(Generic[_Client]):
         if certificate is None:
             return None
         try:
-            principal = self._core.authenticate_certificate(certificate)
+            principal = self._core.security.authenticate_certificate(certificate)
         except CertificateUnknown:
             acceptor = self._client.acceptor.settings.name
-            self._core.audit.login_failed(self._client.address, None, acceptor)
+            self._core.security.audit.login_failed(self._client.address, None, acceptor)
             raise
         return None if principal is None else self._let_in(principal)
 
     def _failed(self, login: str | None) -> None:
         self._clients.logins.failed(self._client.address, login, monotonic_seconds())
         acceptor = self._client.acceptor.settings.name
-        self._core.audit.login_failed(self._client.address, login, acceptor)
+        self._core.security.audit.login_failed(self._client.address, login, acceptor)
 
     def _succeeded(self, login: str | None, principal: Principal) -> Principal:
         if not principal.unrestricted:
@@ -187,7 +181,7 @@ class Authentication(Generic[_Client]):
     def _let_in(self, principal: Principal) -> Principal:
         principal = replace(principal, origin=self._client.address)
         self._clients.log_in(self._client, principal)
-        self._core.audit.logged_in(principal, self._client.acceptor.settings.name)
+        self._core.security.audit.logged_in(principal, self._client.acceptor.settings.name)
         self._principal = principal
         return principal
 

@@ -8,7 +8,7 @@ from orthia.broker.connections.admission import Admission, MakesRoom, Refused
 from orthia.broker.connections.client_memory import ClientMemory
 from orthia.broker.connections.eviction import Eviction
 from orthia.broker.connections.verifications import Verifications
-from orthia.broker.core.api import Principal
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.refusals import Refusal, Refusals
 from orthia.broker.quoting import quoted
 from orthia.broker.security.logins import LoginGuard

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from orthia.broker.core.api import LimitExceeded, Principal, Verification
+from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.identity import Principal, Verification
 
 MOST_THREADS: Final = 4
 """Half the processors at most: the rest is for those who have logged in."""

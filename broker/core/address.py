@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from orthia.broker.core.api import Principal
 from orthia.broker.core.diverts import Divert
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.routing import Forward, Gate, Router

@@ -18,14 +18,16 @@ is created for it.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from orthia.broker.core.address import Address
-from orthia.broker.core.api import DestinationRefused, Principal
+from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import Destination, is_schedule, parse
 from orthia.broker.core.diverts import Divert
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import at_most
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.patterns import Patterns
@@ -38,6 +40,7 @@ from orthia.config.queues import PLAIN, QueueOptions
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
 from orthia.journal.message import Message
+from orthia.journal.unit import Binding
 
 LOGGER = logging.getLogger("orthia.broker")
 MIN_SWEEP = 1_000
@@ -159,6 +162,26 @@ class AddressBook:
         return address is not None and any(one.depth for one in address.schedules)
 
     # --- its queues
+
+    def depths(self) -> dict[str, int]:
+        """Return how many messages each queue has, as far as counted; may be called anywhere."""
+        queues = list(self.queues.items())  # at once, whatever the loop does meanwhile
+        return {name: queue.depth for name, queue in queues}
+
+    def counters(self) -> QueueCounters:
+        """Return what happened to the messages of all queues together; may be called anywhere."""
+        total = QueueCounters()
+        for queue in list(self.queues.values()):  # at once, as above
+            total.add(queue.counters)
+        return total
+
+    def open_stored(self, bindings: Iterable[Binding], *, unread_up_to: int) -> None:
+        """Open the queues that are stored; messages up to the seq are in the table only."""
+        for binding in bindings:
+            if isinstance(binding, QueueBinding) and not binding.durable:
+                self.leave_over(binding, unread_up_to=unread_up_to)
+            elif isinstance(binding, QueueBinding):
+                self.open_queue(binding, unread_up_to=unread_up_to)
 
     def create_configured(self) -> None:
         """Create what ``addresses`` names and the journal does not have yet."""

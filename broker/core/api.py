@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from orthia.broker.core.identity import Identities, Principal
 from orthia.broker.core.slices import Slices, Steps, Wait
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import RoutingType
 from orthia.journal.encodings import FIRST_ENCODING
 from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.message import LargeBody, Message
-from orthia.journal.unit import MessageLocation, Sender
+from orthia.journal.unit import MessageLocation
 
 Done = Callable[[], None]
 OnRefused = Callable[[OrthiaError, Done | None], None]
@@ -22,74 +23,6 @@ would have been called if it had been, which is called no more."""
 def unheard(reason: OrthiaError, done: Done | None) -> None:
     """Tell nobody: the journal's log has the ``reason``, and what was refused."""
     del reason, done
-
-
-class BrokerError(OrthiaError):
-    """What a client asked for is refused; the text goes into its ERROR frame."""
-
-
-class AuthenticationFailed(BrokerError):  # noqa: N818 - named for what is the case
-    """Login or passcode is wrong; which of them is not said."""
-
-
-class CertificateUnknown(AuthenticationFailed):
-    """A client's certificate is trusted, and no user's."""
-
-
-class NotAuthorized(BrokerError):  # noqa: N818 - named for what is the case
-    """The user has no role with the permission needed."""
-
-
-class DestinationRefused(BrokerError):  # noqa: N818 - named for what is the case
-    """The destination's name is not valid, or it is of the other kind, or may not be created."""
-
-
-class AcknowledgementRefused(BrokerError):  # noqa: N818 - named for what is the case
-    """A message to be acknowledged is not this client's any more."""
-
-
-class LimitExceeded(BrokerError):  # noqa: N818 - named for what is the case
-    """A client asked the broker to hold more than it may."""
-
-
-class ConnectionLimitExceeded(LimitExceeded):
-    """The user that logged in has as many connections as it may."""
-
-
-class NotLive(BrokerError):  # noqa: N818 - named for what is the case
-    """This node is stopping, or is live no more."""
-
-
-@dataclass(frozen=True, eq=False)
-class Principal:
-    """Who a connection acts for; each has one of its own, and equals no other."""
-
-    name: str
-    roles: frozenset[str]
-    unrestricted: bool = False
-    """True when security is off: every permission is granted."""
-    client_id: str | None = None
-    """What its durable subscriptions are found by, whichever connection it is; as it says."""
-    origin: str = ""
-    """The address it comes from."""
-    validated_user: str | None = None
-    """What its messages say of who sent them; None for nothing."""
-    valid_until: float | None = None
-    """When its connection ends, in seconds of the connections' clock; None for never."""
-    sender: Sender = field(default_factory=Sender)
-    """By whom the journal keeps the order of what the connection sends."""
-
-
-class Verification(ABC):
-    """What has to be done to know whose a login is, and takes too long for the loop."""
-
-    @abstractmethod
-    def run(self) -> None:
-        """Find it out; on any thread, once."""
-
-    @abstractmethod
-    def principal(self) -> Principal:
-        """Return who it is, once it has run; on the loop's thread. Raises AuthenticationFailed."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -260,25 +193,12 @@ class FanOut(Protocol):
         """What steps yield that wait for it."""
 
 
-class AuditNotes(Protocol):
-    """What is noted of logins."""
-
-    def logged_in(self, principal: Principal, acceptor: str) -> None:
-        """Note a client that was let in."""
-
-    def login_failed(self, origin: str, login: str | None, acceptor: str) -> None:
-        """Note a client that was not."""
-
-    def disconnected(self, principal: Principal) -> None:
-        """Note that a client that was let in is gone."""
-
-
 class BrokerCore(Protocol):
     """What a session needs; each method raises BrokerError when it refuses."""
 
     @property
-    def audit(self) -> AuditNotes:
-        """Where it is noted who came and who was refused."""
+    def security(self) -> Identities:
+        """Who clients are."""
 
     @property
     def slices(self) -> Slices:
@@ -291,15 +211,6 @@ class BrokerCore(Protocol):
     @property
     def time_ms(self) -> Callable[[], int]:
         """Milliseconds since 1970 UTC, by the clock that messages are due and expire by."""
-
-    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
-        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
-
-    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
-        """Return whose a certificate is, which was verified and is given as DER.
-
-        None where nobody logs in by certificate. Raises CertificateUnknown.
-        """
 
     def send(
         self,
@@ -392,12 +303,6 @@ class BrokerCore(Protocol):
 
         ``done`` follows, once it is gone. Raises BrokerError if it stays.
         """
-
-    def validated_user(self, principal: Principal) -> str | None:
-        """Return what a user's messages are to say of who sent them; None for nothing."""
-
-    def may_replay(self, principal: Principal) -> bool:
-        """Return whether what Orthia's own tools write into messages is taken from a user."""
 
     def delete_queue(
         self, principal: Principal, name: str, done: Callable[[int], None], *, force: bool

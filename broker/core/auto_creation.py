@@ -5,13 +5,14 @@ Nothing of what is refused is kept: whoever comes next is asked the same.
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import (
     MANAGEMENT_ADDRESS,
     Destination,
     is_schedule,
 )
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.resources import ReservedNames

@@ -7,7 +7,6 @@ delivered is delivered under a valid lease.
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from orthia.broker.core.addresses import AddressBook
@@ -16,14 +15,10 @@ from orthia.broker.core.api import (
     Consumer,
     Done,
     FanOut,
-    LimitExceeded,
-    NotLive,
     OnRefused,
     OutgoingMessage,
-    Principal,
     Subscription,
     TransactionWork,
-    Verification,
     unheard,
 )
 from orthia.broker.core.auto_creation import AutoCreation
@@ -32,12 +27,14 @@ from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.deletion import Deletions
-from orthia.broker.core.destinations import QUALIFIED, REPLAYS, parse
+from orthia.broker.core.destinations import QUALIFIED, parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
+from orthia.broker.core.errors import LimitExceeded, NotLive
 from orthia.broker.core.expiry import says_when
 from orthia.broker.core.gate import DeliveryGate
 from orthia.broker.core.housekeeping import Housekeeping
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.publisher import Publisher, first_full
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.queue_factory import QueueFactory
@@ -52,14 +49,13 @@ from orthia.broker.core.sources import Sources
 from orthia.broker.core.targets import Targets
 from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.undeliverable import Undeliverable
-from orthia.broker.security.audit import Audit, Write
+from orthia.broker.security.audit import Write
 from orthia.broker.security.permissions import Security
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
 from orthia.config.settings import RoutingType, Settings
 from orthia.journal.abc import MessageJournal
-from orthia.journal.codec import QueueBinding
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import LargeBody
@@ -120,6 +116,7 @@ class Broker:
             self._gate,
             self.slices,
             undeliverable,
+            self._publisher.next_id,
             lambda at_ms: self._schedule.placed(at_ms),
         )
         self._budget = factory.budget
@@ -128,7 +125,7 @@ class Broker:
         self._addresses = AddressBook(
             settings,
             creations,
-            bind=self._bind,
+            bind=factory.bind,
             make_queue=factory.queue,
             store_use=self.store_use,
         )
@@ -141,7 +138,6 @@ class Broker:
         )
         self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable_queues = UndeliverableQueues(self._addresses, creations)
-        self._populates_user = settings.populate_validated_user
         if any(says_when(one) for one in settings.address_settings):
             self._publisher.expire_by(self._addresses.settings_of)
         self._schedule_queues = ScheduleQueues(
@@ -151,12 +147,7 @@ class Broker:
         self._housekeeping = Housekeeping(
             settings, journal, self._addresses, self._deletions, self, self.slices
         )
-        for binding in journal.bindings:
-            if isinstance(binding, QueueBinding) and not binding.durable:
-                horizon = journal.recovery_horizon
-                self._addresses.leave_over(binding, unread_up_to=horizon)
-            elif isinstance(binding, QueueBinding):
-                self._addresses.open_queue(binding, unread_up_to=journal.recovery_horizon)
+        self._addresses.open_stored(journal.bindings, unread_up_to=journal.recovery_horizon)
         self._addresses.create_configured()
         journal.register_full_listener(self._store_is_full)
 
@@ -185,15 +176,11 @@ class Broker:
 
     def depths(self) -> dict[str, int]:
         """Return how many messages each queue has, as far as counted; may be called anywhere."""
-        queues = list(self._addresses.queues.items())  # at once, whatever the loop does meanwhile
-        return {name: queue.depth for name, queue in queues}
+        return self._addresses.depths()
 
     def counters(self) -> QueueCounters:
         """Return what happened to the messages of all queues together; may be called anywhere."""
-        total = QueueCounters()
-        for queue in list(self._addresses.queues.values()):  # at once, as above
-            total.add(queue.counters)
-        return total
+        return self._addresses.counters()
 
     @property
     def bytes_in_memory(self) -> int:
@@ -212,22 +199,6 @@ class Broker:
         self._call_later(delay_ms / 1000, lambda: callback() if self._gate.is_running else None)
 
     # --- what sessions call
-
-    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
-        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
-        return self.security.authenticate(login, passcode)
-
-    @property
-    def audit(self) -> Audit:
-        """Where it is noted who came and who was refused."""
-        return self.security.audit
-
-    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
-        """Return whose a certificate is; None where nobody logs in by certificate.
-
-        Raises CertificateUnknown.
-        """
-        return self.security.authenticate_certificate(certificate)
 
     def send(
         self,
@@ -303,14 +274,6 @@ class Broker:
             return self.large.upload(room, done, self._addresses.use_of(destination).uploaded)
         except JournalClosed as error:
             raise NotLive(str(error)) from None
-
-    def validated_user(self, principal: Principal) -> str | None:
-        """Return a user's name, if messages are to say it and it was verified."""
-        return None if principal.unrestricted or not self._populates_user else principal.name
-
-    def may_replay(self, principal: Principal) -> bool:
-        """Return whether a user may say of messages that a replay sent them."""
-        return self.security.allows(principal, "manage", REPLAYS)
 
     def subscribe(
         self,
@@ -422,16 +385,6 @@ class Broker:
         self._refuse_if_stopped()
         self.security.check_management(principal, "broker", "destroyQueue", (name, force))
         self._deletions.delete(principal, name, force=force, done=done)
-
-    # --- queues
-
-    def _bind(self, unnumbered: QueueBinding) -> QueueBinding:
-        binding = replace(unnumbered, queue_id=self._publisher.next_id())
-        try:
-            self._journal.add_binding(binding)
-        except JournalClosed as error:
-            raise NotLive(str(error)) from None
-        return binding
 
     def _refuse_if_stopped(self) -> None:
         if not self._gate.is_running:

@@ -3,18 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from orthia.broker.core.api import (
-    BrokerError,
-    DestinationRefused,
-    Done,
-    LimitExceeded,
-    OnRefused,
-    OutgoingMessage,
-    Principal,
-    Settlement,
-    TransactionWork,
-)
+from orthia.broker.core.api import Done, OnRefused, OutgoingMessage, Settlement, TransactionWork
 from orthia.broker.core.duplicates import DuplicateIds
+from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
-from orthia.broker.core.api import LimitExceeded, Principal
+from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.identity import Principal
 from orthia.broker.quoting import quoted
 from orthia.config.settings import ResourceLimitSetting, StompLimits
 

@@ -20,8 +20,9 @@ from functools import partial
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.api import BrokerError, DestinationRefused, Principal
 from orthia.broker.core.duplicates import DuplicateIds
+from orthia.broker.core.errors import BrokerError, DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.timers import Timers

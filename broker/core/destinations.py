@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from orthia.broker.core.api import DestinationRefused
+from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.quoting import quoted
 from orthia.config import addresses
 from orthia.config.settings import RoutingType

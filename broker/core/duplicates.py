@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
-from orthia.broker.core.api import NotLive
+from orthia.broker.core.errors import NotLive
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import IdCacheBinding
 from orthia.journal.errors import JournalClosed

@@ -10,8 +10,9 @@ that it has not asked for.
 from dataclasses import replace
 
 from orthia.broker.core.addresses import AddressBook
-from orthia.broker.core.api import BrokerError, DestinationRefused, Principal
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, is_name
+from orthia.broker.core.errors import BrokerError, DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.sources import Sources
 from orthia.broker.quoting import quoted

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Consumer, DestinationRefused, MessageReference
+from orthia.broker.core.api import Consumer, MessageReference
+from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.selectors import Selector

@@ -6,17 +6,9 @@ Whatever a client is told is done is committed first.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from orthia.broker.core.api import (
-    BrokerError,
-    Done,
-    FanOut,
-    LimitExceeded,
-    MessageReference,
-    NotLive,
-    OnRefused,
-    OutgoingMessage,
-)
+from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, OutgoingMessage
 from orthia.broker.core.duplicates import DuplicateIds
+from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
 from orthia.broker.core.expiry import expires_at
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication

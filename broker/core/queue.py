@@ -12,16 +12,9 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from orthia.broker.core.api import (
-    AcknowledgementRefused,
-    Consumer,
-    Done,
-    LimitExceeded,
-    MessageReference,
-    NotLive,
-    Settlement,
-)
+from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.dispatcher import AT_ONCE
+from orthia.broker.core.errors import AcknowledgementRefused, LimitExceeded, NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse

@@ -5,10 +5,12 @@ Whoever was held back, for want of memory or because the journal was full, is as
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.destinations import is_schedule
+from orthia.broker.core.errors import NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
 from orthia.broker.core.optioned import OptionedQueue
@@ -22,6 +24,7 @@ from orthia.broker.core.undeliverable import Undeliverable
 from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import QueueBinding
+from orthia.journal.errors import JournalClosed
 from orthia.journal.xa import XaTransactions
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -40,9 +43,13 @@ class QueueFactory:
         gate: DeliveryGate,
         slices: Slices,
         disposal: Undeliverable,
+        next_id: Callable[[], int],
         scheduled: Callable[[int], None],
     ) -> None:
-        """``scheduled`` hears when each message is due that is to be delivered later."""
+        """``next_id`` numbers queues, as it does messages.
+
+        ``scheduled`` hears when each message is due that is to be delivered later.
+        """
         self.budget = MemoryBudget(settings.global_max_size, self._relieved)
         self.topic_memory = TopicMemory(
             settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
@@ -53,11 +60,21 @@ class QueueFactory:
         self._gate = gate
         self._slices = slices
         self._disposal = disposal
+        self._next_id = next_id
         self._scheduled = scheduled
         self._is_relief_due = False
         self._journal_full: Refused[Deliverer] = Refused()
         self._withheld = _withheld_by_transactions(journal)
         journal.register_room_listener(self._room)
+
+    def bind(self, unnumbered: QueueBinding) -> QueueBinding:
+        """Store the binding of a new queue, and return it with its id; raises NotLive."""
+        binding = replace(unnumbered, queue_id=self._next_id())
+        try:
+            self._journal.add_binding(binding)
+        except JournalClosed as error:
+            raise NotLive(str(error)) from None
+        return binding
 
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""

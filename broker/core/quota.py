@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from orthia.broker.core.api import BrokerError
+from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.slices import Wait
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import ResolvedAddressSettings

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from orthia.broker.core.api import (
+from orthia.broker.core.deletion import QueueInUse
+from orthia.broker.core.errors import (
     AcknowledgementRefused,
     AuthenticationFailed,
     CertificateUnknown,
@@ -17,7 +18,6 @@ from orthia.broker.core.api import (
     LimitExceeded,
     NotAuthorized,
 )
-from orthia.broker.core.deletion import QueueInUse
 from orthia.broker.core.quota import NoRoomInStore, QuotaExceeded
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull, UnitRefused

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.api import BrokerError, DestinationRefused
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import is_name
+from orthia.broker.core.errors import BrokerError, DestinationRefused
 from orthia.broker.core.queue import Queue
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import ResolvedAddressSettings

@@ -9,8 +9,8 @@ SEND goes to the queues and the topic of its address as they are.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from orthia.broker.core.api import Principal
 from orthia.broker.core.diverts import Divert
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.selectors import parse

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.api import BrokerError
+from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher

@@ -5,16 +5,11 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.api import (
-    Consumer,
-    DestinationRefused,
-    LimitExceeded,
-    MessageReference,
-    OutgoingMessage,
-    Principal,
-)
+from orthia.broker.core.api import Consumer, MessageReference, OutgoingMessage
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import QUALIFIED, is_schedule, parse, schedule_name
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.selectors import Selector

@@ -6,9 +6,10 @@ from typing import Final
 
 from orthia.broker.core.address import Address
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
-from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.auto_creation import AutoCreation
 from orthia.broker.core.destinations import Destination
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted

@@ -3,9 +3,9 @@
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook
-from orthia.broker.core.api import Principal
 from orthia.broker.core.auto_creation import AutoCreation
 from orthia.broker.core.destinations import parse
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.routing import Router
 from orthia.broker.core.topic import Topic

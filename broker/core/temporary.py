@@ -11,10 +11,11 @@ import uuid
 from typing import Final
 
 from orthia.broker.core.addresses import AddressBook
-from orthia.broker.core.api import DestinationRefused, Principal
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import REMOTE_PREFIXES, is_name
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.security.permissions import Security
 from orthia.config.settings import RoutingType

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from orthia.broker.core.api import BrokerError, MessageReference
+from orthia.broker.core.api import MessageReference
+from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.queue import Queue
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
 from orthia.journal.message import Message

@@ -15,7 +15,8 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from orthia.broker.core.api import BrokerCore, Principal
+from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.identity import Principal
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 

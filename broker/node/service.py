@@ -263,7 +263,7 @@ class Service:
             return
         ended = self._server.clients.end_users(changed, _USER_CHANGED)
         if changed:
-            self._broker.audit.users_changed(changed, ended)
+            self._broker.security.audit.users_changed(changed, ended)
         LOGGER.info(
             "the files of users were read again: %d users; %d of those before have another password"
             ", another certificate or other roles, or are gone, and %d connections of theirs were"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from orthia.broker.core.api import Principal
+from orthia.broker.core.identity import Principal
 
 Write = Callable[[bytes], None]
 """Takes a line, at once: it waits for nothing, and raises nothing."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from cryptography import x509
 
-from orthia.broker.core.api import CertificateUnknown, Principal
+from orthia.broker.core.errors import CertificateUnknown
+from orthia.broker.core.identity import Principal
 from orthia.broker.quoting import quoted
 from orthia.config.certificate_users import CertificateUser
 from orthia.config.distinguished_names import Parts, parts_of, written

@@ -12,7 +12,7 @@ import logging
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
-from orthia.broker.core.api import LimitExceeded
+from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.security.sources import source_of
 
 LOGGER = logging.getLogger("orthia.broker")

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from orthia.broker.core.api import NotAuthorized, Principal, Verification
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS, REPLAYS
+from orthia.broker.core.errors import NotAuthorized
+from orthia.broker.core.identity import Principal, Verification
 from orthia.broker.quoting import quoted
 from orthia.broker.security.audit import Audit, Write
 from orthia.broker.security.certificates import CertificateDirectory
@@ -40,6 +41,7 @@ class Security:
         self._fully_qualified = {
             one.match for one in settings.security_settings if "::" in one.match
         }
+        self._populates_user = settings.populate_validated_user
         self._mapped_to = _mapped_to(settings.role_mappings)
         self._is_rbac_of_messages = settings.management_message_rbac
         self._rbac_prefix = settings.management_rbac_prefix
@@ -65,6 +67,14 @@ class Security:
         if not (self._enabled and self._knows_certificates):
             return None
         return self.certificates.principal(certificate)
+
+    def validated_user(self, principal: Principal) -> str | None:
+        """Return a user's name, if messages are to say it and it was verified."""
+        return None if principal.unrestricted or not self._populates_user else principal.name
+
+    def may_replay(self, principal: Principal) -> bool:
+        """Return whether a user may say of messages that a replay sent them."""
+        return self.allows(principal, "manage", REPLAYS)
 
     def allows(
         self, principal: Principal, permission: str, address: str, queue: str | None = None

@@ -16,7 +16,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
-from orthia.broker.core.api import AuthenticationFailed, Principal, Verification
+from orthia.broker.core.errors import AuthenticationFailed
+from orthia.broker.core.identity import Principal, Verification
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import ConfigurationError
 from orthia.config.settings import TokenLoginModule

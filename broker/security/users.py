@@ -13,7 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from orthia.broker.core.api import AuthenticationFailed, Principal, Verification
+from orthia.broker.core.errors import AuthenticationFailed
+from orthia.broker.core.identity import Principal, Verification
 from orthia.config.passwords import HashedPassword
 from orthia.config.settings import User
 

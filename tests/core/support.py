@@ -12,12 +12,12 @@ from orthia.broker.core.api import (
     MessageReference,
     OnRefused,
     OutgoingMessage,
-    Principal,
     Subscription,
     TransactionWork,
     unheard,
 )
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.identity import Principal
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.settings import AddressSettings, DatabaseStoreSettings, Settings
 from orthia.config.urls import DatabaseUrl

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.connections.admission import Admission, MakesRoom, Refused
-from orthia.broker.core.api import ConnectionLimitExceeded
+from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.security.sources import source_of
 from orthia.config.settings import ResourceLimitSetting, StompLimits

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import NotAuthorized, Principal
+from orthia.broker.core.errors import NotAuthorized
+from orthia.broker.core.identity import Principal
 from orthia.broker.security.permissions import Security
 from orthia.config.secrets import Secret
 from orthia.config.settings import SecuritySetting, User

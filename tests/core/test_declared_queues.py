@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core import window
-from orthia.broker.core.api import LimitExceeded
+from orthia.broker.core.errors import LimitExceeded
 from orthia.config.settings import (
     AddressConfiguration,
     AddressSettings,

@@ -5,14 +5,10 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core import window as window_module
-from orthia.broker.core.api import (
-    BrokerError,
-    DestinationRefused,
-    NotAuthorized,
-    Principal,
-    TransactionWork,
-)
+from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.deletion import QueueInUse
+from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
+from orthia.broker.core.identity import Principal
 from orthia.config.settings import (
     AddressConfiguration,
     QueueSettings,

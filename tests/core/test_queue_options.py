@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import DestinationRefused
+from orthia.broker.core.errors import DestinationRefused
 from orthia.config.settings import (
     AddressConfiguration,
     AddressSettings,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import DestinationRefused, LimitExceeded, NotLive
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotLive
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import BrokerError, OutgoingMessage, TransactionWork
+from orthia.broker.core.api import OutgoingMessage, TransactionWork
+from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.memory import MESSAGE_OVERHEAD
 from orthia.broker.core.quota import AddressUse, Charges, NoRoomInStore, QuotaExceeded, StoreUse
 from orthia.config.addresses import ResolvedAddressSettings

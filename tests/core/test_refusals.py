@@ -2,7 +2,7 @@
 
 import pytest
 
-from orthia.broker.core.api import (
+from orthia.broker.core.errors import (
     AuthenticationFailed,
     DestinationRefused,
     LimitExceeded,

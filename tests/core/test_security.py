@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import (
-    AuthenticationFailed,
-    BrokerError,
-    NotAuthorized,
-    Principal,
-    TransactionWork,
-)
+from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.errors import AuthenticationFailed, BrokerError, NotAuthorized
+from orthia.broker.core.identity import Principal
 from orthia.broker.security.permissions import Security
 from orthia.config.secrets import Secret
 from orthia.config.settings import (

@@ -12,7 +12,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from orthia.broker.core.api import AuthenticationFailed, Principal
+from orthia.broker.core.errors import AuthenticationFailed
+from orthia.broker.core.identity import Principal
 from orthia.broker.security.tokens import Tokens, claim, read_tokens, roles_in
 from orthia.config.errors import ConfigurationError
 from orthia.config.loader import load

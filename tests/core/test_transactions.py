@@ -2,13 +2,9 @@
 
 import pytest
 
-from orthia.broker.core.api import (
-    DestinationRefused,
-    LimitExceeded,
-    MessageReference,
-    TransactionWork,
-)
+from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.broker import Broker
+from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.journal import Unit
 from orthia.journal.codec import Xid
 from orthia.journal.memory import MemoryJournal

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.api import DestinationRefused, Principal
+from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.settings import (
     AddressConfiguration,

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core.api import AuthenticationFailed, Principal, Verification
+from orthia.broker.core.errors import AuthenticationFailed
+from orthia.broker.core.identity import Principal, Verification
 from orthia.broker.security.logins import FREE_FAILURES
 from orthia.broker.security.users import UserDirectory
 from orthia.config.passwords import HashedPassword, hash_password, read_stored

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core.api import LimitExceeded
+from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.security import logins

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.broker.core.api import CertificateUnknown
+from orthia.broker.core.errors import CertificateUnknown
 from orthia.broker.node.user_files import UserFiles
 from orthia.broker.security.certificates import CertificateDirectory
 from orthia.config.certificate_users import CertificateUser, read_certificate_users

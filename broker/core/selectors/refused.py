@@ -1,6 +1,6 @@
 """Why a selector is not taken."""
 
-from orthia.broker.core.api import BrokerError
+from orthia.broker.core.errors import BrokerError
 
 
 class SelectorRefused(BrokerError):  # noqa: N818 - named for what is the case

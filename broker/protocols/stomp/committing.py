@@ -2,14 +2,8 @@
 
 from functools import partial
 
-from orthia.broker.core.api import (
-    BrokerCore,
-    BrokerError,
-    Done,
-    NotLive,
-    OnRefused,
-    TransactionWork,
-)
+from orthia.broker.core.api import BrokerCore, Done, OnRefused, TransactionWork
+from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.outbox import Outbox

@@ -14,7 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from orthia.broker.core.api import BrokerCore, BrokerError, Done, NotLive, Principal
+from orthia.broker.core.api import BrokerCore, Done
+from orthia.broker.core.errors import BrokerError, NotLive
+from orthia.broker.core.identity import Principal
 from orthia.broker.core.refusals import Refusal, refusal_of
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.stomp.committing import Committer
@@ -358,7 +360,7 @@ class StompConnection:
         self.client.principal = replace(
             principal,
             client_id=login.client_id or None,
-            validated_user=self._core.validated_user(principal),
+            validated_user=self._core.security.validated_user(principal),
         )
         self._silence.agree(
             login,

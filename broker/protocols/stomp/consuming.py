@@ -5,15 +5,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
-from orthia.broker.core.api import (
-    BrokerCore,
-    BrokerError,
-    Done,
-    MessageReference,
-    NotLive,
-    TransactionWork,
-)
+from orthia.broker.core.api import BrokerCore, Done, MessageReference, TransactionWork
 from orthia.broker.core.destinations import of_type
+from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.protocols.stomp.attempts import attempted
 from orthia.broker.protocols.stomp.frames import ProtocolError

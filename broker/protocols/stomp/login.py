@@ -5,7 +5,9 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Final, NamedTuple
 
-from orthia.broker.core.api import BrokerCore, BrokerError, Principal
+from orthia.broker.core.api import BrokerCore
+from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, server_frame
 from orthia.broker.protocols.stomp.heartbeats import negotiate
 from orthia.broker.protocols.stomp.parser import Frame
@@ -74,7 +76,7 @@ def asking(core: BrokerCore) -> Authenticate:
         passcode: str | None,
         _: Callable[[Principal | BrokerError], None],
     ) -> Principal:
-        found = core.authenticate(login, passcode)
+        found = core.security.authenticate(login, passcode)
         if isinstance(found, Principal):
             return found
         found.run()

@@ -9,15 +9,14 @@ from typing import Final
 
 from orthia.broker.core.api import (
     BrokerCore,
-    BrokerError,
     Done,
     FanOut,
-    NotLive,
     OnRefused,
     OutgoingMessage,
     TransactionWork,
 )
 from orthia.broker.core.destinations import of_type
+from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
@@ -215,7 +214,9 @@ class Sender:
                 raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
             if not SCHEDULING.isdisjoint(raw):
                 when = stated(frame, self._core.time_ms)
-            if not TOOLS_OWN.isdisjoint(raw) and self._core.may_replay(self._client.principal):
+            if not TOOLS_OWN.isdisjoint(raw) and self._core.security.may_replay(
+                self._client.principal
+            ):
                 not_passed_on -= TOOLS_OWN
         headers = frame.user_headers(not_passed_on)
         user = self._client.principal.validated_user

@@ -7,7 +7,8 @@ order. The message goes the way of every other once the body is there.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from orthia.broker.core.api import BrokerCore, Done, OutgoingMessage, Principal
+from orthia.broker.core.api import BrokerCore, Done, OutgoingMessage
+from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.parser import BodyPiece, Frame
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError

@@ -1,0 +1,75 @@
+"""Who a connection acts for, and who says so."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from orthia.journal.unit import Sender
+
+
+@dataclass(frozen=True, eq=False)
+class Principal:
+    """Who a connection acts for; each has one of its own, and equals no other."""
+
+    name: str
+    roles: frozenset[str]
+    unrestricted: bool = False
+    """True when security is off: every permission is granted."""
+    client_id: str | None = None
+    """What its durable subscriptions are found by, whichever connection it is; as it says."""
+    origin: str = ""
+    """The address it comes from."""
+    validated_user: str | None = None
+    """What its messages say of who sent them; None for nothing."""
+    valid_until: float | None = None
+    """When its connection ends, in seconds of the connections' clock; None for never."""
+    sender: Sender = field(default_factory=Sender)
+    """By whom the journal keeps the order of what the connection sends."""
+
+
+class Verification(ABC):
+    """What has to be done to know whose a login is, and takes too long for the loop."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Find it out; on any thread, once."""
+
+    @abstractmethod
+    def principal(self) -> Principal:
+        """Return who it is, once it has run; on the loop's thread. Raises AuthenticationFailed."""
+
+
+class AuditNotes(Protocol):
+    """What is noted of logins."""
+
+    def logged_in(self, principal: Principal, acceptor: str) -> None:
+        """Note a client that was let in."""
+
+    def login_failed(self, origin: str, login: str | None, acceptor: str) -> None:
+        """Note a client that was not."""
+
+    def disconnected(self, principal: Principal) -> None:
+        """Note that a client that was let in is gone."""
+
+
+class Identities(Protocol):
+    """Who clients are."""
+
+    @property
+    def audit(self) -> AuditNotes:
+        """Where it is noted who came and who was refused."""
+
+    def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:
+        """Return who this is, or what is to be run to know; raises AuthenticationFailed."""
+
+    def authenticate_certificate(self, certificate: bytes) -> Principal | None:
+        """Return whose a certificate is, which was verified and is given as DER.
+
+        None where nobody logs in by certificate. Raises CertificateUnknown.
+        """
+
+    def validated_user(self, principal: Principal) -> str | None:
+        """Return what a user's messages are to say of who sent them; None for nothing."""
+
+    def may_replay(self, principal: Principal) -> bool:
+        """Return whether what Orthia's own tools write into messages is taken from a user."""
