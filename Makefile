@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JAVASCRIPT := tests/websocket/javascript
+GO := tests/clients/go
 # Tests wait more than they compute, for leases above all.
 TEST_PROCESSES ?= $(shell nproc | awk '{ print ($$1 > 2 ? 8 : 3 * $$1) }')
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --use-pep517
@@ -57,10 +58,18 @@ $(VENV)/.installed-javascript: $(JAVASCRIPT)/package-lock.json | $(VENV)/.instal
 		echo "npm failed: STOMP over WebSocket is not tested with @stomp/stompjs"; \
 	fi
 
+# Nor is anything tested with go-stomp where there is no Go, or it cannot be had.
+$(GO)/build/client: $(addprefix $(GO)/,main.go go.mod go.sum)
+	@if ! command -v go >/dev/null; then \
+		echo "There is no Go: STOMP is not tested with go-stomp"; \
+	elif ! (cd $(GO) && GOTOOLCHAIN=local timeout 300 go build -mod=readonly -o build/client .); then \
+		echo "go build failed: STOMP is not tested with go-stomp"; \
+	fi
+
 # One after the other, also with -j: what is missing is asked for once and not package by package.
 setup-test: packages ## The same with all that the tests need
 	@$(MAKE) --no-print-directory $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript
+	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client
 
 packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, spin and a compiler
 	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
@@ -153,5 +162,5 @@ format: $(VENV)/.installed-test ## Let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(JAVASCRIPT)/node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(JAVASCRIPT)/node_modules $(GO)/build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

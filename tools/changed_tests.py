@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LONG = ("chaos", "hostile", "model", "pipeline", "process", "simulation", "upgrade")
+LONG = ("chaos", "clients", "hostile", "model", "pipeline", "process", "simulation", "upgrade")
 """Rooms of ``tests`` whose tests take minutes."""
 ALWAYS = ("tests/test_imports.py", "tests/test_documents.py")
 OF_DOCUMENTS = ("tests/config/test_reference.py", "tests/nodemanager/test_reference.py")

@@ -1,0 +1,1 @@
+"""Clients of other people's, as their users use them, with real nodes."""

@@ -1,0 +1,5 @@
+module orthia/tests/clients
+
+go 1.19
+
+require github.com/go-stomp/stomp/v3 v3.1.3
