@@ -33,7 +33,7 @@ def may_be_grouped(record: Message) -> bool:
 
     They are ``JMSXGroupID`` and ``_AMQ_GROUP_ID``; other protocols state it.
     """
-    return b"ID:" in record.head or bool(record.stated)
+    return record.head.find(b"ID:") >= 0 or bool(record.stated)
 
 
 def _name(said: Said) -> str | None:

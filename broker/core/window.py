@@ -177,8 +177,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         """Take a message as ``add`` does, of several of which none is to be delivered yet."""
         self.counters.added += 1
         record = reference.record
-        # As ``may_be_grouped``, which for each message would be a call.
-        if self._may_group and (b"ID:" in record.head or record.stated) and is_grouped(record):
+        # As ``may_be_grouped``, which for each message would be a call. Not ``in``: bytes look for
+        # a number first, and make an exception of what is none.
+        may_be = self._may_group and (record.head.find(b"ID:") >= 0 or record.stated)
+        if may_be and is_grouped(record):
             self.has_groups()
         if reference.location is not None and not self.takes_in_memory(reference.size):
             tail_before = self._cursor.tail_seq

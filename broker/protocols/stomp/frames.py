@@ -33,6 +33,7 @@ _V1_2: Final = Version.V1_2  # asked for every message: an enumeration looks its
 # Bytes as numbers, which are found several times faster than as texts.
 _NUL = 0
 _RETURN = 13
+_BACKSLASH = 92
 _UNESCAPES = {b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\", b"\\r": b"\r"}
 _ESCAPE_SEQUENCE = re.compile(rb"\\.?", re.DOTALL)
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r"}
@@ -46,7 +47,7 @@ def is_whole_number(text: str) -> bool:
 
 def unescape(value: bytes, version: Version) -> bytes:
     """Return the bytes a header's key or value stands for; raises ProtocolError."""
-    if version is Version.V1_0 or b"\\" not in value:
+    if version is Version.V1_0 or _BACKSLASH not in value:
         return value
 
     def replace(match: re.Match[bytes]) -> bytes:
@@ -92,7 +93,7 @@ def block_for(version: Version, block: bytes) -> bytes:
     """
     if _NUL in block or _RETURN in block:
         block = block.replace(b"\0", b" ").replace(b"\r", b"\\r")
-    if version is _V1_2 or b"\\" not in block:
+    if version is _V1_2 or _BACKSLASH not in block:
         return block
     lines = (line.partition(b":") for line in block.split(b"\n") if line)
     return b"".join(

@@ -63,7 +63,7 @@ class Frame:
         value = self.raw.get(name)
         if value is None:
             return None
-        return (value if b"\\" not in value else unescape(value, self.version)).decode()
+        return (value if _BACKSLASH not in value else unescape(value, self.version)).decode()
 
     def required(self, name: bytes) -> str:
         """Return a header's value; raises ProtocolError if it is absent or empty."""
@@ -239,7 +239,7 @@ class FrameParser:
     def _may_be_whole(self, newest: bytes) -> bool:
         if self._waiting is _Waiting.LENGTH:
             return len(self._pending) >= self._needed
-        if self._waiting is _Waiting.NUL and b"\0" not in newest:
+        if self._waiting is _Waiting.NUL and _NUL not in newest:
             if len(self._pending) >= self._whole_at:
                 return True
             self._check_body(len(self._pending) - self._needed)
