@@ -155,7 +155,7 @@ class AutoCreation:
             raise DestinationRefused(
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
-        self._security.check(principal, "createDurableQueue", address_name, name)
+        self._security.check_new_queue(principal, address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
         if to_consume:
             # Not the limits of what messages take: a consumer of several queues, refused for one
@@ -188,7 +188,7 @@ class AutoCreation:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
         address = self._book.address(address_name)
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
-        self._security.check(principal, "createDurableQueue", address_name, name)
+        self._security.check_new_queue(principal, address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
         self._store_use.refuse_if_closed()
         queue = self._book.create_queue(

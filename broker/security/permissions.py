@@ -103,14 +103,39 @@ class Security:
         if self.allows(principal, permission, address, queue):
             return
         match = address if queue is None else self._match_of(address, queue)
+        raise self._refused(principal, permission, match)
+
+    def _refused(
+        self, principal: Principal, permission: str, match: str, why: str = ""
+    ) -> NotAuthorized:
         permission = _needed(permission, match)
         self.audit.refused(principal, permission, match)
-        raise NotAuthorized(
+        return NotAuthorized(
             f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
-            f" address {quoted(match)}"
+            f" address {quoted(match)}{why}"
         )
 
     # --- what is asked together
+
+    def check_new_queue(self, principal: Principal, address: str, queue: str) -> None:
+        """Raise NotAuthorized unless ``principal`` may have a durable queue of an address made.
+
+        No two queues have one name. So whoever calls a queue otherwise than its address, and is
+        not allowed that one by a setting for exactly ``address::queue``, could take the name of
+        another's address, which could have no queue then: that permission is needed there, too.
+        """
+        permission = "createDurableQueue"
+        self.check(principal, permission, address, queue)
+        is_named = self._match_of(address, queue) != address
+        if queue != address and not is_named and not self.allows(principal, permission, queue):
+            match = f"{address}::{queue}"
+            raise self._refused(
+                principal,
+                permission,
+                queue,
+                f", whose name queue {quoted(match)} would take: grant it there, or for"
+                f" {quoted(match)}, or call the queue otherwise",
+            )
 
     def check_browse(self, principal: Principal, address: str, queue: str) -> None:
         """Raise NotAuthorized unless ``principal`` may look through a queue and take nothing."""

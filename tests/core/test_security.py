@@ -217,15 +217,15 @@ def without(permission: str) -> CoreUnderTest:
     )
 
 
-def send(core: CoreUnderTest, destination: str) -> None:
-    """Send as ada."""
-    core.broker.send(ADA, destination, message("a"), None)
+def send(core: CoreUnderTest, destination: str, who: Principal = ADA) -> None:
+    """Send as ada, or somebody else."""
+    core.broker.send(who, destination, message("a"), None)
     core.settle()
 
 
-def consume(core: CoreUnderTest, destination: str) -> None:
-    """Subscribe as ada."""
-    core.broker.subscribe(ADA, destination, FakeConsumer(), prefetch=1)
+def consume(core: CoreUnderTest, destination: str, who: Principal = ADA) -> None:
+    """Subscribe as ada, or somebody else."""
+    core.broker.subscribe(who, destination, FakeConsumer(), prefetch=1)
     core.settle()
 
 
@@ -298,6 +298,46 @@ def test_a_fully_qualified_name_decides_alone() -> None:
     core.broker.subscribe(ADA, "/queue/one", FakeConsumer(), prefetch=1)
     with pytest.raises(NotAuthorized, match="'consume' on address 'boxes::one'"):
         core.broker.subscribe(GUEST, "/queue/one", FakeConsumer(), prefetch=1)
+
+
+def _with_two_teams(*more: SecuritySetting) -> CoreUnderTest:
+    """Give each of two teams its own addresses, of which ``pay`` is one of staff's."""
+    everything = (*EVERYTHING, "deleteDurableQueue")
+    settings = (
+        SecuritySetting("#", {each: frozenset({"staff"}) for each in everything}),
+        SecuritySetting("m.#", {each: frozenset({"visitors"}) for each in everything}),
+        *more,
+    )
+    return CoreUnderTest(replace(SECURED, security_settings=settings))
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda core: send(core, "/topic/m.a::pay", GUEST),
+        lambda core: consume(core, "/queue/m.a::pay", GUEST),
+    ],
+)
+def test_nobody_takes_the_name_of_anothers_queue(take: Callable[[CoreUnderTest], None]) -> None:
+    """No two queues have one name: it would keep ``/queue/pay`` from whoever it is for."""
+    core = _with_two_teams()
+    with pytest.raises(
+        NotAuthorized,
+        match=r"'createDurableQueue' on address 'pay', whose name queue 'm.a::pay' would take",
+    ):
+        take(core)
+    send(core, "/queue/pay", ADA)
+    assert core.broker.depths() == {"pay": 1}
+
+
+def test_a_setting_for_exactly_that_queue_lets_it_be_made() -> None:
+    """And one for the address of its name does; whose own it is needs nothing more."""
+    send(_with_two_teams(), "/topic/m.a::m.pay", GUEST)
+    created = {"createDurableQueue": frozenset({"visitors"})}
+    for match in ("m.a::pay", "pay"):
+        core = _with_two_teams(SecuritySetting(match, created))
+        send(core, "/topic/m.a::pay", GUEST)
+        assert core.broker.depths() == {"pay": 1}
 
 
 def test_roles_are_mapped_beside_what_they_are() -> None:

@@ -269,13 +269,13 @@ def test_one_that_is_configured_is_used() -> None:
     assert "has no durable subscription" in subscriber.error()
 
 
-def _secured(*permissions: str) -> Settings:
+def _secured(*permissions: str, match: str = "#") -> Settings:
     granted = {one: frozenset({"r"}) for one in permissions}
     return replace(
         SETTINGS,
         security_enabled=True,
         users=(User("u", Secret("p"), frozenset({"r"})),),
-        security_settings=(SecuritySetting("#", granted),),
+        security_settings=(SecuritySetting(match, granted),),
     )
 
 
@@ -286,6 +286,27 @@ def test_a_subscriber_needs_permissions(missing: str) -> None:
     subscriber = Client(CoreUnderTest(_secured(*needed)), login="u", passcode="p", client_id="me")
     subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
     assert f"permission '{missing}' on address 'news'" in subscriber.error()
+
+
+def test_a_subscription_takes_no_name_of_anothers_address() -> None:
+    """Its queue is called ``me.paper``: ``/queue/me.paper`` could not be for others any more.
+
+    One that is there goes on whatever is allowed now.
+    """
+    needed = ("consume", "createAddress", "createDurableQueue")
+    core = CoreUnderTest(_secured(*needed, match="news"))
+    subscriber = Client(core, login="u", passcode="p", client_id="me")
+    subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
+    assert (
+        "permission 'createDurableQueue' on address 'me.paper', whose name queue"
+        " 'news::me.paper' would take" in subscriber.error()
+    )
+    assert core.broker.depths() == {}
+    core = CoreUnderTest(_secured(*needed))
+    assert subscribe(Client(core, login="u", passcode="p", client_id="me")) == []
+    core = core.takeover(_secured(*needed, match="news"))
+    core.send(TOPIC, "1")
+    assert subscribe(Client(core, login="u", passcode="p", client_id="me")) == ["1"]
 
 
 def test_to_end_one_needs_the_permission_to_delete() -> None:
