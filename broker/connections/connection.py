@@ -226,6 +226,11 @@ class Connection(asyncio.Protocol):
         self._refused(Refusal.TLS, f"its TLS handshake failed: {reason}")
         self._hang_up()
 
+    def misuses_tls(self, reason: str) -> None:
+        """End a client that keeps TLS busy and says nothing."""
+        self._refused(Refusal.TLS, reason)
+        self.end(reason)
+
     def _has_received(self) -> None:
         if self._memory.is_full or self.account.is_full:
             self._clients.eviction.has_sent_when_full(self, self.protocol.holdings.sent)

@@ -6,7 +6,8 @@ client that has not logged in. Until the handshake is done nothing can be told t
 is written by then is dropped.
 
 What a handshake computes takes a while, and many clients may come at once: each step has its turn
-among the other work of the loop, and meanwhile the socket is not read.
+among the other work of the loop, and meanwhile the socket is not read. So it is with more than some
+records that came at once, for a client can put very many into what one read brings.
 
 A client that speaks no TLS is answered in the clear, once: it would understand nothing else.
 """
@@ -21,11 +22,18 @@ from typing_extensions import override
 
 from orthia.broker.tls.contexts import ServerObject
 from orthia.broker.tls.errors import in_words
+from orthia.broker.tls.records import MOST_HELLO_BYTES, Records
 
 _HANDSHAKE: Final = 0x16
 """The first byte of TLS."""
 _RECORD_BYTES: Final = 16_384
 """What OpenSSL is given at a time, about a record: its buffers never get smaller."""
+_MOST_RECORDS: Final = 64
+"""How many records are handled at once, which takes some milliseconds at most."""
+_MOST_EMPTY: Final = 64
+"""How many records may carry nothing, beside one of so many that do: ordinary clients ask for new
+keys after some gigabytes, and each time costs as much as many messages."""
+_ONE_OF: Final = 100
 IS_HANDSHAKING: Final = "orthia.is_handshaking"
 """What a transport is asked for the state of its handshake by."""
 
@@ -54,6 +62,9 @@ class Inner(Protocol):
     def handshake_failed(self, reason: str) -> None:
         """End a client whose handshake failed; what is written to it is dropped."""
 
+    def misuses_tls(self, reason: str) -> None:
+        """End a client that keeps TLS busy with nothing; it can be written to."""
+
 
 class TlsChannel(asyncio.Transport, asyncio.Protocol):
     """The protocol of a socket, and the transport of ``Inner``."""
@@ -77,11 +88,16 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject
         self._early = bytearray()
-        """What came while a step of the handshake had yet to come to its turn."""
+        """What came, and has yet to come to its turn."""
+        self._records = Records()
+        self._full = 0
+        """Records that carried something, since the handshake."""
+        self._empty = 0
+        """Records that carried nothing."""
         self._is_new = True
         self._is_secure = False
         self._is_in_turn = False
-        """Whether a step of the handshake has yet to come to its turn."""
+        """Whether what came has yet to come to its turn."""
         self._is_read = True
         """Whether the protocol wants to be given what comes."""
         self._is_plain = False
@@ -111,14 +127,14 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
                 self._is_plain = self._is_over = True
                 self._inner.has_no_tls("the first bytes are not of TLS", data)
                 return
-        if self._is_secure:
-            self._decrypt(data)
-            return
-        self._early += data
+        taken = 0
+        if self._is_secure and not self._is_in_turn:
+            taken = self._decrypt(data)
+            if taken == len(data) or self._is_over:
+                return
+        self._early += data[taken:]
         if not self._is_in_turn:
-            self._is_in_turn = True
-            self._raw.pause_reading()
-            self._later(self._handshake())
+            self._in_turn()
 
     @override
     def eof_received(self) -> None:
@@ -138,49 +154,75 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
     def resume_writing(self) -> None:
         self._inner.resume_writing()
 
-    def _handshake(self) -> Iterator[bool]:
-        """Go on with the handshake, as far as what has come lets it."""
-        self._is_in_turn = False
-        early = bytes(self._early)
+    def _go_on(self) -> Iterator[bool]:
+        """Handle what has come, a few records at a time."""
+        while self._early and not self._is_over:
+            early = bytes(self._early)
+            self._early.clear()
+            step = self._decrypt if self._is_secure else self._shake_hands
+            self._early[:0] = early[step(early) :]
+            yield False
         self._early.clear()
-        for start in range(0, len(early), _RECORD_BYTES):
-            if self._is_over:
-                break
-            end = start + _RECORD_BYTES
-            self._incoming.write(early[start:end])
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                continue  # there is more to come
-            except ssl.SSLError as error:
-                self._failed(error)
-                break
-            self._is_secure = True
-            self._flush()
-            self._decrypt(early[end:])  # which came with the end of the handshake
-            break
-        self._flush()
+        self._is_in_turn = False
         if self._is_read and not self._raw.is_closing():
             self._raw.resume_reading()
-        yield False
 
-    def _decrypt(self, data: bytes) -> None:
-        """Give the protocol what can be decrypted of what has come by now, all at once."""
+    def _in_turn(self) -> None:
+        """Read nothing until what has come is handled, in turn with other work."""
+        self._is_in_turn = True
+        self._raw.pause_reading()
+        self._later(self._go_on())
+
+    def _shake_hands(self, data: bytes) -> int:
+        """Go on with the handshake; return how much of what came was taken for it."""
+        end, _ = self._records.cut(data, 0, min(len(data), _RECORD_BYTES), _MOST_RECORDS)
+        if self._records.is_hello_too_long:
+            self._is_over = True
+            self._inner.handshake_failed(f"its hello has more than {MOST_HELLO_BYTES} bytes")
+            return end
+        self._incoming.write(data[:end])
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            if self._outgoing.pending:
+                answer = self._outgoing.read()
+                self._records.answered(answer)
+                self._raw.write(answer)
+            return end
+        except ssl.SSLError as error:
+            self._failed(error)
+            return end
+        self._records.answered(b"")
+        self._is_secure = True
+        self._flush()
+        self._decrypt(b"")  # which came with the end of the handshake
+        return end
+
+    def _decrypt(self, data: bytes) -> int:
+        """Give the protocol what can be decrypted of ``data``, at once; return how much that is."""
         parts: list[bytes] = []
         error: ssl.SSLError | None = None
         has_ended = False
-        for start in range(0, len(data) or 1, _RECORD_BYTES):
-            self._incoming.write(data[start : start + _RECORD_BYTES])
+        at, records, size = 0, 0, len(data)
+        while True:
+            end, ended = self._records.cut(
+                data, at, min(size, at + _RECORD_BYTES), _MOST_RECORDS - records
+            )
+            self._incoming.write(data[at:end])
+            at, records = end, records + ended
             try:
                 while part := self._tls.read(_RECORD_BYTES):
                     parts.append(part)
                 has_ended = True
                 break
             except ssl.SSLWantReadError:
-                continue
+                if at == size or records == _MOST_RECORDS:
+                    break
             except ssl.SSLError as why:
                 error = why
                 break
+        self._full += len(parts)
+        self._empty += records - len(parts)
         if parts:
             self._inner.data_received(b"".join(parts))
         if error is not None:
@@ -189,6 +231,12 @@ class TlsChannel(asyncio.Transport, asyncio.Protocol):
             self.close()
         else:
             self._flush()
+            if self._empty > _MOST_EMPTY + self._full // _ONE_OF and not self._is_over:
+                self._is_over = True
+                self._inner.misuses_tls(
+                    "its records of TLS carry nothing, as requests for new keys do"
+                )
+        return at
 
     def _failed(self, error: ssl.SSLError) -> None:
         """End a client whose bytes cannot be read; the alert that says so is sent."""

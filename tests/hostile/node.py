@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
@@ -132,12 +133,19 @@ def live_node(
         node.end()
 
 
+class Connects(Protocol):
+    """A node, however it is spoken to."""
+
+    def connect(self) -> socket.socket:
+        """Log in."""
+
+
 class Witness:
     """An ordinary client, which must be served whatever the others do."""
 
     _numbers = itertools.count(1)
 
-    def __init__(self, node: LimitedNode) -> None:
+    def __init__(self, node: Connects) -> None:
         self._socket = node.connect()
         self._queue = b"/queue/witness-%d" % next(self._numbers)
         self._count = 0
