@@ -40,7 +40,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
 """What would change what happens to clients, by name."""
 
 TLS_CHANGES: Final[Mapping[str, Instead]] = {
-    "crlPath": Instead("certificates that were revoked are taken until they expire"),
     "trustAll": Instead("certificates of clients are verified by trustStorePath", _FALSE),
     "trustManagerFactoryPlugin": Instead("certificates of clients are verified by trustStorePath"),
     "useDefaultSslContext": Instead("the files of this acceptor are used", _FALSE),

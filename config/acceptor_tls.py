@@ -54,6 +54,8 @@ class AcceptorTls:
     key_store_alias: str | None = None
     trust_store: StoreFile | None = None
     """Who signs the certificates of clients; None where none are asked for."""
+    crl_path: Path | None = None
+    """Lists which of the certificates of clients were revoked; None takes all."""
     client_certificate: ClientCertificate = ClientCertificate.IGNORED
     enabled_protocols: tuple[str, ...] = ()
     """``TLSv1.2``, ``TLSv1.3``; both if it is empty."""
@@ -71,12 +73,19 @@ class AcceptorTls:
         as Artemis finds it.
         """
 
-        def located(store: StoreFile) -> StoreFile:
-            path, beside = instance / store.path, configuration / store.path
-            return replace(store, path=beside if beside.exists() > path.exists() else path)
+        def located(named: Path) -> Path:
+            path, beside = instance / named, configuration / named
+            return beside if beside.exists() > path.exists() else path
 
-        trust = None if self.trust_store is None else located(self.trust_store)
-        return replace(self, key_store=located(self.key_store), trust_store=trust)
+        def moved(store: StoreFile) -> StoreFile:
+            return replace(store, path=located(store.path))
+
+        return replace(
+            self,
+            key_store=moved(self.key_store),
+            trust_store=None if self.trust_store is None else moved(self.trust_store),
+            crl_path=None if self.crl_path is None else located(self.crl_path),
+        )
 
     def parameters(self) -> Mapping[str, str]:
         """Return what was asked for, by the names of the parameters; passwords are hidden."""
@@ -85,6 +94,8 @@ class AcceptorTls:
             found["keyStoreAlias"] = self.key_store_alias
         if self.trust_store is not None:
             found |= _parameters_of("trustStore", self.trust_store)
+        if self.crl_path is not None:
+            found["crlPath"] = str(self.crl_path)
         if self.client_certificate is not ClientCertificate.IGNORED:
             found[self.client_certificate.value] = "true"
         found["enabledProtocols"] = ",".join(self.enabled_protocols or PROTOCOLS)
@@ -113,6 +124,8 @@ TLS_ACTING: Final[Mapping[str, str]] = {
     "trustStorePath": "the file with the certificates of whoever signs those of clients",
     "trustStorePassword": "of that file",
     "trustStoreType": "as keyStoreType",
+    "crlPath": "a file with the lists of revoked certificates, PEM or DER, of everybody who signed"
+    " one of a client: one that is on its list is refused",
     "needClientAuth": "true lets in clients with a trusted certificate only; goes over"
     " wantClientAuth",
     "wantClientAuth": "true asks clients for a certificate, and refuses one that is not trusted",
@@ -153,15 +166,22 @@ def acceptor_tls(
             f"has {asked.value}=true and no trustStorePath; expected trustStorePath=FILE, with the"
             " certificates of whoever signs those of your clients"
         )
+    crl_path = parameters.get("crlPath")
+    if crl_path and asked is ClientCertificate.IGNORED:
+        raise ConfigurationError(
+            "has crlPath and asks no client for a certificate that could be revoked; expected"
+            " needClientAuth=true or wantClientAuth=true beside it"
+        )
     return AcceptorTls(
         key_store,
-        parameters.get("keyStoreAlias") or None,
-        trust_store,
-        asked,
-        _enabled_protocols(parameters),
-        _names(parameters, "enabledCipherSuites"),
-        _sni_host(parameters),
-        _flag(parameters, "sslAutoReload"),
+        key_store_alias=parameters.get("keyStoreAlias") or None,
+        trust_store=trust_store,
+        crl_path=Path(crl_path) if crl_path else None,
+        client_certificate=asked,
+        enabled_protocols=_enabled_protocols(parameters),
+        enabled_cipher_suites=_names(parameters, "enabledCipherSuites"),
+        sni_host=_sni_host(parameters),
+        auto_reload=_flag(parameters, "sslAutoReload"),
     )
 
 

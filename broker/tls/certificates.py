@@ -123,7 +123,10 @@ class Certificates:
 
 def _state(tls: AcceptorTls) -> _State:
     stores = [tls.key_store, *([] if tls.trust_store is None else [tls.trust_store])]
-    return tuple(_file(path) for store in stores for path in files_of(store))
+    paths = [path for store in stores for path in files_of(store)]
+    if tls.crl_path is not None:
+        paths.append(tls.crl_path)
+    return tuple(_file(path) for path in paths)
 
 
 def _file(path: Path) -> tuple[Path, int, int, int] | None:

@@ -3,6 +3,8 @@
 import os
 import re
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +13,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from orthia.broker.tls.ciphers import choose, take_modern
 from orthia.broker.tls.errors import TlsUnusable, in_words
 from orthia.broker.tls.expiry import Validity
-from orthia.broker.tls.stores import Certificates, KeyStore, read_key_store, read_trust_store
+from orthia.broker.tls.stores import (
+    Certificates,
+    KeyStore,
+    read_key_store,
+    read_revocations,
+    read_trust_store,
+)
 from orthia.config.acceptor_tls import AcceptorTls, ClientCertificate
 
 VERSIONS: Final = {
@@ -49,6 +57,8 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
     use_keys(context, keys, "keyStorePath")
     if tls.trust_store is not None:
         trust(context, read_trust_store(tls.trust_store))
+    if tls.crl_path is not None:
+        refuse_revoked(context, read_revocations(tls.crl_path))
     context.verify_mode = _VERIFY[tls.client_certificate]
     if tls.sni_host is not None:
         _take_names(context, re.compile(tls.sni_host))
@@ -69,16 +79,23 @@ def use_keys(context: ssl.SSLContext, keys: KeyStore, parameter: str) -> None:
     """Have ``context`` show a certificate; raises TlsUnusable."""
     pem = keys.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     pem += b"".join(one.public_bytes(Encoding.PEM) for one in keys.chain)
-    # Python takes a key by the name of a file alone: one in memory, so that it is on no disk.
-    descriptor = os.memfd_create("orthia-key", os.MFD_CLOEXEC)
     try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        with _in_memory(pem) as name:
+            context.load_cert_chain(name)
     except ssl.SSLError as error:
         raise TlsUnusable(
             f"the key or certificate of {parameter} is refused by OpenSSL: {in_words(error)}"
         ) from None
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    """Give the name of a file, as Python asks for some things, that is on no disk."""
+    descriptor = os.memfd_create("orthia-tls", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(data)
+        yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
 
@@ -92,6 +109,13 @@ def trust(context: ssl.SSLContext, certificates: Certificates) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     # Many authorities of companies lack what RFC 5280 asks for and nobody else does.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+
+def refuse_revoked(context: ssl.SSLContext, lists: bytes) -> None:
+    """Have ``context`` refuse certificates that these lists name, or that no list is for."""
+    with _in_memory(lists) as name:
+        context.load_verify_locations(cafile=name)
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 class ServerObject(ssl.SSLObject):

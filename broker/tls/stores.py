@@ -30,6 +30,7 @@ _JAVA: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER: Final = b"\x30"
 _PEM: Final = b"-----BEGIN "
 _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_REVOCATIONS: Final = b"-----BEGIN X509 CRL-----"
 _PRIVATE_KEY: Final = b"PRIVATE KEY-----"
 
 
@@ -79,6 +80,20 @@ def read_trust_store(store: StoreFile, kind: str = "trustStore") -> Certificates
     if not found:
         raise unusable(parameter, store.path, "there is no certificate in it")
     return tuple(found)
+
+
+def read_revocations(path: Path) -> bytes:
+    """Return the lists of revoked certificates of a file, as PEM; raises TlsUnusable."""
+    data = read_bytes(path, "crlPath")
+    with _parsing("crlPath", path):
+        if data.startswith(_DER):
+            return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
+        lists = [one for one in _blocks(data) if one.startswith(_REVOCATIONS)]
+        if not lists:
+            raise unusable(
+                "crlPath", path, "there is no list of revoked certificates in it; expected X509 CRL"
+            )
+        return b"".join(x509.load_pem_x509_crl(one).public_bytes(Encoding.PEM) for one in lists)
 
 
 @contextmanager

@@ -84,6 +84,25 @@ class Authority:
         """Write its certificate."""
         return write(path, self.certificate.public_bytes(Encoding.PEM))
 
+    def revoke(self, *identities: Identity, days: float = 10.0) -> bytes:
+        """Return a list of these, as PEM, that is to be renewed in so many days."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._name)
+            .last_update(now - datetime.timedelta(days=30))
+            .next_update(now + datetime.timedelta(days=days))
+        )
+        for one in identities:
+            revoked = (
+                x509.RevokedCertificateBuilder()
+                .serial_number(one.certificate.serial_number)
+                .revocation_date(now - datetime.timedelta(days=1))
+                .build()
+            )
+            builder = builder.add_revoked_certificate(revoked)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
     def sign(
         self,
         hosts: Iterable[str] = LOOPBACK,
