@@ -35,12 +35,13 @@ from orthia.broker.core.expiry import says_when
 from orthia.broker.core.gate import DeliveryGate
 from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.identity import Principal
-from orthia.broker.core.publisher import Publisher, first_full
+from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.queue_factory import QueueFactory
 from orthia.broker.core.quota import StoreUse
+from orthia.broker.core.relocation import Relocation
 from orthia.broker.core.resources import UndeliverableQueues
-from orthia.broker.core.routing import routed_by
+from orthia.broker.core.routing import first_full, routed_by
 from orthia.broker.core.schedule import Schedule
 from orthia.broker.core.schedule_queues import ScheduleQueues
 from orthia.broker.core.selectors import parse as parse_selector
@@ -107,7 +108,7 @@ class Broker:
         undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
             queues_for=lambda *message: self._undeliverable_queues.queues_for(*message),
-            relocate=self._publisher.relocate,
+            relocate=Relocation(self._publisher).relocate,
         )
         factory = QueueFactory(
             settings,

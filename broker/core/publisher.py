@@ -13,16 +13,15 @@ from orthia.broker.core.expiry import expires_at
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import BlockingUse, Charges
+from orthia.broker.core.quota import Charges
 from orthia.broker.core.routing import Routed
-from orthia.broker.core.topic import Topic
+from orthia.broker.core.topic import Topic, first_behind
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.encodings import NO_HEAD, encoding_of
-from orthia.journal.errors import JournalClosed, RecordTooLarge, StoreFull
+from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.message import LargeBody, Message, encode_message
-from orthia.journal.records import RemovalReason
 from orthia.journal.unit import DuplicateId, MessageLocation, Sender, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -374,59 +373,6 @@ class Publisher:
         if self._large is not None:
             for body in bodies:
                 self._large.unpin(body.id)
-
-    def relocate(
-        self,
-        queue: Queue,
-        reference: MessageReference,
-        reason: RemovalReason,
-        to: Sequence[Queue],
-        record: Message,
-        refused: Callable[[], None],
-    ) -> None:
-        """Take a message out of ``queue`` for ``reason``, into others if there are any."""
-        unit = Unit()
-        if reference.location is not None:
-            unit.delete(reference.location, reason)
-        messages: list[Placed] = []
-        if to:
-            unit.add_message([queue.id for queue in to], self.encoded(record))
-            messages.append((list(to), record))
-
-        size = size_in_store(record)
-
-        def not_stored(error: OrthiaError) -> None:
-            queue.undecided -= 1
-            for target in to:
-                target.use.release(size)
-            if not isinstance(error, StoreFull):  # which is told once, and not for each message
-                LOGGER.error(
-                    "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
-                    reference.seq,
-                    reason.value,
-                    ", ".join(f"queue {target.name}" for target in to) or "nowhere",
-                    error,
-                )
-            refused()
-
-        def stored() -> None:
-            queue.undecided -= 1
-
-        self.append(unit, messages, stored, not_stored)
-        queue.undecided += 1
-        for target in to:
-            target.use.add(size)  # whatever its limits are: nothing stored is lost for them
-
-
-def first_full(routed: Iterable[Routed]) -> FanOut | None:
-    """Return the first address without room that has BLOCK; None if there is none."""
-    uses = (queue.use for one in routed for queue in one.queues)
-    return next((use for use in uses if isinstance(use, BlockingUse) and use.is_behind), None)
-
-
-def first_behind(topics: Iterable[Topic]) -> FanOut | None:
-    """Return what a sender to several topics waits for first; None if none is behind."""
-    return next((behind for topic in topics if (behind := topic.behind()) is not None), None)
 
 
 def _is_plain(placed: Sequence[Placed]) -> bool:

@@ -19,18 +19,18 @@ from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.redelivery import keep_attempts, redelivery_delay_ms
+from orthia.broker.core.selective import SelectiveQueue
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Subscription, locations
 from orthia.broker.core.timers import Timers
-from orthia.broker.core.window import QueueSubscription, WindowedQueue
+from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import RoutingType
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-from orthia.journal.windows import StoredMessage
 
 BACK_OFF_MS = 10_000
 """How long a message waits that was delivered too often and has nowhere else to go."""
@@ -46,13 +46,12 @@ class Disposal(Protocol):
         """Move it to the dead-letter address, or drop it; False if it has to stay."""
 
 
-class Queue(WindowedQueue):
+class Queue(SelectiveQueue):
     """One stored queue; all calls on the loop's thread."""
 
     __slots__ = (
         "_disposal",
         "_gate",
-        "_is_forgotten",
         "durable",
         "in_flight",
         "max_consumers",
@@ -109,7 +108,6 @@ class Queue(WindowedQueue):
         """Messages on their way to the store, which are to be in the queue then."""
         self.undecided = 0
         """Units on their way that take messages out, and may be refused yet."""
-        self._is_forgotten = False
         self._disposal = disposal
         self._gate = gate
 
@@ -195,21 +193,6 @@ class Queue(WindowedQueue):
         self._drop(reference)
         self.use.release(size_in_store(reference.record))
         self._disposal.expire(self, reference)
-
-    def expire(self, messages: Sequence[StoredMessage]) -> None:
-        """Move stored messages away that have expired, wherever in the queue they are.
-
-        All but those that a consumer has, that wait to be delivered again, or that are not counted.
-        """
-        if self.is_leaving or self._held or self._dispatching:
-            return
-        now_ms = self._timers.time_ms()
-        matching = self.match()
-        matching.take_in()
-        for message in messages:
-            if message.record.expires_ms <= now_ms:
-                matching.expire(message)
-        self.dispatch()
 
     # --- acknowledged
 
@@ -393,25 +376,3 @@ class Queue(WindowedQueue):
         self.is_leaving = True
         for subscription in list(self._subscriptions):
             subscription.fail(reason)
-
-    def forget_memory(self) -> int:
-        """Forget what is in memory; return how many messages were nowhere else."""
-        self._is_forgotten = True  # what clients that are ended still have is given back later
-        self.match_no_more()
-        claimed = [*(one for _, one in self._returned), *self._delayed]
-        references = [*self._ready, *claimed]
-        self._ready.clear()
-        self._returned.clear()
-        self._delayed.clear()
-        self._budget.used -= self.bytes_in_memory
-        self.bytes_in_memory = self._cursor.unread = 0
-        self._budget.unclaim(sum([one.size for one in claimed]))
-        lost = [one for one in references if one.location is None]
-        for one in lost:
-            self.use.release(size_in_store(one.record))
-        return len(lost)
-
-    def release_deleted(self, seq: int, size: int) -> None:
-        """Have a message of ``size`` bytes count no more that was read to be deleted."""
-        if self._cursor.is_counted(seq):
-            self.use.release(size)

@@ -9,10 +9,12 @@ SEND goes to the queues and the topic of its address as they are.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from orthia.broker.core.api import FanOut
 from orthia.broker.core.diverts import Divert
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.quota import BlockingUse
 from orthia.broker.core.selectors import parse
 from orthia.broker.core.topic import Topic
 from orthia.config.settings import RoutingType
@@ -167,3 +169,9 @@ def routed_by(
     if router is None:
         return [Routed(record, queues, topics)]
     return router.route(record, principal, queues, topics)
+
+
+def first_full(routed: Iterable[Routed]) -> FanOut | None:
+    """Return the first address without room that has BLOCK; None if there is none."""
+    uses = (queue.use for one in routed for queue in one.queues)
+    return next((use for use in uses if isinstance(use, BlockingUse) and use.is_behind), None)

@@ -9,7 +9,7 @@ sender waits for what was published before, its own included, and not for what c
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from orthia.broker.core.api import Consumer, FanOut
@@ -155,3 +155,8 @@ class _Behind:
     @property
     def rest(self) -> bool | Wait:
         return REST
+
+
+def first_behind(topics: Iterable[Topic]) -> FanOut | None:
+    """Return what a sender to several topics waits for first; None if none is behind."""
+    return next((behind for topic in topics if (behind := topic.behind()) is not None), None)

@@ -8,10 +8,9 @@ The order of a queue is the order of ``seq``. Three places hold its messages:
 - the table only: what is ahead of the cursor.
 """
 
-import heapq
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from typing_extensions import override
 
@@ -20,7 +19,7 @@ from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.gate import Deliverer, DeliveryGate
-from orthia.broker.core.groups import Groups, is_grouped
+from orthia.broker.core.groups import is_grouped
 from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import (
     MESSAGE_OVERHEAD,
@@ -37,10 +36,10 @@ from orthia.broker.core.timers import Timers
 from orthia.broker.core.turns import InTurn
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
-from orthia.config.queues import PLAIN, QueueOptions
+from orthia.config.queues import PLAIN
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-from orthia.journal.message import RECORD_OVERHEAD, Message, with_property, without_property
+from orthia.journal.message import RECORD_OVERHEAD, Message
 from orthia.journal.windows import StoredMessage, Window
 
 QueueSubscription = Subscription[MessageReference]
@@ -59,9 +58,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
 
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
-        "_budget", "_cursor", "_delayed", "_delivered", "_is_holder", "_is_stale", "_journal",
-        "_journal_full", "_matching", "_max_bytes", "_max_messages", "_may_group", "_options",
-        "_reading", "_retries", "_subscriptions", "_timers", "_window_bytes", "address",
+        "_budget", "_cursor", "_delayed", "_delivered", "_is_forgotten", "_is_holder", "_is_stale",
+        "_journal", "_journal_full", "_matching", "_max_bytes", "_max_messages", "_may_group",
+        "_options", "_reading", "_retries", "_subscriptions", "_timers", "_window_bytes", "address",
         "bytes_in_memory", "counters", "id", "is_leaving", "name", "settings", "use",
     )  # fmt: skip
 
@@ -116,6 +115,8 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._is_stale = False
         """Whether what is being read was asked for before others took from the table."""
         self._is_holder = False
+        self._is_forgotten = False
+        """Whether it was deleted, and what clients still have comes back to nothing."""
         self._options = PLAIN
         self._may_group = True
         """Whether a message of a group would have groups kept together."""
@@ -193,19 +194,6 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
 
     # --- being browsed
 
-    def in_memory_only(self) -> list[MessageReference]:
-        """Return the messages that are not stored and that no consumer has, in order."""
-        matching = self._matching
-        everywhere = (
-            self._ready,
-            (reference for _, reference in self._returned),
-            self._delayed,
-            () if matching is None else matching.all_in_memory(),
-        )
-        found = [one for some in everywhere for one in some if one.location is None]
-        found.sort(key=lambda one: one.seq)
-        return found
-
     def shows(self, record: Message, seq: int) -> bool:
         """Return whether a message is to be seen: not expired, and in no transaction in doubt."""
         expires = record.expires_ms
@@ -246,21 +234,6 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             self._cursor.leave_again(reference.seq)
             size -= reference.size
         self._is_holder = self.in_memory > 0
-        return self._is_holder
-
-    def _shed_matched(self, matching: Matching, size: int) -> bool:
-        size = matching.shed(size)
-        matching.take_in()
-        newest = matching.newest()
-        while size > 0 and newest is not None and newest.location is not None:
-            if self._subscriptions:
-                break
-            matching.leave(newest)
-            self._let_go(newest)
-            self._cursor.leave_again(newest.seq)
-            size -= newest.size
-            newest = matching.newest()
-        self._is_holder = self.in_memory > 0 or matching.holds
         return self._is_holder
 
     # --- reading on from the table
@@ -407,120 +380,16 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._refill()
         self.dispatch()
 
-    # --- consumers that do not want every message
+    # --- consumers that do not want every message: see ``orthia.broker.core.selective``
 
-    @property
-    def is_matching(self) -> bool:
-        """Whether some consumer does not want every message, or one did a moment ago."""
-        return self._matching is not None
-
-    def match(self) -> Matching:
-        """Return the machine that delivers to them, from here on to all consumers."""
-        if self._matching is None:
-            self._is_stale = self._reading
-            self._matching = Matching(
-                self,
-                self._cursor,
-                self._journal,
-                self._budget,
-                self._timers,
-                self._slices,
-                window_messages=WINDOW_MESSAGES,
-            )
-            for subscription in self._subscriptions:
-                subscription.has_turn = False
-                self._matching.attach(subscription, None)
-            self._turns = InTurn()
-        return self._matching
-
-    def make_turns(self) -> InTurn:
-        """Return what asks consumers that want the same messages, with none of them yet."""
-        return InTurn()
-
+    @abstractmethod
     def has_groups(self) -> None:
         """Keep groups together from here on: a message of one came."""
-        if self._may_group:
-            self._may_group = False
-            self.match().group(Groups(self._options))
 
-    def group_as(self, options: QueueOptions) -> None:
-        """Have groups given out as ``options`` say; before there is any message."""
-        self._options = options
-        self._may_group = options.has_groups
-
-    def mark_first(self, reference: MessageReference) -> None:
-        """Mark a group's first message to a consumer, if that is wanted, until it has answered."""
-        key = self._options.group_first_key
-        if key is not None:
-            reference.record = with_property(reference.record, key, "true")
-
-    def unmark(self, references: Iterable[MessageReference]) -> None:
-        """Undo ``mark_first``."""
-        key = self._options.group_first_key
-        if key is not None:
-            for reference in references:
-                reference.record = without_property(reference.record, key)
-
-    def match_no_more(self) -> None:
-        """Deliver with the plain machine: all consumers want every message."""
-        matching = self._matching
-        if matching is None:
-            return
-        ready, returned = matching.dissolve()
-        self._matching = None
-        self._may_group = self._options.has_groups
-        self._ready.extendleft(reversed(ready))
-        for reference in returned:
-            heapq.heappush(self._returned, (reference.seq, reference))
-        self._turns = self.make_turns()
-        for subscription in self._subscriptions:
-            subscription.view = None
-            subscription.has_turn = False
-            self._turns.join(subscription)
-
+    @abstractmethod
     def _dispatch_matched(self, matching: Matching) -> bool:
-        if self._dispatching or self._held:
-            return False
-        self._dispatching = True
-        try:
-            is_done = matching.dispatch()
-        finally:
-            self._dispatching = False
-        matching.tidy()
-        return is_done if self._matching is not None else self.dispatch()
-
-    def take_in(self) -> tuple[list[MessageReference], list[MessageReference]]:
-        """Return what came into memory, in order, and what was given back, and forget both."""
-        came, returned = list(self._ready), [reference for _, reference in self._returned]
-        self._ready.clear()
-        self._returned.clear()
-        return came, returned
+        """Deliver as ``dispatch`` does, with the machine of consumers that select."""
 
     @abstractmethod
-    def hand_out(self, reference: MessageReference) -> MessageReference | None:
-        """Count a message as delivered; None if it is not to be."""
-
-    @abstractmethod
-    def move_expired(self, reference: MessageReference) -> None:
-        """Have a message no more that has expired."""
-
-    def may_go_on(self) -> bool:
-        """Return whether a delivery is allowed at this moment."""
-        return self._may_deliver(self)
-
-    def go_on_later(self) -> None:
-        """Have ``dispatch`` called in a later turn of the loop."""
-        self._go_on_later()
-
-    def note_journal_full(self) -> None:
-        """Have ``resume`` called once the journal is full no more."""
-        self._journal_full.note(self)
-
-    def window_bytes(self) -> int:
-        """Return how many bytes a window may have, with the memory there is."""
-        self._budget.make_room(self._window_bytes)
-        return min(self._window_bytes, max(MIN_WINDOW_BYTES, self._budget.room))
-
-    def reads_window(self) -> bool:
-        """Return whether a window that the plain machine asked for is under way."""
-        return self._reading
+    def _shed_matched(self, matching: Matching, size: int) -> bool:
+        """Shed as ``shed`` does what that machine holds."""

@@ -59,7 +59,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     ),
     "core/address-settings/address-setting/default-group-first-key": (
         "config/addresses.py settings.default_group_first_key",
-        "broker/core/window.py self._options.group_first_key",
+        "broker/core/selective.py self._options.group_first_key",
     ),
     "core/address-settings/address-setting/default-group-rebalance": (
         "config/addresses.py settings.default_group_rebalance",

@@ -1,0 +1,65 @@
+"""Taking a message out of its queue for good, in one unit of the journal."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from orthia.broker.core.api import MessageReference
+from orthia.broker.core.memory import size_in_store
+from orthia.broker.core.publisher import Placed, Publisher
+from orthia.broker.core.queue import Queue
+from orthia.config.errors import OrthiaError
+from orthia.journal.errors import StoreFull
+from orthia.journal.message import Message
+from orthia.journal.records import RemovalReason
+from orthia.journal.unit import Unit
+
+LOGGER = logging.getLogger("orthia.broker")
+
+
+class Relocation:
+    """Moves messages; on the loop's thread."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    def relocate(
+        self,
+        queue: Queue,
+        reference: MessageReference,
+        reason: RemovalReason,
+        to: Sequence[Queue],
+        record: Message,
+        refused: Callable[[], None],
+    ) -> None:
+        """Take a message out of ``queue`` for ``reason``, into others if there are any."""
+        unit = Unit()
+        if reference.location is not None:
+            unit.delete(reference.location, reason)
+        messages: list[Placed] = []
+        if to:
+            unit.add_message([queue.id for queue in to], self._publisher.encoded(record))
+            messages.append((list(to), record))
+
+        size = size_in_store(record)
+
+        def not_stored(error: OrthiaError) -> None:
+            queue.undecided -= 1
+            for target in to:
+                target.use.release(size)
+            if not isinstance(error, StoreFull):  # which is told once, and not for each message
+                LOGGER.error(
+                    "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
+                    reference.seq,
+                    reason.value,
+                    ", ".join(f"queue {target.name}" for target in to) or "nowhere",
+                    error,
+                )
+            refused()
+
+        def stored() -> None:
+            queue.undecided -= 1
+
+        self._publisher.append(unit, messages, stored, not_stored)
+        queue.undecided += 1
+        for target in to:
+            target.use.add(size)  # whatever its limits are: nothing stored is lost for them
