@@ -158,6 +158,16 @@ def test_no_module_of_the_core_is_in_a_circle() -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
+def test_modules_of_the_core_are_of_one_concept() -> None:
+    """One of more than 400 lines has become several things, and hides what it is about."""
+    lines = {
+        path: len(path.read_text().splitlines()) for path in (_ROOT / "broker/core").rglob("*.py")
+    }
+    long = [f"{path.relative_to(_ROOT)}: {count}" for path, count in lines.items() if count >= 400]
+    assert lines
+    assert not long, "\n".join(long)
+
+
 @pytest.mark.parametrize("room", ["broker/core", "broker/security", "broker/protocols"])
 def test_what_decides_touches_no_world(room: str) -> None:
     """Bytes and calls come in and go out; whose socket it is, others know."""

@@ -5,101 +5,33 @@ Consumers with the same selector share a *view*, which goes through the queue on
 long the queue is and whatever other views do: so a message that one does not want is in nobody's
 way. What a view takes out is *taken*, and no other view gets it; given back, it is offered to every
 view again. Each gets what it wants in the order of the queue.
-
-Windows are read for the views that are furthest behind, and all views look at them that are within:
-views that read the same stretch at the same time cost one read. A queue reads one window at a time.
+How windows are read for them is in ``orthia.broker.core.view_reads``.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import AT_ONCE
-from orthia.broker.core.groups import Groups, is_grouped
-from orthia.broker.core.memory import MemoryBudget, size_in_memory
+from orthia.broker.core.groups import Groups
+from orthia.broker.core.matched import Matched
+from orthia.broker.core.memory import MemoryBudget
 from orthia.broker.core.resident import Resident
 from orthia.broker.core.selectors import Said, Selector
-from orthia.broker.core.slices import GO_ON, Slices, Steps
+from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.taken import Taken
 from orthia.broker.core.timers import Timers
-from orthia.broker.core.turns import InTurn
-from orthia.broker.core.views import View
-from orthia.config.errors import OrthiaError
+from orthia.broker.core.view_reads import ViewReads
+from orthia.broker.core.views import CHARACTERS_AT_COST, MATCH_COST, View
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.unit import Unit
-from orthia.journal.windows import StoredMessage, Window
+from orthia.journal.windows import StoredMessage
 
-LOGGER = logging.getLogger("orthia.broker")
-_MATCH_COST: Final = 4
-"""How many deliveries matching a message is worth, where work is divided."""
-_CHARACTERS_AT_COST: Final = 32
-"""How many characters that are searched are worth one delivery more."""
-_MATCHED_AT_ONCE: Final = 32
-"""How many selectors a new message is matched against at once, fewer of those that search much."""
 _PLAIN_WINDOW: Final = "plain window"
-_RETRY_MS: Final = 1_000
 QueueSubscription = Subscription[MessageReference]
-
-
-class Matched(Protocol):
-    """The queue, as far as this machine asks it."""
-
-    id: int
-    name: str
-    is_leaving: bool
-
-    def resume(self) -> None:
-        """Go on delivering."""
-
-    def take_in(self) -> tuple[Sequence[MessageReference], Sequence[MessageReference]]:
-        """Return what came into memory, in order, and what was given back, and forget both."""
-
-    def make_turns(self) -> InTurn:
-        """Return what asks consumers that want the same messages, with none of them yet."""
-
-    def loaded(self, message: StoredMessage) -> MessageReference:
-        """Have a message in memory that was in the table only."""
-
-    def hand_out(self, reference: MessageReference) -> MessageReference | None:
-        """Count a message as delivered; None if it is not to be."""
-
-    def move_expired(self, reference: MessageReference) -> None:
-        """Have a message no more that has expired."""
-
-    def may_go_on(self) -> bool:
-        """Return whether a delivery is allowed at this moment."""
-
-    def go_on_later(self) -> None:
-        """Have ``dispatch`` called in a later turn of the loop."""
-
-    def note_journal_full(self) -> None:
-        """Have ``resume`` called once the journal is full no more."""
-
-    def window_bytes(self) -> int:
-        """Return how many bytes a window may have, with the memory there is."""
-
-    def reads_window(self) -> bool:
-        """Return whether a window that the plain machine asked for is under way."""
-
-    def hold(self) -> None:
-        """Note that there is something in memory, which can be shed."""
-
-    def has_groups(self) -> None:
-        """Have ``group`` called: there is a message of one."""
-
-    def mark_first(self, reference: MessageReference) -> None:
-        """Mark a group's first message to a consumer, if that is wanted."""
-
-    def unmark(self, references: Iterable[MessageReference]) -> None:
-        """Undo ``mark_first``."""
-
-    def match_no_more(self) -> None:
-        """Go back to the plain machine."""
 
 
 class Matching:
@@ -121,27 +53,27 @@ class Matching:
         self._cursor = cursor
         self._journal = journal
         self._budget = budget
-        self._timers = timers
-        self._slices = slices
-        self._window_messages = window_messages
         self._views: dict[object, View] = {}
         self._active: dict[View, None] = {}
         """Views that may have something to do, in turn."""
-        self._waiting: dict[View, None] = {}
-        """Views that need a window."""
-        self._asked = 0
-        """How many windows were asked for, and how many were looked at; they come in order."""
-        self._looked_at = 0
-        self._next: tuple[int, Window] | None = None
-        """One that came while another is looked at, and where it begins."""
-        self._is_sparse = False
-        """Whether there was nothing in the last window that anybody waited for."""
         self._taken = Taken()
         self._here = Resident()
         self._returned = Resident()
         self._work = 0
         self._groups: Groups | None = None
         self._is_over = False
+        self._reads = ViewReads(
+            queue,
+            cursor,
+            journal,
+            timers,
+            slices,
+            self._taken,
+            self._views,
+            self._active,
+            self._forget_swept,
+            window_messages=window_messages,
+        )
 
     # --- what the queue asks
 
@@ -166,7 +98,9 @@ class Matching:
         view = self._views.get(key)
         if view is None:
             turns = self._queue.make_turns()
-            view = self._views[key] = View(key, selector, turns, self._cursor, self._budget)
+            view = self._views[key] = View(
+                key, selector, turns, self._cursor, self._budget, self._groups
+            )
         subscription.view = view
         view.subscriptions[subscription] = None
         self.join(subscription)
@@ -176,10 +110,11 @@ class Matching:
         if self._groups is not None:
             return
         self._groups = groups
+        self._reads.knows_groups = True
         views = list(self._views.values())
         self._views.clear()
         self._active.clear()
-        self._waiting.clear()
+        self._reads.waiting.clear()
         for view in views:
             view.is_gone = True
             view.forget()
@@ -197,6 +132,10 @@ class Matching:
         for view in self._views.values():
             view.look_again()
         self.resume()
+
+    def left(self, reference: MessageReference, tail_before: int) -> None:
+        """Look at a new message that is left to the table, whose tail was at a place before."""
+        self._reads.left(reference, tail_before)
 
     def expire(self, message: StoredMessage) -> None:
         """Move a message away that has expired, unless somebody has it."""
@@ -226,7 +165,7 @@ class Matching:
             view.is_gone = True
             view.forget()
             self._active.pop(view, None)
-            self._waiting.pop(view, None)
+            self._reads.waiting.pop(view, None)
             del self._views[view.key]
         if self._groups is not None and self._groups.left(subscription):
             self._look_again()
@@ -265,39 +204,6 @@ class Matching:
         """Note that messages are not deleted after all."""
         self._taken.restored([one.seq for one in references])
 
-    def left(self, reference: MessageReference, tail_before: int) -> None:
-        """Look at a new message that is left to the table, whose tail was at a place before.
-
-        Views that have read all of it need no window for this one.
-        """
-        location = reference.location
-        if location is None:
-            return
-        message = StoredMessage(reference.seq, 0, reference.record, location)
-        said = Said(reference.record)
-        work = _MATCHED_AT_ONCE
-        for view in self._views.values():
-            if not view.turns.is_wanted:
-                continue  # it reads the message, when it comes to that
-            self._active[view] = None
-            if view.horizon < tail_before:
-                continue
-            work -= 1
-            if work < 0:
-                continue  # it reads the message, too: others have their turns meanwhile
-            is_wanted = self._is_for(view, said)
-            work -= said.searched // (_CHARACTERS_AT_COST * _MATCH_COST)
-            if is_wanted:
-                size = view.bytes + size_in_memory(reference.record)
-                if view.found and size > self._queue.window_bytes():
-                    continue
-                self._keep(view, message)
-            view.read_to = max(view.read_to, reference.seq)
-
-    def _keep(self, view: View, message: StoredMessage) -> None:
-        view.keep(message)
-        self._queue.hold()
-
     def shed(self, size: int) -> int:
         """Forget what views found, up to ``size`` bytes or a little more; it is read again.
 
@@ -332,7 +238,7 @@ class Matching:
             view.forget()
             view.is_gone = True
         self._active.clear()
-        self._waiting.clear()
+        self._reads.waiting.clear()
         self._is_over = True  # what is still on its way to it means nothing
         return self._here.take_all(), self._returned.take_all()
 
@@ -343,7 +249,7 @@ class Matching:
 
         Return whether nothing is left to do but to wait.
         """
-        self._work = AT_ONCE * _MATCH_COST
+        self._work = AT_ONCE * MATCH_COST
         self.take_in()
         active = self._active
         while active and self._queue.may_go_on():
@@ -354,7 +260,7 @@ class Matching:
             del active[view]
             if self._serve(view):
                 active[view] = None
-        self._ask_for_window()
+        self._reads.ask()
         return True
 
     def take_in(self) -> None:
@@ -377,7 +283,7 @@ class Matching:
             return False
         seq = self._find(view)
         if seq is None:
-            return self._work <= 0 and view not in self._waiting
+            return self._work <= 0 and view not in self._reads.waiting
         subscription = view.turns.next()
         if subscription is None:
             return False
@@ -399,54 +305,28 @@ class Matching:
         here, view.in_memory_to = self._look(view, self._here, view.in_memory_to)
         if self._work <= 0:
             return None
-        found = self._found(view)
+        found = view.first_found(self._taken)
         nearest = min([one for one in (returned, here, found) if one is not None], default=None)
-        if found is None and (nearest is None or nearest > view.horizon) and self._has_unread(view):
-            self._waiting[view] = None
+        if found is None and (nearest is None or nearest > view.horizon) and view.has_unread:
+            self._reads.waiting[view] = None
             return None
         return nearest
 
     def _look(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
         """Return the first that a view wants, and up to where there is none."""
         for reference in where.behind(after):
-            if self._takes_all(view):
+            if view.takes_all:
                 return reference.seq, after
             if self._work <= 0:
                 break
-            self._work -= _MATCH_COST
+            self._work -= MATCH_COST
             said = Said(reference.record)
-            is_wanted = self._is_for(view, said)
-            self._work -= said.searched // _CHARACTERS_AT_COST
+            is_wanted = view.may_have(said)
+            self._work -= said.searched // CHARACTERS_AT_COST
             if is_wanted:
                 return reference.seq, after
             after = reference.seq
         return None, after
-
-    def _found(self, view: View) -> int | None:
-        while view.found:
-            seq, message = next(iter(view.found.items()))
-            if seq not in self._taken and (
-                self._groups is None or self._is_for(view, Said(message.record))
-            ):
-                return seq
-            view.let_go(seq)  # another view was first, with this message or with its group
-        return None
-
-    def _takes_all(self, view: View) -> bool:
-        return view.selector is None and self._groups is None
-
-    def _is_for(self, view: View, said: Said) -> bool:
-        """Return whether a view wants a message, and may have it."""
-        if not view.wants(said):
-            return False
-        groups = self._groups
-        if groups is None:
-            return True
-        (subscription,) = view.subscriptions
-        return groups.admits(groups.of(said), subscription)
-
-    def _has_unread(self, view: View) -> bool:
-        return view.horizon < self._cursor.tail_seq
 
     def _take(self, view: View, seq: int) -> MessageReference | None:
         reference = self._returned.take(seq)
@@ -456,127 +336,12 @@ class Matching:
             reference = self._here.take(seq)
         if reference is None:
             reference = self._queue.loaded(view.let_go(seq))
-            if self._takes_all(view):
+            if view.takes_all:
                 self._cursor.pass_to(seq)  # all before it was taken by this view or another
             if not self._cursor.unread and self._cursor.is_counted_whole:
                 self._cursor.pass_to(self._cursor.tail_seq)  # and so was all behind it
         self._taken.take(seq)
         return self._queue.hand_out(reference)
-
-    # --- reading
-
-    @property
-    def _reading(self) -> bool:
-        """Whether a window is on its way, or is looked at."""
-        return self._looked_at < self._asked
-
-    def _ask_for_window(self) -> None:
-        if self._reading or self._queue.is_leaving:
-            return
-        waiting = [one for one in self._waiting if one.turns.is_wanted and self._has_unread(one)]
-        self._waiting = dict.fromkeys(waiting)
-        if not waiting:
-            return
-        if self._journal.is_full:
-            self._queue.note_journal_full()
-            return
-        self._ask_behind(min(one.horizon for one in waiting))
-
-    def _ask_behind(self, after: int) -> None:
-        up_to = min(self._cursor.tail_seq, self._journal.last_committed_seq)
-        uncounted = self._cursor.uncounted_after
-        if uncounted is not None:
-            up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
-        if up_to <= after:
-            return  # and it is asked again, once it is counted
-        self._asked += 1
-        try:
-            self._journal.read_window(
-                self._queue.id,
-                after,
-                up_to,
-                self._window_messages,
-                self._queue.window_bytes(),
-                partial(self._window_read, after),
-            )
-        except JournalClosed:
-            self._asked -= 1  # this node is ending: the table is left to the next
-
-    def _window_read(self, after: int, window: Window | OrthiaError) -> None:
-        if isinstance(window, OrthiaError):
-            LOGGER.error(
-                "queue %s cannot be read on: %s; it is tried again", self._queue.name, window
-            )
-            self._timers.call_later(_RETRY_MS, self._queue.resume)
-            if self._asked > self._looked_at + 1:
-                # Windows are done with in order: the one before is still looked at.
-                self._next = (after, Window([], [], after, exhausted=False))
-            else:
-                self._looked()
-            return
-        for corrupt in window.corrupt:
-            LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
-        if self._asked > self._looked_at + 1:
-            self._next = (after, window)
-            return
-        self._look_at(after, window)
-
-    def _look_at(self, after: int, window: Window) -> None:
-        last = window.next_after_seq
-        if not any(after <= view.horizon < last for view in self._waiting):
-            self._looked()  # it was asked for early, and nobody waits for it any more
-            self._forget_swept()
-            self._queue.resume()
-            return
-        if self._is_sparse and not self._journal.is_full and not self._queue.is_leaving:
-            self._ask_behind(last)  # it is read while this one is looked at
-        self._slices.run(self._matching(after, window))
-
-    def _looked(self) -> None:
-        """Note that one more window was looked at."""
-        self._looked_at += 1
-        self._taken.answered(self._looked_at)
-
-    def _matching(self, after: int, window: Window) -> Steps:
-        """Have the views look at a window that are within it."""
-        last = window.next_after_seq
-        try:
-            views = [one for one in self._waiting if after <= one.horizon < last]
-            begins = {view: (view.horizon, view.beginnings) for view in views}
-            for message in window.messages:
-                seq = message.seq
-                if self._groups is None and is_grouped(message.record):
-                    self._queue.has_groups()  # which has all views begin anew, without these
-                if seq not in self._taken and not self._cursor.is_withheld(seq):
-                    said = Said(message.record)
-                    for view, (begin, beginning) in begins.items():
-                        if seq <= begin or view.is_gone or view.beginnings != beginning:
-                            continue
-                        if self._is_for(view, said):
-                            self._keep(view, message)
-                        yield GO_ON
-        finally:
-            self._looked()
-        self._is_sparse = not any(view.found for view in views)
-        for view in views:
-            if not view.is_gone:
-                self._waiting.pop(view, None)
-                self._active[view] = None
-                if view.beginnings != begins[view][1]:
-                    continue  # it forgot something of this window meanwhile, and reads it again
-                view.read_to = max(view.read_to, last)
-                if self._takes_all(view) and not view.found:
-                    self._cursor.pass_to(last)
-        self._forget_swept()
-        self._queue.resume()
-        self._go_on_with_next()
-
-    def _go_on_with_next(self) -> None:
-        """Look at the window that came meanwhile."""
-        if self._next is not None:
-            after, window = self._next
-            self._next = None
-            self._look_at(after, window)
 
     def plain_window_answered(self) -> None:
         """Note that a window came that the plain machine had asked for."""
@@ -608,7 +373,7 @@ class Matching:
             self._go_back()
 
     def _committed(self) -> None:
-        under_way: list[object] = [self._asked] if self._reading else []
+        under_way: list[object] = self._reads.under_way
         if self._queue.reads_window():
             under_way.append(_PLAIN_WINDOW)
         self._taken.committed(under_way)
@@ -630,5 +395,5 @@ class Matching:
         first = self._here.first_seq
         last = self._taken.last_seq
         is_before = last <= self._cursor.read_seq or not self._cursor.is_paged
-        if is_before and (first is None or last < first) and not self._reading:
+        if is_before and (first is None or last < first) and not self._reads.is_reading:
             self._queue.match_no_more()

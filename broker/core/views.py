@@ -5,22 +5,29 @@ is in the table only. Of the last it keeps what it found in one window, until it
 """
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Final
 
 from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.groups import Groups
 from orthia.broker.core.memory import MemoryBudget, size_in_memory
 from orthia.broker.core.selectors import Said, Selector
 from orthia.broker.core.subscriptions import Subscription
+from orthia.broker.core.taken import Taken
 from orthia.broker.core.turns import InTurn
 from orthia.journal.windows import StoredMessage
+
+MATCH_COST: Final = 4
+"""How many deliveries matching a message is worth, where work is divided."""
+CHARACTERS_AT_COST: Final = 32
+"""How many characters that are searched are worth one delivery more."""
 
 
 class View:
     """The consumers of a queue that want the same messages, and where they are in it."""
 
     __slots__ = (
-        "_budget", "_cursor", "beginnings", "bytes", "found", "in_memory_to", "is_gone", "key",
-        "read_to", "returned_to", "selector", "subscriptions", "turns",
+        "_budget", "_cursor", "_groups", "beginnings", "bytes", "found", "in_memory_to", "is_gone",
+        "key", "read_to", "returned_to", "selector", "subscriptions", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -30,8 +37,12 @@ class View:
         turns: InTurn,
         cursor: Cursor,
         budget: MemoryBudget,
+        groups: Groups | None,
     ) -> None:
-        """Begin before all messages of the queue; without a selector all are wanted."""
+        """Begin before all messages of the queue; without a selector all are wanted.
+
+        Where there are ``groups``, it has one consumer, which may have what they give it.
+        """
         self.key = key
         """What its consumers have in common: the selector, or each is alone."""
         self.selector = selector
@@ -52,15 +63,41 @@ class View:
         self.is_gone = False
         self._cursor = cursor
         self._budget = budget
+        self._groups = groups
 
     @property
     def horizon(self) -> int:
         """Up to where it knows what of the table it wants."""
         return max(self.read_to, self._cursor.read_seq)
 
-    def wants(self, said: Said) -> bool:
-        """Return whether it wants a message."""
-        return self.selector is None or self.selector.accepts(said)
+    @property
+    def has_unread(self) -> bool:
+        """Whether there is something in the table that it does not know."""
+        return self.horizon < self._cursor.tail_seq
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it may have every message."""
+        return self.selector is None and self._groups is None
+
+    def may_have(self, said: Said) -> bool:
+        """Return whether it wants a message, and its group is not another consumer's."""
+        if self.selector is not None and not self.selector.accepts(said):
+            return False
+        groups = self._groups
+        if groups is None:
+            return True
+        (subscription,) = self.subscriptions
+        return groups.admits(groups.of(said), subscription)
+
+    def first_found(self, taken: Taken) -> int | None:
+        """Return the first message that it found and may have, and keep none before it."""
+        while self.found:
+            seq, message = next(iter(self.found.items()))
+            if seq not in taken and (self._groups is None or self.may_have(Said(message.record))):
+                return seq
+            self.let_go(seq)  # another view was first, with this message or with its group
+        return None
 
     def keep(self, message: StoredMessage) -> None:
         """Keep a message that it wants."""
