@@ -22,7 +22,7 @@ UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-has
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model
+.PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model queue-model
 .PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean
 
 help: ## Show the targets
@@ -109,6 +109,9 @@ lint: $(VENV)/.installed-test ## Ruff and mypy --strict
 
 fuzz: setup-test ## Throw EXAMPLES (20000) new inputs a test at every parser; an hour. make test has a few
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),20000) $(BIN)/python -m pytest --timeout 0 tests/hostile -k fuzz
+
+queue-model: setup-test ## Hold a queue against its model EXAMPLES (2000) times, with all that clients say at once
+	QUEUE_EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/python -m pytest --timeout 0 tests/stomp/test_queue_against_a_model.py
 
 model: setup-test ## Check the protocol's model exhaustively for two and three nodes; half an hour at most
 	$(BIN)/python -m tests.model

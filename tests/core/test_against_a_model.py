@@ -149,7 +149,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=DATA, failed=st.booleans())
     def lose_consumer(self, data: st.DataObject, failed: bool) -> None:
         """A consumer leaves, or its connection is lost."""
-        consumer = data.draw(st.sampled_from(self.consumers))
+        self.lose(data.draw(st.sampled_from(self.consumers)), failed=failed)
+
+    def lose(self, consumer: ModelConsumer, *, failed: bool = False) -> None:
+        """What a consumer held goes back, and its groups may go to others."""
         self.consumers.remove(consumer)
         self.held = {number: one for number, one in self.held.items() if one is not consumer}
         self.owners = {name: one for name, one in self.owners.items() if one is not consumer}
