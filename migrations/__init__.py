@@ -25,7 +25,6 @@ from orthia.config.settings import DatabaseStoreSettings
 from orthia.database import (
     SQLITE_BEGIN,
     Database,
-    Dialect,
     PermanentStoreError,
     named_lock,
     translate_errors,
@@ -82,11 +81,10 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
     lost = damage(database, s)
     if lost:
         raise StoreDamaged(s.jdbc_connection_url.display, lost)
-    if database.dialect is Dialect.POSTGRESQL:
-        with translate_errors("look for rights"), database.engine.connect() as connection:
-            missing = missing_rights(connection, TableNames.from_settings(s))
-        if missing:
-            raise RightsMissing(s.jdbc_connection_url.display, missing)
+    with translate_errors("look for rights"), database.engine.connect() as connection:
+        missing = missing_rights(connection, TableNames.from_settings(s))
+    if missing:
+        raise RightsMissing(s.jdbc_connection_url.display, missing)
 
 
 def repair(database: Database, s: DatabaseStoreSettings) -> list[str]:

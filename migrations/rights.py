@@ -1,15 +1,21 @@
 """What the user of a node may not do with the tables, found before the node waits for its turn."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from orthia.database import PermanentStoreError
+from orthia.database import Dialect, PermanentStoreError
 from orthia.migrations.names import TableNames
 
 _APPENDS: Final = ("SELECT", "INSERT", "DELETE")
 _CHANGES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+_DENIED: Final = frozenset({1044, 1142, 1143})
+"""Errors of MySQL and MariaDB: to a database, a table or a column."""
+_NO_DEFAULT: Final = 1364
+"""What comes of an INSERT that leaves columns out, for whoever may insert."""
 
 
 class RightsMissing(PermanentStoreError):  # noqa: N818 - named for what is the case
@@ -24,22 +30,60 @@ class RightsMissing(PermanentStoreError):  # noqa: N818 - named for what is the 
 
 
 def missing_rights(connection: Connection, names: TableNames) -> list[str]:
-    """Return what the session's user may not do, as "INSERT, DELETE on messages"; PostgreSQL only.
+    """Return what the session's user may not do, as "INSERT, DELETE on messages".
 
-    A backup with too few rights would else find out when it takes over. On MySQL and MariaDB rights
-    are those of the database, which are on tables to come, too.
+    A backup with too few rights would else find out when it takes over. PostgreSQL knows what a
+    user may do; MySQL and MariaDB, where rights come from roles, databases and tables, are asked
+    how they would do it, which they tell nobody who may not. SQLite has no users.
     """
+    if names.dialect is Dialect.SQLITE:
+        return []
+    missing = []
+    for table, rights in _needed(names).items():
+        if names.dialect is Dialect.POSTGRESQL:
+            found = _lacking(connection, table, rights)
+        else:
+            number = "seq" if table == names.message_times else "id"
+            found = _not_explained(connection, table, rights, number)
+        if found:
+            missing.append(f"{', '.join(one for one in rights if one in found)} on {table}")
+    return missing
+
+
+def _lacking(connection: Connection, table: str, rights: Iterable[str]) -> set[str]:
     asked = sa.text(
         "SELECT r FROM unnest(CAST(:rights AS text[])) AS r"
         " WHERE NOT has_table_privilege(to_regclass(quote_ident(:name)), r)"
     )
-    missing = []
-    for name, rights in _needed(names).items():
-        found = connection.execute(asked, {"rights": list(rights), "name": name}).scalars()
-        lacking = set(found)
-        if lacking:
-            missing.append(f"{', '.join(one for one in rights if one in lacking)} on {name}")
-    return missing
+    values = {"rights": list(rights), "name": table}
+    return set(connection.execute(asked, values).scalars())
+
+
+def _not_explained(
+    connection: Connection, name: str, rights: Iterable[str], number: str
+) -> set[str]:
+    """Return what of ``rights`` the server denies; ``number`` is a column of the table."""
+    table = sa.table(name, sa.column(number, sa.Integer))
+    statements: dict[str, sa.ClauseElement] = {
+        "SELECT": sa.select(sa.literal(1)).select_from(table),
+        "INSERT": sa.insert(table).values({number: 1}),
+        "UPDATE": sa.update(table).values({number: 1}).where(sa.false()),
+        "DELETE": sa.delete(table).where(sa.false()),
+    }
+    found = set()
+    for right in rights:
+        try:
+            asked = statements[right].compile(
+                connection.engine, compile_kwargs={"literal_binds": True}
+            )
+            connection.execute(sa.text(f"EXPLAIN {asked}")).close()
+        except sa.exc.DBAPIError as error:
+            code = None if error.orig is None else error.orig.args[0]
+            if code not in {*_DENIED, _NO_DEFAULT}:
+                raise
+            if code in _DENIED:
+                found.add(right)
+    return found
 
 
 def _needed(names: TableNames) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg2
@@ -25,12 +26,15 @@ from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProces
 DOCUMENT = Path(__file__).parents[2] / "docs" / "databases.md"
 
 
-def blocks(server: ServerProcess) -> tuple[list[str], list[str], list[str]]:
-    """Return the statements that make the owner, a node's user of fewer rights, and a reader."""
+def blocks(server: ServerProcess) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the statements that make the owner, a node's user of fewer rights, and two readers.
+
+    The second reads the messages, too.
+    """
     found = re.findall(r"```sql\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     own = slice(0, None, 2) if isinstance(server, PostgresqlServer) else slice(1, None, 2)
-    owner, node, reader = found[own]
-    return _statements(owner), _statements(node), _statements(reader)
+    owner, node, reader, copier = map(_statements, found[own])
+    return owner, node, reader, copier
 
 
 def _statements(block: str) -> list[str]:
@@ -83,7 +87,7 @@ def test_the_documents_statements_make_a_database_for_a_pair(
     private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess], *, restricted: bool
 ) -> None:
     """Two nodes serve in turn, with tables that they made or that they found."""
-    owner, node, _ = blocks(private_server)
+    owner, node, *_ = blocks(private_server)
     for statement in owner:
         execute(private_server, statement)
     user = "broker"
@@ -108,44 +112,132 @@ def test_the_documents_statements_make_a_database_for_a_pair(
     assert backup.terminate() == 0
 
 
-def test_a_user_without_rights_to_a_table_is_told_before_it_is_needed(
-    private_server: ServerProcess,
-) -> None:
-    """A table that a new version added: a backup would else find out when it takes over."""
-    if not isinstance(private_server, PostgresqlServer):
-        pytest.skip("rights are those of the database, on tables to come, too")
-    owner, node, _ = blocks(private_server)
-    for statement in owner:
+@pytest.fixture
+def made(private_server: ServerProcess) -> Iterator[tuple[DatabaseStoreSettings, Database]]:
+    """Give a database with the owner and the tables of the document, and the owner's settings."""
+    for statement in blocks(private_server)[0]:
         execute(private_server, statement)
     url = DatabaseUrl.parse(private_server.url("broker"))
     made = DatabaseStoreSettings(url, "broker", Secret("secret"))
     database = Database.from_settings(made)
     migrations.upgrade(database, made)
-    for statement in node:
+    yield made, database
+    database.dispose()
+
+
+def test_a_node_with_one_right_less_is_told_before_it_is_needed(
+    private_server: ServerProcess, made: tuple[DatabaseStoreSettings, Database]
+) -> None:
+    """By right and table: a backup would else find out when it takes over."""
+    settings, _ = made
+    for statement in blocks(private_server)[1]:
         execute(private_server, statement)
-    restricted = DatabaseStoreSettings(url, "broker_node", Secret("secret"))
-    of_a_node = Database.from_settings(restricted)
+    restricted = replace(settings, jdbc_user="broker_node")
+    is_postgresql = isinstance(private_server, PostgresqlServer)
+    table, to = ("messages", "broker_node") if is_postgresql else ("MESSAGES", "'broker_node'@'%'")
+    where = "ALL TABLES IN SCHEMA public" if is_postgresql else "broker.*"
+
+    def found() -> str:
+        database = Database.from_settings(restricted)
+        try:
+            migrations.upgrade(database, restricted)
+        except PermanentStoreError as error:
+            return str(error)
+        finally:
+            database.dispose()
+        return ""
+
+    assert found() == ""
+    for right in ("SELECT", "INSERT", "UPDATE", "DELETE"):
+        execute(private_server, f"REVOKE {right} ON {where} FROM {to}")
+        missing = found()
+        if right == "SELECT":  # which revision the schema has is read first
+            assert "denied" in missing
+            assert "node_manager_store_version" in missing.lower()
+        else:
+            assert "no right to" in missing
+            assert f"{right} on {'bindings' if is_postgresql else 'BINDINGS'}" in missing
+        if right in ("INSERT", "DELETE"):  # rows of messages are written once
+            assert f"{right} on {table}" in missing
+        execute(private_server, f"GRANT {right} ON {where} TO {to}")
+    assert found() == ""
+    if is_postgresql:
+        # A table that a new version added; rights of MySQL are on those to come, too.
+        execute(private_server, "REVOKE ALL ON messages_times FROM broker_node")
+        execute(private_server, "REVOKE INSERT, DELETE ON messages FROM broker_node")
+        assert (
+            "no right to INSERT, DELETE on messages;"
+            " SELECT, INSERT, UPDATE, DELETE on messages_times" in found()
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "command"),
+    [
+        ("node_manager_store", ("status",)),
+        ("node_manager_store_version", ("status",)),
+        ("failover_log", ("failover-log",)),
+    ],
+)
+def test_a_reader_with_one_right_less_is_told_which(
+    private_server: ServerProcess,
+    made: tuple[DatabaseStoreSettings, Database],
+    table: str,
+    command: tuple[str, ...],
+) -> None:
+    """By the name of the table, and with the exit code of a configuration that cannot work."""
+    reader, to = blocks(private_server)[2], "broker_reader"
+    if not isinstance(private_server, PostgresqlServer):
+        table, to = f"broker.{table.upper()}", "'broker_reader'@'%'"
+    for statement in reader:
+        execute(private_server, statement)
+    execute(private_server, f"REVOKE SELECT ON {table} FROM {to}")
+    looks = private_server.url("broker").replace("//", "//broker_reader@", 1)
+    refused = asked(*command, looks, code=78)
+    assert "denied" in refused.stderr
+    assert table.rpartition(".")[2] in refused.stderr
+
+
+def test_a_copier_reads_every_table_and_changes_none(
+    private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
+) -> None:
+    """What the sources of the pipeline and ``queue list`` need; one table less is told of."""
+    owner, _, _, copier = blocks(private_server)
+    for statement in owner:
+        execute(private_server, statement)
+    url = private_server.url("broker")
+    live = NodeProcess(Role.LIVE, url.replace("//", "//broker:secret@", 1), tmp_path, "live")
+    nodes.append(live)
+    serve(live)
+    for statement in copier:
+        execute(private_server, statement)
+    copies = url.replace("//", "//broker_copier@", 1)
+    assert "q" in asked("queue", "list", copies).stdout
+    assert "AMQ221007" in asked("failover-log", copies).stdout
+    made = DatabaseStoreSettings(DatabaseUrl.parse(url), "broker_copier", Secret("secret"))
+    database = Database.from_settings(made)
     try:
-        migrations.upgrade(of_a_node, restricted)
-        with database.engine.begin() as connection:
-            connection.execute(text("REVOKE ALL ON messages_times FROM broker_node"))
-            connection.execute(text("REVOKE INSERT, DELETE ON messages FROM broker_node"))
-        with pytest.raises(migrations.RightsMissing) as caught:
-            migrations.upgrade(of_a_node, restricted)
+        with database.engine.connect() as connection:
+            names = migrations.TableNames.from_settings(made)
+            for table in (names.messages, names.large_messages, names.history, names.message_times):
+                connection.execute(text(f"SELECT COUNT(*) FROM {table}"))
+        with (
+            pytest.raises(PermanentStoreError, match="denied"),
+            write_transaction(database.engine, "take a message") as connection,
+        ):
+            connection.execute(text(f"DELETE FROM {names.messages}"))
     finally:
-        of_a_node.dispose()
         database.dispose()
-    assert (
-        "no right to INSERT, DELETE on messages; SELECT, INSERT, UPDATE, DELETE on messages_times"
-        in str(caught.value)
-    )
+    if isinstance(private_server, PostgresqlServer):
+        execute(private_server, "REVOKE SELECT ON messages FROM broker_copier")
+        assert "denied for table messages" in asked("queue", "list", copies, code=78).stderr
 
 
 def test_the_documents_reader_sees_who_serves_and_no_message(
     private_server: ServerProcess, tmp_path: Path, nodes: list[NodeProcess]
 ) -> None:
     """``status`` and ``failover-log`` work for it; to read or change more is refused it."""
-    owner, _, reader = blocks(private_server)
+    owner, _, reader, _ = blocks(private_server)
     for statement in owner:
         execute(private_server, statement)
     url = private_server.url("broker")
