@@ -59,8 +59,8 @@ def require_format(spark: SparkSession, form: str) -> None:
     except (Py4JError, PySparkException) as error:
         raise MissingRequirement(
             f"this Spark has no format {form}: give it the package that has it, for Delta with"
-            " --conf spark.jars.packages=io.delta:delta-spark_SPARK_2.13:VERSION, where SPARK is the"
-            " version of this Spark, as 4.2, and"
+            " --conf spark.jars.packages=io.delta:delta-spark_SPARK_2.13:VERSION, where SPARK is"
+            " the version of this Spark, as 4.2, and"
             " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
         ) from error
 
