@@ -1,0 +1,160 @@
+"""Very many logins at a node with a database: its lease is renewed, and the others are served."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orthia.config.settings import Role
+from tests.hostile.node import rest_of
+from tests.process.test_user_files import SecuredNode
+from tests.support.login_flood import Login, LoginFlood
+from tests.support.servers import ServerProcess, free_port, url_with_password
+from tests.support.waiting import wait_until
+
+EXPIRATION_MS = 60_000
+RENEWALS = 3
+"""How many of the lease are to be made amid the flood."""
+OFFERED = 500
+LOGINS = (
+    Login("right, Argon2id", "alice", "s3cret"),
+    Login("right, PBKDF2", "old", "s3cret"),
+    Login("wrong, Argon2id", "alice", "guess-{}"),
+    Login("wrong, PBKDF2", "old", "guess-{}"),
+    Login("unknown", "nobody-{}", "guess-{}"),
+)
+
+
+class FloodedNode(SecuredNode):
+    """A node with the users of a flood, one who works meanwhile, and metrics."""
+
+    lease = (
+        "<jdbc-lock-renew-period>1000</jdbc-lock-renew-period>"
+        f"<jdbc-lock-expiration>{EXPIRATION_MS}</jdbc-lock-expiration>"
+    )
+
+    def __init__(self, url: str, directory: Path) -> None:
+        super().__init__(Role.LIVE, url, directory, "live")
+        self.health_port = free_port()
+        self.core = f'<health xmlns="urn:orthia"><port>{self.health_port}</port></health>'
+
+    def make_users(self) -> None:
+        """Write the files of users."""
+        self.command()
+        for name in ("alice", "worker"):
+            self.user("add", name, "--role", "amq", password="s3cret")
+        salt = bytes(range(32))
+        made = hashlib.pbkdf2_hmac("sha1", b"s3cret", salt, 1_024, 64).hex()
+        with (self.directory / "artemis-users.properties").open("a") as file:
+            file.write(f"old = ENC(1024:{salt.hex()}:{made})\n")
+
+    @property
+    def renewals(self) -> int:
+        """How often the live lease was renewed, as the metrics have it."""
+        url = f"http://127.0.0.1:{self.health_port}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            text: str = answer.read().decode()
+        name = 'orthia_lease_renewal_seconds_count{lock="live"} '
+        return int(float(text.partition(name)[2].split()[0]))
+
+    def failover_log(self) -> list[dict[str, object]]:
+        """Return what the failover log in the database has."""
+        command = [sys.executable, "-m", "orthia.broker.cli", "failover-log", "--json"]
+        found = subprocess.run(
+            [*command, "--url", self.url],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+class Worker:
+    """A producer and a consumer, each with a connection of its own."""
+
+    def __init__(self, node: FloodedNode) -> None:
+        self.producer, self.consumer = (node.log_in("worker", "s3cret") for _ in range(2))
+        for client in (self.producer, self.consumer):
+            assert client.recv(4_096).startswith(b"CONNECTED")
+        self._queue = b"/queue/work-%d" % self.producer.getsockname()[1]
+        self._count = 0
+        self.consumer.sendall(b"SUBSCRIBE\nid:1\ndestination:%b\nack:auto\n\n\0" % self._queue)
+
+    def is_served(self) -> None:
+        """Send a message, and get its receipt here and the message there."""
+        self._count += 1
+        self.producer.sendall(
+            b"SEND\ndestination:%b\nreceipt:%d\n\nwork-%d!\0"
+            % (self._queue, self._count, self._count)
+        )
+        for client, end in ((self.producer, b"receipt-id:%d\n"), (self.consumer, b"work-%d!")):
+            data = b""
+            while end % self._count not in data:
+                chunk = client.recv(4_096)
+                assert chunk, f"cut off after {data!r}"
+                data += chunk
+
+    def leave(self) -> None:
+        """Disconnect both."""
+        for client in (self.producer, self.consumer):
+            client.sendall(b"DISCONNECT\nreceipt:bye\n\n\0")
+            assert b"receipt-id:bye" in rest_of(client)
+            client.close()
+
+
+@pytest.fixture
+def node(private_server: ServerProcess, tmp_path: Path) -> Iterator[FloodedNode]:
+    """A node that serves."""
+    url = url_with_password(private_server.settings(private_server.create_database()))
+    node = FloodedNode(url, tmp_path)
+    node.make_users()
+    node.start().wait_serving()
+    yield node
+    node.end()
+
+
+def test_a_flood_of_logins_disturbs_no_lease_and_nobody(node: FloodedNode) -> None:
+    """Right, wrong and unknown ones, a thousand a second, while somebody works and others come."""
+    worker = Worker(node)
+    worker.is_served()
+    flood = LoginFlood(node.port, LOGINS)
+    before = node.renewals
+    flood.start(1_000)
+    try:
+
+        def is_enough() -> bool:
+            worker.is_served()
+            return flood.offered >= OFFERED and node.renewals >= before + RENEWALS
+
+        wait_until(is_enough, timeout_seconds=300, what="a flood that outlasts some renewals")
+        newcomer = Worker(node)  # who is right gets in meanwhile
+        newcomer.is_served()
+        newcomer.leave()
+    finally:
+        flood.stop()
+    worker.is_served()
+    worker.leave()
+    let_in = {kind for kind, answer in flood.answers if answer == "let in"}
+    assert let_in
+    assert let_in <= {"right, Argon2id", "right, PBKDF2"}
+    _renewed_in_time(node)
+    assert "Traceback" not in node.log
+
+
+def _renewed_in_time(node: FloodedNode) -> None:
+    """No renewal failed, none came near the end of the lease, and the node became live once."""
+    events = node.failover_log()
+    codes = [one["code"] for one in events]
+    assert codes.count("AMQ221007") == 1, events
+    assert not {"ORT100001", "ORT100002"} & set(codes), events
+    for one in events:
+        if one["code"] == "ORT100004":  # on a machine with much else to do
+            details = one["details"]
+            assert isinstance(details, dict)
+            assert details["gap_ms"] < EXPIRATION_MS / 4, one
