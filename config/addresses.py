@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from orthia.config.queues import QueueOptions
+from orthia.config.queues import LAST_VALUE_NAME, QueueOptions
 from orthia.config.settings import (
     AddressConfiguration,
     AddressFullPolicy,
@@ -104,6 +104,11 @@ class ResolvedAddressSettings:
     default_group_rebalance_pause_dispatch: bool = False
     default_consumers_before_dispatch: int = 0
     default_delay_before_dispatch: int = -1
+    default_last_value_queue: bool = False
+    last_value_queue: bool = False
+    """The same, as it was called before."""
+    default_last_value_key: str | None = None
+    """One that is set makes queues last value queues."""
     default_address_routing_type: RoutingType = RoutingType.ANYCAST
     """Artemis' default is MULTICAST. A plain name that nobody configured then means a topic, and
     what is sent while nobody listens is gone; a queue keeps it, and two who disagree about the
@@ -123,7 +128,16 @@ def options_of(settings: ResolvedAddressSettings, given: Mapping[str, Any]) -> Q
         consumers_before_dispatch=settings.default_consumers_before_dispatch,
         delay_before_dispatch=settings.default_delay_before_dispatch,
     )
-    return replace(defaults, **given)
+    own = dict(given)
+    key = own.pop("last_value_key", None) or settings.default_last_value_key
+    is_last_value = own.pop("last_value", None)
+    if is_last_value is None:
+        is_last_value = (
+            key is not None or settings.default_last_value_queue or settings.last_value_queue
+        )
+    return replace(
+        defaults, **own, last_value_key=(key or LAST_VALUE_NAME) if is_last_value else None
+    )
 
 
 class _Matching(Protocol):

@@ -47,7 +47,6 @@ _FALSE: Final = ("false", "0")
 _NONE: Final = ("-1",)
 _ANY_CONSUMER: Final = "messages of a group go to whichever consumer is next"
 _EVERY_CONSUMER: Final = "all consumers of the queue share its messages"
-_ALL_KEPT: Final = "every message is kept until it is consumed; none replaces an older one"
 _CONSUMED: Final = "a message that is acknowledged is gone from the queue"
 _NOT_PURGED: Final = "messages stay when the last consumer of the queue leaves"
 _NO_RING: Final = "the queue takes every message; it never drops the oldest for a new one"
@@ -123,8 +122,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/network-check-URL-list": Instead(_NO_NETWORK_CHECK),
     "core/global-max-messages": Instead(_COUNTED_IN_BYTES, _NONE),
     # One queue.
-    "queue/@last-value": Instead(_ALL_KEPT, _FALSE),
-    "queue/@last-value-key": Instead(_ALL_KEPT),
     "queue/@non-destructive": Instead(_CONSUMED, _FALSE),
     # Settings of addresses.
     "address-setting/disk-full-policy": Instead(
@@ -144,9 +141,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
-    "address-setting/default-last-value-key": Instead(_ALL_KEPT),
-    "address-setting/default-last-value-queue": Instead(_ALL_KEPT, _FALSE),
-    "address-setting/last-value-queue": Instead(_ALL_KEPT, _FALSE),
     "address-setting/default-non-destructive": Instead(_CONSUMED, _FALSE),
     "address-setting/enable-ingress-timestamp": Instead(
         "messages carry no _AMQ_INGRESS_TIMESTAMP", _FALSE

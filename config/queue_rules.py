@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from orthia.config.settings import AddressSettings
+from orthia.config.addresses import AddressResolver, options_of
+from orthia.config.settings import AddressSettings, QueueSettings, Settings
 
 _MADE_FOR_UNDELIVERABLE = (
     ("dead-letter", "dead_letter_queue_prefix", "dead_letter_queue_suffix"),
@@ -35,3 +36,24 @@ def problems_of_names(settings: Sequence[AddressSettings]) -> Iterator[tuple[str
                     f" queue might be called as its address; expected a {what}-queue-prefix beside"
                     " it",
                 )
+
+
+def conflicts(settings: Settings) -> Iterator[tuple[str, QueueSettings, str]]:
+    """Yield an address, a queue of it that is declared, and what cannot be said of one queue."""
+    resolver = AddressResolver(settings)
+    for address in settings.addresses:
+        of_address = resolver.resolve(address.name)
+        for queue in address.queues:
+            conflict = options_of(of_address, queue.options).conflict
+            if conflict is not None:
+                yield address.name, queue, conflict
+
+
+def conflicts_of_defaults(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield a match and what cannot be said of the queues that are created for clients there."""
+    resolver = AddressResolver(settings)
+    for one in settings.address_settings:
+        # The match as an address: what else matches it has all that it matches itself.
+        conflict = options_of(resolver.resolve(one.match), {}).conflict
+        if conflict is not None:
+            yield one.match, conflict

@@ -53,6 +53,23 @@ class QueueOptions:
         )
 
     @property
+    def conflict(self) -> str | None:
+        """What cannot be said of one queue; None if all can."""
+        if self.last_value_key is None:
+            return None
+        if self.ring_size >= 0:
+            return (
+                "is a last value queue and a ring: messages are replaced wherever they are, and a"
+                " ring is taken from the front; expected ring-size -1, or last-value false"
+            )
+        if self.purge_on_no_consumers:
+            return (
+                "is a last value queue with purge-on-no-consumers: what nobody consumes is what its"
+                " values are kept for; expected one of the two to be false"
+            )
+        return None
+
+    @property
     def has_groups(self) -> bool:
         """Whether the messages of a group go to one consumer at a time."""
         return bool(self.group_buckets) and not self.exclusive and self.ring_size < 0

@@ -21,7 +21,7 @@ from orthia.config.acceptor_tls import ClientCertificate
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import locker_problems
 from orthia.config.names import validate_table_name
-from orthia.config.queue_rules import problems_of_names
+from orthia.config.queue_rules import conflicts, conflicts_of_defaults, problems_of_names
 from orthia.config.settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
@@ -373,8 +373,14 @@ def _addresses(settings: Settings) -> Iterator[Violation]:
                     element, f"max-consumers is {queue.max_consumers}; expected -1 (any) or more"
                 )
 
+    for name, queue, conflict in conflicts(settings):
+        yield Violation(f"core/addresses/address[{name}]/queue[{queue.name}]", conflict)
+
 
 def _address_settings(settings: Settings) -> Iterator[Violation]:
+    for match, conflict in conflicts_of_defaults(settings):
+        element = f"core/address-settings/address-setting[{match}]"
+        yield Violation(element, f"a queue that is created there {conflict}")
     yield from _repeated(
         "core/address-settings/address-setting", (one.match for one in settings.address_settings)
     )

@@ -398,6 +398,9 @@ class AddressSettings:
     default_group_rebalance_pause_dispatch: bool | None = None
     default_consumers_before_dispatch: int | None = None
     default_delay_before_dispatch: int | None = None
+    default_last_value_queue: bool | None = None
+    last_value_queue: bool | None = None
+    default_last_value_key: str | None = None
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,7 @@ class Unit(Changes):
     __slots__ = (
         *("attempted", "deleted", "done", "dropped", "duplicate_ids", "ended_cache", "guarded"),
         *("last_seq", "messages", "only_deletes", "record_version"),
-        *("refused", "sender"),
+        *("refused", "replaced", "sender"),
     )
 
     def __init__(self, done: Done | None = None, last_seq: int = 0) -> None:
@@ -262,6 +262,8 @@ class Unit(Changes):
         """Those to be stored, each with its queues, and ..."""
         self.deleted: Sequence[MessageLocation] = ()
         """... those to be deleted, which ``place`` makes changes of."""
+        self.replaced: tuple[tuple[int, MessageLocation], ...] = ()
+        """Those of ``deleted`` that go for one of ``messages``, each with which that is."""
         self.attempted: Sequence[MessageTime] = ()
         """Messages that were delivered in vain, which ``place`` makes changes of."""
         self.duplicate_ids: tuple[tuple[range, DuplicateId], ...] = ()
@@ -320,6 +322,11 @@ class Unit(Changes):
             if self.reasons is _NO_REASONS:
                 self.reasons = {}
             self.reasons[location.seq] = reason
+
+    def replace(self, location: MessageLocation, by: int) -> None:
+        """Delete a queue's message if one of ``messages``, which has that number, is stored."""
+        self.delete(location, RemovalReason.DELETED)
+        self.replaced = (*self.replaced, (by, location))
 
     def count_attempts(self, time: MessageTime) -> None:
         """Store how often a message was delivered in vain, with all that is kept of its time."""
@@ -409,6 +416,11 @@ class Unit(Changes):
                 left.rows = [row for row in left.rows if row.seq not in gone]
                 left.linked = [link for link in left.linked if link.seq not in gone]
                 left.timed = [time for time in left.timed if time.seq not in gone]
+        stays = {one.seq for number, one in self.replaced if number in self.dropped}
+        if stays:
+            left.deletes = [seq for seq in left.deletes if seq not in stays]
+            left.unlinked = [link for link in left.unlinked if link.seq not in stays]
+            left.untimed = [seq for seq in left.untimed if seq not in stays]
         return left
 
 

@@ -3,6 +3,8 @@
 Nothing of what is refused is kept: whoever comes next is asked the same.
 """
 
+from dataclasses import replace
+
 from orthia.broker.core.address import Address
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.creations import QueueCreations
@@ -156,6 +158,8 @@ class AutoCreation:
                 f"queue {quoted(name)} does not exist and auto-create-queues is false"
             )
         self._security.check_new_queue(principal, address_name, name)
+        options = options_of(address.settings, {})
+        _refuse_conflict(name, options)
         self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
         if to_consume:
             # Not the limits of what messages take: a consumer of several queues, refused for one
@@ -172,7 +176,7 @@ class AutoCreation:
             auto_created=True,
             max_consumers=most,
             user=user,
-            options=options_of(address.settings, {}),
+            options=options,
         )
         self._creations.created(principal)
         return queue
@@ -187,6 +191,8 @@ class AutoCreation:
     ) -> Queue:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
         address = self._book.address(address_name)
+        key = options_of(address.settings, {}).last_value_key
+        options = replace(options, last_value_key=key)
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
         self._security.check_new_queue(principal, address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self._book.queues))
@@ -203,6 +209,13 @@ class AutoCreation:
         )
         self._creations.created(principal)
         return queue
+
+
+def _refuse_conflict(name: str, options: QueueOptions) -> None:
+    if options.conflict is not None:
+        raise DestinationRefused(
+            f"queue {quoted(name)}, by the settings of its address, {options.conflict}"
+        )
 
 
 def _brokers_targets(settings: Settings) -> set[str]:

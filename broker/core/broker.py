@@ -117,6 +117,7 @@ class Broker:
             self._gate,
             self.slices,
             undeliverable,
+            self._publisher.values,
             self._publisher.next_id,
             lambda at_ms: self._schedule.placed(at_ms),
         )

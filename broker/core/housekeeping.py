@@ -7,6 +7,7 @@ from orthia.broker.core.backlog import BacklogCount
 from orthia.broker.core.deletion import Deletions
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.expiry import ExpiryScan
+from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.reaper import Reaper
 from orthia.broker.core.slices import Slices
@@ -52,7 +53,9 @@ class Housekeeping:
                 self._slices,
                 settings.address_queue_scan_period,
             ).start()
-        BacklogCount(self._queues(), self._journal, self._timers).start()
+        # Those of last values count what they read.
+        queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]
+        BacklogCount(queues, self._journal, self._timers).start()
 
     def start_expiry_scan(self) -> None:
         """Look for messages that have expired, from now on."""

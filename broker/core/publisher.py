@@ -10,10 +10,12 @@ from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, Ou
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
 from orthia.broker.core.expiry import expires_at
+from orthia.broker.core.last_value import LastValueQueue, ValueCount
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
+from orthia.broker.core.replacing import replaced_values
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.topic import Topic, first_behind
 from orthia.config.addresses import ResolvedAddressSettings
@@ -51,6 +53,8 @@ class Publisher:
         self._time_ms = time_ms
         self._settings_of: Callable[[str], ResolvedAddressSettings] | None = None
         self._persistent = persistent
+        self.values = ValueCount()
+        """How many there are in last value queues."""
 
     def expire_by(self, settings_of: Callable[[str], ResolvedAddressSettings]) -> None:
         """Have messages expire as the settings of their addresses say, and not only as sent."""
@@ -322,6 +326,7 @@ class Publisher:
         But for those that were dropped, since they are duplicates.
         """
         placed: list[tuple[int, Queue, Message, MessageLocation]] = []
+        values = replaced_values(unit, messages) if self.values.is_used else ()
 
         def stored() -> None:
             dropped = unit.dropped
@@ -329,6 +334,8 @@ class Publisher:
                 queue.in_flight -= 1
                 if number in dropped:
                     queue.use.release(size_in_store(record))
+                    for value in values:
+                        value.refuse(number)
                     continue
                 size = size_in_memory(record)
                 reference = MessageReference(
@@ -344,6 +351,8 @@ class Publisher:
         def refused(error: OrthiaError) -> None:
             for _, queue, _, _ in placed:
                 queue.in_flight -= 1
+            for value in values:
+                value.refuse()
             on_refused(error)
 
         unit.done, unit.refused = stored, refused
@@ -355,6 +364,8 @@ class Publisher:
             for queue in queues:
                 queue.in_flight += 1
                 placed.append((number, queue, record, next(locations)))
+        for value in values:
+            value.sent(placed)
 
     def taken_over(self, bodies: Iterable[LargeBody]) -> None:
         """Have bodies counted with their messages from here on, and not as uploads any more."""
@@ -376,9 +387,15 @@ class Publisher:
 
 
 def _is_plain(placed: Sequence[Placed]) -> bool:
-    """Return whether it is one message of one queue that is in no index of the store."""
+    """Return whether it is one message of one queue, in no index of the store, for none older."""
     ((queues, record), *more) = placed
-    return not more and len(queues) == 1 and record.large is None and not record.stated
+    return (
+        not more
+        and len(queues) == 1
+        and record.large is None
+        and not record.stated
+        and not isinstance(queues[0], LastValueQueue)
+    )
 
 
 def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:

@@ -12,6 +12,7 @@ from orthia.broker.core.address import Address
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
+from orthia.broker.core.last_value import LastValueQueue, ValueCount
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.queue import Queue
@@ -43,6 +44,7 @@ class QueueFactory:
         gate: DeliveryGate,
         slices: Slices,
         disposal: Undeliverable,
+        values: ValueCount,
         next_id: Callable[[], int],
         scheduled: Callable[[int], None],
     ) -> None:
@@ -60,6 +62,7 @@ class QueueFactory:
         self._gate = gate
         self._slices = slices
         self._disposal = disposal
+        self._values = values
         self._next_id = next_id
         self._scheduled = scheduled
         self._is_relief_due = False
@@ -79,7 +82,9 @@ class QueueFactory:
     def queue(self, binding: QueueBinding, address: Address, unread_up_to: int) -> Queue:
         """Return the queue of a binding; messages up to the seq are in the table only."""
         kind: Callable[..., Queue] = ScheduleQueue if is_schedule(binding.name) else Queue
-        if binding.options.is_of_its_own:
+        if binding.options.last_value_key is not None:
+            kind = LastValueQueue
+        elif binding.options.is_of_its_own:
             kind = OptionedQueue
         queue = kind(
             binding.queue_id,
@@ -103,6 +108,8 @@ class QueueFactory:
         )
         if isinstance(queue, OptionedQueue):
             queue.begin(binding.options)
+        if isinstance(queue, LastValueQueue):
+            queue.count_values(self._values)
         queue.group_as(binding.options)
         if isinstance(queue, ScheduleQueue):
             queue.scheduled = self._scheduled

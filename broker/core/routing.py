@@ -143,6 +143,8 @@ def gate_of(binding: QueueBinding, queue: Queue) -> Gate | None:
         gates.append(lambda *_: queue.consumers > 0)
     if binding.options.filter is not None:
         gates.append(_matching(binding.options.filter))
+    if binding.options.last_value_key is not None:
+        gates.append(lambda *_: True)  # what is routed is stored by a unit, which can delete, too
     if len(gates) > 1:
         return lambda record, principal: all(one(record, principal) for one in gates)
     return gates[0] if gates else None

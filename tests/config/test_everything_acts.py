@@ -81,6 +81,22 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "config/addresses.py settings.default_delay_before_dispatch",
         "broker/core/optioned.py self.options.delay_before_dispatch",
     ),
+    "core/address-settings/address-setting/default-last-value-key": (
+        "config/addresses.py settings.default_last_value_key",
+        "broker/core/last_value.py options.last_value_key",
+    ),
+    "core/address-settings/address-setting/default-last-value-queue": (
+        "config/addresses.py settings.default_last_value_queue",
+        "broker/core/last_value.py options.last_value_key",
+    ),
+    "core/address-settings/address-setting/last-value-queue": (
+        "config/addresses.py settings.last_value_queue",
+        "broker/core/last_value.py options.last_value_key",
+    ),
+    f"{_QUEUE}/@last-value": (
+        "config/addresses.py 'last_value'",
+        "broker/core/last_value.py options.last_value_key",
+    ),
     "core/address-queue-scan-period": (
         "broker/core/housekeeping.py settings.address_queue_scan_period",
     ),

@@ -49,7 +49,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
 <thread-pool-max-size>30</thread-pool-max-size>
 <acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
 <addresses><address name="a"><multicast>
-<queue name="b" non-destructive="false" last-value="true"/>
+<queue name="b" non-destructive="false"/><queue name="c" non-destructive="true"/>
 </multicast></address></addresses>
 <address-settings>
 <address-setting match="a">
@@ -67,7 +67,7 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
     assert [one.split(": ")[:2] for one in told] == [
         ["2", "broker-plugins"],
         ["4", "acceptor 'amqp'"],
-        ["6", "queue/@last-value"],
+        ["6", "queue/@non-destructive"],
         ["10, 12", "retroactive-message-count"],
     ]
     assert told[0].endswith("no code of yours sees messages, sessions or connections")
@@ -110,7 +110,7 @@ def test_a_file_that_asks_for_none_of_it_is_told_nothing(tmp_path: Path) -> None
     assert settings.not_applied == ()
 
 
-@pytest.mark.parametrize("attribute", ["last-value", "non-destructive"])
+@pytest.mark.parametrize("attribute", ["non-destructive"])
 def test_a_queue_of_another_kind_is_told(attribute: str, tmp_path: Path) -> None:
     """In each way XML has to say true."""
     for value in ("true", "1", "TRUE"):

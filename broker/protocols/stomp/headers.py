@@ -138,8 +138,12 @@ HEADERS: Final = (
             "_AMQ_GROUP_SEQUENCE": "the same, as in Artemis, and wins over it",
         },
     ),
-    *_refused(
-        ("SEND",), "has a message take the place of an older one of its name", "_AMQ_LVQ_NAME"
+    *_acts(
+        ("SEND",),
+        {
+            "_AMQ_LVQ_NAME": "in a last value queue the message replaces the one before it with the"
+            " same value, unless the queue has another last-value-key"
+        },
     ),
     *_acts(
         ("SEND",),

@@ -1,0 +1,65 @@
+"""What is sent to last value queues, in the unit that deletes what it replaces."""
+
+from collections.abc import Iterable, Sequence
+
+from orthia.broker.core.last_value import LastValueQueue
+from orthia.broker.core.queue import Queue
+from orthia.journal.message import Message
+from orthia.journal.unit import MessageLocation, Unit
+
+Placed = tuple[int, Queue, Message, MessageLocation]
+"""One of a unit's messages, by its number, in one of its queues."""
+
+
+class SentValue:
+    """A message on its way to a last value queue."""
+
+    __slots__ = ("_key", "_location", "_queue", "_replaces", "number")
+
+    def __init__(
+        self, number: int, queue: LastValueQueue, key: bytes, replaces: MessageLocation | None
+    ) -> None:
+        self.number = number
+        """Which of the unit's messages it is."""
+        self._queue = queue
+        self._key = key
+        self._replaces = replaces
+        self._location: MessageLocation | None = None
+
+    def sent(self, placed: Iterable[Placed]) -> None:
+        """Note where it will be, which is among ``placed``."""
+        for number, queue, record, location in placed:
+            if number == self.number and queue is self._queue:
+                self._location = location
+                self._queue.sent(self._key, record, location, self._replaces)
+
+    def refuse(self, number: int | None = None) -> None:
+        """Note that it was not stored, if it is the one with the ``number``; None is any."""
+        if self._location is not None and number in (None, self.number):
+            self._queue.not_sent(self._key, self._location)
+            self._location = None
+
+
+def replaced_values(
+    unit: Unit, messages: Sequence[tuple[Sequence[Queue], Message]]
+) -> list[SentValue]:
+    """Have a unit delete what its ``messages`` replace; return those that have a value.
+
+    Raises LimitExceeded.
+    """
+    found: list[SentValue] = []
+    seen: set[tuple[Queue, bytes]] = set()
+    for number, (queues, record) in enumerate(messages):
+        for queue in queues:
+            if not isinstance(queue, LastValueQueue):
+                continue
+            key, location = queue.replaced_by(record)
+            if key is None:
+                continue
+            if location is not None and (queue, key) not in seen:
+                unit.replace(location, number)
+            else:
+                location = None  # it was replaced by a message before it in the unit
+            seen.add((queue, key))
+            found.append(SentValue(number, queue, key, location))
+    return found

@@ -1,0 +1,293 @@
+"""Last value queues: the newest message of each value replaces the one before it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.errors import LimitExceeded
+from orthia.config.addresses import AddressResolver, options_of
+from orthia.config.settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+    Settings,
+)
+from orthia.journal.errors import UnitRefused
+from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message
+
+QUEUE = "/queue/prices"
+LAST = replace(
+    SETTINGS, address_settings=(AddressSettings("prices", default_last_value_queue=True),)
+)
+
+
+def send(core: CoreUnderTest, *values: str, destination: str = QUEUE, **options: Any) -> None:
+    """Send messages, each a value and what follows it as a text: ``a1`` is of value a."""
+    for value in values:
+        headers = b"" if value[0] == "-" else f"_AMQ_LVQ_NAME:{value[0]}\n".encode()
+        core.broker.send(ANYONE, destination, message(value, headers=headers, **options), None)
+    core.settle()
+
+
+def depth(core: CoreUnderTest) -> int:
+    """Return how many messages the queue says it has."""
+    return core.broker.depths()["prices"]
+
+
+def rows(core: CoreUnderTest) -> int:
+    """Return how many messages the store has."""
+    return len(core.journal.store.messages)
+
+
+def take_over(core: CoreUnderTest, options: Settings = LAST) -> CoreUnderTest:
+    """Return the next live node, which knows its backlog."""
+    successor = core.takeover(options)
+    successor.broker.count_backlogs()
+    successor.settle()
+    return successor
+
+
+def test_the_newest_of_a_value_replaces_the_one_before_it() -> None:
+    """In the store, too, and for others it has no bearing; those without a value are kept."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1", "b1", "-1", "a2", "-2", "a3")
+    assert (depth(core), rows(core)) == (4, 4)
+    assert core.consume(QUEUE).texts == ["b1", "-1", "-2", "a3"]
+
+
+def test_it_does_so_in_the_transaction_that_stores_the_newer_one() -> None:
+    """Before its commit the older one is stored, and after it is not."""
+    core = CoreUnderTest(LAST, auto_commit=False)
+    core.consume("/queue/other")
+    core.journal.commit()
+    send(core, "a1")
+    core.journal.commit()
+    before = len(core.journal.waiting)
+    send(core, "a2")
+    assert len(core.journal.waiting) == before + 1
+    assert rows(core) == 1
+    core.journal.commit()
+    assert rows(core) == 1
+    core.settle()
+    assert core.consume(QUEUE).texts == ["a2"]
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, -1])
+def test_wherever_the_older_one_is(most: int) -> None:
+    """In memory, or in the table only, and with a consumer that reads on."""
+    options = replace(
+        LAST,
+        address_settings=(
+            AddressSettings("prices", default_last_value_queue=True, max_size_messages=most),
+        ),
+    )
+    core = CoreUnderTest(options)
+    send(core, *(f"{'abcdefgh'[n % 8]}{n}" for n in range(40)))
+    assert (depth(core), rows(core)) == (8, 8)
+    consumer = core.consume(QUEUE, prefetch=3)
+    assert consumer.texts == ["a32", "b33", "c34"]
+    send(core, "e99", "a98")
+    assert (depth(core), rows(core)) == (9, 9)
+    consumer.acknowledge("a32", "b33", "c34")
+    core.settle()
+    assert consumer.texts[3:] == ["d35", "f37", "g38"]
+    consumer.acknowledge("d35", "f37", "g38")
+    core.settle()
+    assert consumer.texts[6:] == ["h39", "e99", "a98"]
+    consumer.acknowledge("h39", "e99", "a98")
+    core.settle()
+    assert (depth(core), rows(core)) == (0, 0)
+
+
+def test_what_a_consumer_has_stays_with_it() -> None:
+    """Acknowledged the newer one counts; the older one is not deleted under its consumer."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    consumer = core.consume(QUEUE, prefetch=1)
+    send(core, "a2")
+    assert rows(core) == 2
+    consumer.acknowledge("a1")
+    core.settle()
+    assert consumer.texts == ["a1", "a2"]
+    assert rows(core) == 1
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_what_comes_back_is_dropped_if_there_was_a_newer_one(is_taken: bool) -> None:
+    """Also if that is with a consumer, or acknowledged, by then."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    first = core.consume(QUEUE, prefetch=1)
+    send(core, "a2")
+    second = core.consume(QUEUE) if is_taken else None
+    if second is not None:
+        second.acknowledge("a2")
+    core.settle()
+    first.end.close()
+    core.settle()
+    assert core.consume(QUEUE).texts == ([] if is_taken else ["a2"])
+    assert (depth(core), rows(core)) == ((0, 0) if is_taken else (1, 1))
+
+
+def test_what_came_back_is_replaced() -> None:
+    """It counts again, until there is a newer one."""
+    core = CoreUnderTest(
+        replace(
+            LAST,
+            address_settings=(
+                AddressSettings("prices", default_last_value_queue=True, redelivery_delay=5_000),
+            ),
+        )
+    )
+    send(core, "a1", "b1")
+    consumer = core.consume(QUEUE)
+    consumer.reject("a1")
+    send(core, "a2")
+    core.pass_time(6)
+    assert consumer.texts == ["a1", "b1", "a2"]
+    assert (depth(core), rows(core)) == (2, 2)
+
+
+def test_of_a_transaction_the_last_counts() -> None:
+    """Of several messages of one value in it nobody gets another."""
+    core = CoreUnderTest(LAST)
+    send(core, "a0")
+    consumer = core.consume("/queue/other")
+    work = TransactionWork()
+    for value in ("a1", "b1", "a2"):
+        headers = f"_AMQ_LVQ_NAME:{value[0]}\n".encode()
+        work.sends.append((QUEUE, message(value, headers=headers)))
+    core.commit(work, lambda: None)
+    core.settle()
+    assert core.consume(QUEUE).texts == ["b1", "a2"]
+    assert (depth(core), rows(core)) == (2, 2)
+    assert consumer.texts == []
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_what_the_store_refuses_replaces_nothing(is_followed: bool) -> None:
+    """The one before it counts, until there is one that is stored."""
+    core = CoreUnderTest(LAST, auto_commit=False)
+    send(core, "a0")
+    core.journal.commit()
+    core.settle()
+    for text in ("a1", "a2") if is_followed else ("a1",):
+        sent = message(text, headers=b"_AMQ_LVQ_NAME:a\n")
+        core.broker.send(anyone(), QUEUE, sent, None)
+    core.journal.refuse(UnitRefused("no"))
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.settle()
+    assert (depth(core), rows(core)) == (1, 1)
+    assert core.consume(QUEUE, prefetch=1).texts == (["a2"] if is_followed else ["a0"])
+    send(core, "a3")
+    send(core, "a4")
+    assert depth(core) == 2  # one is with the consumer
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_the_next_node_knows_what_is_newest(most: int) -> None:
+    """It takes messages before it does, and delivers none; what was replaced it deletes."""
+    options = replace(
+        LAST,
+        address_settings=(
+            AddressSettings("prices", default_last_value_queue=True, max_size_messages=most),
+        ),
+    )
+    before = CoreUnderTest(SETTINGS)
+    send(before, "a1", "b1", "a2", "-1", "c1")
+    declared = AddressConfiguration(
+        "prices", frozenset({RoutingType.ANYCAST}), (QueueSettings("prices", RoutingType.ANYCAST),)
+    )
+    options = replace(options, addresses=(declared,))
+    core = before.takeover(options)
+    consumer = core.consume(QUEUE)
+    send(core, "c2")
+    assert consumer.texts == []
+    core.broker.count_backlogs()
+    core.settle()
+    assert consumer.texts == ["b1", "a2", "-1", "c2"]
+    assert (depth(core), rows(core)) == (4, 4)
+    send(core, "b2")
+    assert consumer.texts[-1] == "b2"
+    core = take_over(core, options)
+    assert core.consume(QUEUE).texts == ["a2", "-1", "c2", "b2"]
+    assert (depth(core), rows(core)) == (4, 4)
+
+
+def test_a_selector_gets_the_newest_that_it_matches() -> None:
+    """What it does not match stays, and is replaced all the same."""
+    core = CoreUnderTest(LAST)
+    consumer = core.consume(QUEUE, selector="_AMQ_LVQ_NAME = 'b'")
+    send(core, "a1", "b1", "a2", "b2", "a3")
+    assert consumer.texts == ["b1", "b2"]
+    consumer.acknowledge("b1", "b2")
+    core.settle()
+    assert core.consume(QUEUE).texts == ["a3"]
+
+
+def test_a_duplicate_replaces_nothing() -> None:
+    """What is not stored once more leaves the one that is."""
+    core = CoreUnderTest(LAST)
+
+    def once(text: str, known_as: str) -> None:
+        sent = message(text, headers=b"_AMQ_LVQ_NAME:a\n")._replace(duplicate_id=known_as)
+        core.broker.send(ANYONE, QUEUE, sent, None)
+        core.settle()
+
+    once("a1", "x")
+    once("a2", "y")
+    once("a1", "x")
+    assert core.consume(QUEUE).texts == ["a2"]
+    assert depth(core) == 1
+
+
+def test_what_expires_is_no_value_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    """The next one of its value is kept, and counts alone."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1", expires_ms=1)
+    assert core.consume(QUEUE).texts == []
+    core.settle()
+    send(core, "a2")
+    assert core.consume("/queue/ExpiryQueue").texts == ["a1"]
+    assert depth(core) == 1
+    assert "expire" in caplog.text
+
+
+def test_there_are_only_so_many_values() -> None:
+    """One more is refused by name; a newer one of those there are is not."""
+    core = CoreUnderTest(LAST)
+    core.broker._publisher.values.most = 2
+    send(core, "a1", "b1")
+    with pytest.raises(LimitExceeded, match="have 2 values already: queue 'prices'"):
+        send(core, "c1")
+    send(core, "a2")
+    consumer = core.consume(QUEUE)
+    assert consumer.texts == ["b1", "a2"]
+    consumer.acknowledge("b1")
+    core.settle()
+    send(core, "c1")
+    assert consumer.texts == ["b1", "a2", "c1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "key"),
+    [
+        ({}, {}, None),
+        ({"last_value": True}, {}, "_AMQ_LVQ_NAME"),
+        ({"last_value_key": "id"}, {}, "id"),
+        ({"last_value": False}, {"default_last_value_queue": True}, None),
+        ({}, {"last_value_queue": True}, "_AMQ_LVQ_NAME"),
+        ({}, {"default_last_value_key": "id"}, "id"),
+        ({"last_value_key": "own"}, {"default_last_value_key": "id"}, "own"),
+    ],
+)
+def test_which_queues_are_of_last_values(
+    given: dict[str, Any], settings: dict[str, Any], key: str | None
+) -> None:
+    """As their own settings say, or those of their address."""
+    options = replace(SETTINGS, address_settings=(AddressSettings("#", **settings),))
+    assert options_of(AddressResolver(options).resolve("a"), given).last_value_key == key
