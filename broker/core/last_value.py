@@ -6,10 +6,10 @@ transaction that stores the newer one, wherever it is: in memory, or in the tabl
 one has a place of its own, at the end. What a consumer has stays with it; given back it is dropped,
 if there was a newer one meanwhile.
 
-Which the newest of each value is, is in memory, of ``MOST_VALUES`` at most. The next live node
-reads it from the queue once, in the background: until it has, the queue takes messages and delivers
-none, so that nobody gets one that was replaced. What it finds to be replaced it deletes: one of two
-in a transaction whose node ended, and what was sent while the queue was none of last values.
+Which the newest of each value is, is in memory, of a million of all queues at most. The next live
+node reads it from the queue once, in the background: until it has, the queue takes messages and
+delivers none, so that nobody gets one that was replaced. What it finds to be replaced it deletes:
+one of two in a transaction whose node ended, and what came while the queue was another kind.
 """
 
 import logging
@@ -22,6 +22,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
+from orthia.broker.core.newest import Value, ValueCount
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES
@@ -35,47 +36,8 @@ from orthia.journal.unit import MessageLocation, Unit
 from orthia.journal.windows import Window
 
 LOGGER = logging.getLogger("orthia.broker")
-MOST_VALUES: Final = 1_000_000
-"""Values of all last value queues together: about 350 MB. One more is refused."""
 _DIGEST_BYTES: Final = 16
 _RETRY_MS: Final = 1_000
-
-
-class ValueCount:
-    """How many values all queues of a node keep the place of."""
-
-    __slots__ = ("is_used", "most", "now")
-
-    def __init__(self, most: int = MOST_VALUES) -> None:
-        self.is_used = False
-        """Whether there is such a queue, or was."""
-        self.now = 0
-        self.most = most
-
-
-class _Value:
-    """A message that may be the newest of its key."""
-
-    __slots__ = ("before", "is_gone", "is_out", "is_stored", "location", "replaces", "size")
-
-    def __init__(self, location: MessageLocation, size: int, before: "_Value | None") -> None:
-        self.location = location
-        self.size = size
-        """What it counts for in the store."""
-        self.before = before
-        """The one it replaces, until it is stored."""
-        self.replaces: MessageLocation | None = None
-        """What the transaction deletes that stores it."""
-        self.is_stored = False
-        self.is_out = False
-        """Whether a consumer has it, or it is to be moved somewhere else."""
-        self.is_gone = False
-        """Whether it is acknowledged, moved or was refused."""
-
-    @property
-    def seq(self) -> int:
-        """Its place."""
-        return self.location.seq
 
 
 class LastValueQueue(OptionedQueue):
@@ -87,7 +49,7 @@ class LastValueQueue(OptionedQueue):
     def begin(self, options: QueueOptions) -> None:
         super().begin(options)
         self._key = options.last_value_key or ""
-        self._latest: dict[bytes, _Value] = {}
+        self._latest: dict[bytes, Value] = {}
         self._out: dict[bytes, int] = {}
         """How many messages of a key consumers have: as long as there are any it is known which
         is the newest."""
@@ -139,7 +101,7 @@ class LastValueQueue(OptionedQueue):
         latest = self._latest.get(key)
         if latest is None:
             self._count.now += 1
-        value = self._latest[key] = _Value(location, size_in_store(record), latest)
+        value = self._latest[key] = Value(location, size_in_store(record), latest)
         value.replaces = replaces
 
     def not_sent(self, key: bytes, location: MessageLocation) -> None:
@@ -172,7 +134,7 @@ class LastValueQueue(OptionedQueue):
         if before is not None and not before.is_out and not before.is_gone:
             self._remove(before, is_deleted=before.location == value.replaces)
 
-    def _find(self, key: bytes, seq: int) -> _Value | None:
+    def _find(self, key: bytes, seq: int) -> Value | None:
         value = self._latest.get(key)
         while value is not None and value.seq != seq:
             value = value.before
@@ -190,7 +152,7 @@ class LastValueQueue(OptionedQueue):
 
     # --- what is replaced
 
-    def _remove(self, value: _Value, *, is_deleted: bool) -> None:
+    def _remove(self, value: Value, *, is_deleted: bool) -> None:
         """Have a message no more that nobody has; its row may be deleted already."""
         value.is_gone = True
         if not is_deleted:
@@ -233,7 +195,7 @@ class LastValueQueue(OptionedQueue):
     def _goes_out(self, key: bytes, reference: MessageReference) -> None:
         value = self._find(key, reference.seq)
         if value is None and key not in self._latest and reference.location is not None:
-            value = _Value(reference.location, size_in_store(reference.record), None)
+            value = Value(reference.location, size_in_store(reference.record), None)
             value.is_stored = True
             self._latest[key] = value
             self._count.now += 1
@@ -287,7 +249,11 @@ class LastValueQueue(OptionedQueue):
         self._again(reference)
         key = self.key_of(reference.record)
         if key is not None and not self._comes_back(key, reference):
-            self._drop_returned([reference], is_delayed=True)
+            self._delayed.discard(reference)
+            self._budget.unclaim(reference.size)
+            super()._drop(reference)
+            self.use.release(size_in_store(reference.record))
+            self._delete_rows([] if reference.location is None else [reference.location])
 
     def _again(self, reference: MessageReference) -> None:
         """Note that a message is out again that was thought to be gone."""
@@ -336,15 +302,6 @@ class LastValueQueue(OptionedQueue):
             if key is not None and value is not None and value.is_out:
                 self._comes_back(key, reference)
 
-    def _drop_returned(self, references: Sequence[MessageReference], *, is_delayed: bool) -> None:
-        for reference in references:
-            if is_delayed:
-                self._delayed.discard(reference)
-            self._budget.unclaim(reference.size)
-            super()._drop(reference)
-            self.use.release(size_in_store(reference.record))
-        self._delete_rows([one.location for one in references if one.location is not None])
-
     @override
     def forget_memory(self) -> int:
         self._count.now -= len(self._latest)
@@ -356,7 +313,7 @@ class LastValueQueue(OptionedQueue):
 
     @override
     def match_no_more(self) -> None:
-        if self.is_leaving:
+        if self.is_leaving or self._is_forgotten:
             super().match_no_more()
 
     @override
@@ -408,7 +365,7 @@ class LastValueQueue(OptionedQueue):
                 replaced.append(message.location)
                 del kept[message.seq]
                 continue
-            value = _Value(message.location, size, None)
+            value = Value(message.location, size, None)
             value.is_stored = True
             if older is not None and kept.pop(older.seq, None) is not None:
                 replaced.append(older.location)

@@ -10,8 +10,9 @@ from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, Ou
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
 from orthia.broker.core.expiry import expires_at
-from orthia.broker.core.last_value import LastValueQueue, ValueCount
+from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.memory import size_in_memory, size_in_store
+from orthia.broker.core.newest import ValueCount
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges

@@ -12,8 +12,9 @@ from orthia.broker.core.address import Address
 from orthia.broker.core.destinations import is_schedule
 from orthia.broker.core.errors import NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
-from orthia.broker.core.last_value import LastValueQueue, ValueCount
+from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.memory import MemoryBudget, Refused, at_most
+from orthia.broker.core.newest import ValueCount
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.schedule_queues import ScheduleQueue

@@ -100,6 +100,7 @@ def test_wherever_the_older_one_is(most: int) -> None:
     consumer.acknowledge("h39", "e99", "a98")
     core.settle()
     assert (depth(core), rows(core)) == (0, 0)
+    assert core.broker.queues()["prices"].use.messages == 0
 
 
 def test_what_a_consumer_has_stays_with_it() -> None:
@@ -241,6 +242,8 @@ def test_a_duplicate_replaces_nothing() -> None:
     once("a1", "x")
     once("a2", "y")
     once("a1", "x")
+    assert depth(core) == 1
+    core = take_over(core)
     assert core.consume(QUEUE).texts == ["a2"]
     assert depth(core) == 1
 

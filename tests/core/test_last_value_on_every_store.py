@@ -133,3 +133,18 @@ def test_a_queue_that_becomes_one_of_last_values_has_the_newest_alone(store: Jou
     node.acknowledge(consumer, "a2499")
     assert node.stored() == ["c2498", "b9999"]
     assert node.broker.depths()["prices"] == 2
+
+
+def test_a_duplicate_leaves_what_is_newer(store: JournalStore) -> None:
+    """What it would have replaced stays in the store, where the message itself is not stored."""
+    node = Node(store, 2, _options(0))
+    stored: list[int] = []
+    for text, known_as in (("a1", "x"), ("a2", "y"), ("a1", "x"), ("b1", "z"), ("a1", "x")):
+        sent = message(text, headers=f"_AMQ_LVQ_NAME:{text[0]}\n".encode())
+        sent = sent._replace(duplicate_id=known_as)
+        node.broker.send(ANYONE, QUEUE, sent, lambda: stored.append(1))
+    store.loop.run_until(lambda: len(stored) == 5, "all are answered")
+    assert node.stored() == ["a2", "b1"]
+    node = node.take_over()
+    assert node.consume(2).texts == ["a2", "b1"]
+    assert node.broker.depths()["prices"] == 2
