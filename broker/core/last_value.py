@@ -14,7 +14,6 @@ one of two in a transaction whose node ended, and what came while the queue was 
 
 import logging
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
 from typing_extensions import override
@@ -22,8 +21,9 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
-from orthia.broker.core.newest import Value, ValueCount
+from orthia.broker.core.newest import Value, ValueCount, digest_of
 from orthia.broker.core.optioned import OptionedQueue
+from orthia.broker.core.removal import RemovingMatching
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES
 from orthia.broker.quoting import quoted
@@ -36,7 +36,6 @@ from orthia.journal.unit import MessageLocation, Unit
 from orthia.journal.windows import Window
 
 LOGGER = logging.getLogger("orthia.broker")
-_DIGEST_BYTES: Final = 16
 _RETRY_MS: Final = 1_000
 
 
@@ -44,6 +43,8 @@ class LastValueQueue(OptionedQueue):
     """A queue that keeps the newest message of each key; all calls on the loop's thread."""
 
     __slots__ = ("_count", "_is_known", "_key", "_latest", "_out")
+
+    machine = RemovingMatching
 
     @override
     def begin(self, options: QueueOptions) -> None:
@@ -55,7 +56,7 @@ class LastValueQueue(OptionedQueue):
         is the newest."""
         self._count = ValueCount()
         self._is_known = not self._cursor.is_paged
-        self.match().stays = True
+        self.match()
 
     def count_values(self, count: ValueCount) -> None:
         """Count values with those of all queues."""
@@ -64,10 +65,7 @@ class LastValueQueue(OptionedQueue):
 
     def key_of(self, record: Message) -> bytes | None:
         """Return by what a message is known whose value it is; None for a message without."""
-        value = Said(record).get(self._key)
-        if value is None:
-            return None
-        return blake2b(str(value).encode(), digest_size=_DIGEST_BYTES).digest()
+        return digest_of(Said(record).get(self._key))
 
     # --- what is sent
 
@@ -157,7 +155,7 @@ class LastValueQueue(OptionedQueue):
         value.is_gone = True
         if not is_deleted:
             self._delete_rows([value.location])
-        matching = self.match()
+        matching = self._removing()
         matching.take_in()
         seq = value.seq
         reference = matching.remove(seq)
@@ -172,6 +170,12 @@ class LastValueQueue(OptionedQueue):
         elif not matching.pass_over(seq):
             return
         self.use.release(value.size)
+
+    def _removing(self) -> RemovingMatching:
+        matching = self.match()
+        if not isinstance(matching, RemovingMatching):
+            raise TypeError(f"queue {self.name} is not one of last values: {matching!r}")
+        return matching
 
     def _delete_rows(self, locations: Sequence[MessageLocation]) -> None:
         unit = Unit()
@@ -381,7 +385,7 @@ class LastValueQueue(OptionedQueue):
             LOGGER.error("queue %s: %s; its row stays in the table", self.name, corrupt)
         if replaced:
             self._delete_rows(replaced)
-            matching = self.match()
+            matching = self._removing()
             for location in replaced:
                 matching.pass_over(location.seq)  # a window may show it that is read before
         if self.uncounted_after is not None:

@@ -74,8 +74,6 @@ class Matching:
             self._forget_swept,
             window_messages=window_messages,
         )
-        self.stays = False
-        """Whether it is needed also where every consumer wants every message."""
 
     # --- what the queue asks
 
@@ -156,31 +154,6 @@ class Matching:
             reference = self._queue.loaded(message)
         self._taken.take(seq)
         self._queue.move_expired(reference)
-
-    def remove(self, seq: int) -> MessageReference | None:
-        """Return a message in memory that nobody has, and is no more; None if it is not there."""
-        reference = self._returned.take(seq)
-        if reference is not None:
-            self._budget.unclaim(reference.size)
-        else:
-            reference = self._here.take(seq)
-        if reference is not None:
-            self._taken.take(seq)
-        return reference
-
-    def pass_over(self, seq: int) -> bool:
-        """Have a message of the table no more; return whether it was counted there."""
-        cursor = self._cursor
-        if seq in self._taken or not cursor.read_seq < seq <= cursor.tail_seq:
-            return False
-        self._taken.take(seq)
-        self._taken.acknowledged((seq,))
-        if not cursor.is_counted(seq):
-            return False
-        cursor.unread -= 1
-        if not cursor.unread and cursor.is_counted_whole:
-            cursor.pass_to(cursor.tail_seq)  # there is nothing to read
-        return True
 
     def detach(self, subscription: QueueSubscription) -> None:
         """Have a consumer get nothing any more."""
@@ -380,8 +353,6 @@ class Matching:
     @property
     def _selects(self) -> bool:
         """Whether the plain machine could not do it."""
-        if self.stays:
-            return True
         if self._groups is not None:
             is_empty = not self._here and not self._returned and not self._cursor.unread
             return not (is_empty and self._groups.are_idle and not self._views)

@@ -1,11 +1,22 @@
 """Messages of last value queues, as it is known of each which is the newest of its value."""
 
+from hashlib import blake2b
 from typing import Final
 
 from orthia.journal.unit import MessageLocation
 
 MOST_VALUES: Final = 1_000_000
 """Values of all last value queues together: about 300 MB. One more is refused."""
+
+
+_DIGEST_BYTES: Final = 16
+
+
+def digest_of(value: object) -> bytes | None:
+    """Return by what a value is known; None for none."""
+    if value is None:
+        return None
+    return blake2b(str(value).encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 class ValueCount:

@@ -10,13 +10,12 @@ from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, Ou
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
 from orthia.broker.core.expiry import expires_at
-from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.newest import ValueCount
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import Charges
-from orthia.broker.core.replacing import replaced_values
+from orthia.broker.core.replacing import is_plain, replaced_values
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.topic import Topic, first_behind
 from orthia.config.addresses import ResolvedAddressSettings
@@ -119,7 +118,7 @@ class Publisher:
         if not placed:
             if done is not None:
                 done()
-        elif known_as is None and _is_plain(placed):
+        elif known_as is None and is_plain(placed):
             ((queue,), record) = placed[0]
             refused = _naming(on_stored, on_refused) if topics else on_refused
             self._send_to_one(queue, record, message, done, refused, sender)
@@ -385,18 +384,6 @@ class Publisher:
         if self._large is not None:
             for body in bodies:
                 self._large.unpin(body.id)
-
-
-def _is_plain(placed: Sequence[Placed]) -> bool:
-    """Return whether it is one message of one queue, in no index of the store, for none older."""
-    ((queues, record), *more) = placed
-    return (
-        not more
-        and len(queues) == 1
-        and record.large is None
-        and not record.stated
-        and not isinstance(queues[0], LastValueQueue)
-    )
 
 
 def _naming(on_stored: Done | None, on_refused: OnRefused) -> OnRefused:

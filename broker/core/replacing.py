@@ -63,3 +63,15 @@ def replaced_values(
             seen.add((queue, key))
             found.append(SentValue(number, queue, key, location))
     return found
+
+
+def is_plain(placed: Sequence[tuple[Sequence[Queue], Message]]) -> bool:
+    """Return whether it is one message of one queue, in no index of the store, for none older."""
+    ((queues, record), *more) = placed
+    return (
+        not more
+        and len(queues) == 1
+        and record.large is None
+        and not record.stated
+        and not isinstance(queues[0], LastValueQueue)
+    )

@@ -7,6 +7,7 @@ It delivers with ``Matching`` as long as that is so, and goes over to it and bac
 import heapq
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -27,11 +28,13 @@ class SelectiveQueue(WindowedQueue):
 
     __slots__ = ()
 
+    machine: ClassVar[type[Matching]] = Matching
+
     def match(self) -> Matching:
         """Return the machine that delivers to them, from here on to all consumers."""
         if self._matching is None:
             self._is_stale = self._reading
-            self._matching = Matching(
+            self._matching = self.machine(
                 self,
                 self._cursor,
                 self._journal,

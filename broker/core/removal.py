@@ -1,0 +1,40 @@
+"""The machine of queues whose messages go out of the middle, whoever consumes."""
+
+from typing_extensions import override
+
+from orthia.broker.core.api import MessageReference
+from orthia.broker.core.matching import Matching
+
+
+class RemovingMatching(Matching):
+    """Delivers out of the middle also where all consumers want every message."""
+
+    def remove(self, seq: int) -> MessageReference | None:
+        """Return a message in memory that nobody has, and is no more; None if it is not there."""
+        reference = self._returned.take(seq)
+        if reference is not None:
+            self._budget.unclaim(reference.size)
+        else:
+            reference = self._here.take(seq)
+        if reference is not None:
+            self._taken.take(seq)
+        return reference
+
+    def pass_over(self, seq: int) -> bool:
+        """Have a message of the table no more; return whether it was counted there."""
+        cursor = self._cursor
+        if seq in self._taken or not cursor.read_seq < seq <= cursor.tail_seq:
+            return False
+        self._taken.take(seq)
+        self._taken.acknowledged((seq,))
+        if not cursor.is_counted(seq):
+            return False
+        cursor.unread -= 1
+        if not cursor.unread and cursor.is_counted_whole:
+            cursor.pass_to(cursor.tail_seq)  # there is nothing to read
+        return True
+
+    @property
+    @override
+    def _selects(self) -> bool:
+        return True
