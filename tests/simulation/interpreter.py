@@ -15,8 +15,10 @@ from typing import Any
 import orthia.broker.node.critical_analyzer
 import orthia.broker.node.driver
 import orthia.broker.node.log_queue
+import orthia.journal.engine.body_keeper
 import orthia.journal.engine.journal
 import orthia.journal.engine.worker
+from orthia.config.clock import monotonic_seconds
 from tests.simulation.engine import (
     Engine,
     Life,
@@ -113,6 +115,11 @@ class Threading:
     def get_ident(self) -> int:
         """Return what no thread of the interpreter is called."""
         return -1
+
+
+def set_clock(seconds: Callable[[], float] = monotonic_seconds) -> None:
+    """Have the modules that look at the stopwatch look at this one; without it at the real one."""
+    vars(orthia.journal.engine.body_keeper)["monotonic_seconds"] = seconds
 
 
 @contextlib.contextmanager

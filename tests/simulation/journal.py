@@ -1,18 +1,16 @@
 """The real journal on the simulated database, with all of its threads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, UnknownOutcome
-from orthia.journal.engine.abc import BatchStore, BodyStore, Piece, Recovered, Windows
+from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.writer import Writer
 from orthia.journal.limits import JournalLimits
-from orthia.journal.moments import MomentKind, MomentPlace, Reached
-from orthia.journal.windows import QueueCounts, QueuePlace, Window
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
 from tests.simulation.interpreter import simulated
@@ -111,54 +109,6 @@ def _answer(request: Callable[[], _Answer]) -> _Answer | OrthiaError:
         return error
 
 
-class _NoWindows(Windows):
-    """In the place of what reads queues, which nobody asks for."""
-
-    def window(
-        self, queue_id: int, after_seq: int, up_to_seq: int, max_messages: int, max_bytes: int
-    ) -> Window:
-        """Read nothing."""
-        raise NotImplementedError
-
-    def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
-        """Count nothing."""
-        raise NotImplementedError
-
-    def reached(
-        self, kind: MomentKind, after: MomentPlace, up_to_ms: int, limit: int, max_bytes: int
-    ) -> Reached:
-        """Find nobody whose moment has come."""
-        raise NotImplementedError
-
-
-class _NoBodies(BodyStore):
-    """In the place of large bodies, of which there are none."""
-
-    def write(self, pieces: Sequence[Piece]) -> None:
-        """Store nothing."""
-        raise NotImplementedError
-
-    def finish(self, body_id: int) -> None:
-        """Complete nothing."""
-        raise NotImplementedError
-
-    def read(self, body_id: int, position: int) -> bytes:
-        """Read nothing."""
-        raise NotImplementedError
-
-    def sweep(self, after_id: int, limit: int) -> tuple[list[int], int | None]:
-        """Find none."""
-        del after_id, limit
-        return [], None
-
-    def remove(self, body_id: int) -> bool:
-        """Remove nothing."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
 class _Several:
     """Two writers for one journal, which take turns."""
 
@@ -174,6 +124,8 @@ class _Several:
 
 def open_journal(
     store: SimulatedStore,
+    windows: Windows,
+    bodies: BodyStore,
     horizon: int,
     *,
     engine: Engine,
@@ -188,8 +140,8 @@ def open_journal(
     def make(store: SimulatedStore) -> Journal:
         return Journal(
             store,
-            _NoWindows(),
-            _NoBodies(),
+            windows,
+            bodies,
             Recovered([], horizon),
             still_valid=still_valid,
             post=post,
@@ -199,6 +151,10 @@ def open_journal(
 
     with simulated(engine, life):
         made = make(store)
+        if not mechanisms.what_is_pinned_stays:
+            made.large._keeper._is_pinned = lambda _: False
+        if not mechanisms.reads_are_repeated:
+            made._reader._still_valid = made.large._reader._still_valid = lambda: False
         if not mechanisms.one_batch_after_the_other:
             second = make(store.another())
             second._writer._stored = made._writer._stored

@@ -51,6 +51,9 @@ class Mechanisms:
     loop_calls_are_bounded: bool = True
     failed_process_ends: bool = True
     console_holds_nobody_up: bool = True
+    pieces_prove_the_fence: bool = True
+    what_is_pinned_stays: bool = True
+    reads_are_repeated: bool = True
 
 
 class Hasty(JdbcNodeManager):

@@ -10,8 +10,9 @@ from orthia.database import StoreUnavailable
 from orthia.journal import JournalClosed
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.retry import pause_seconds
-from orthia.journal.unit import MessageLocation
+from tests.simulation.bodies import SimulatedBodies, SimulatedWindows
 from tests.simulation.journal import SimulatedStore, open_journal
+from tests.simulation.large import Large
 from tests.simulation.tables import Violation
 
 if TYPE_CHECKING:
@@ -52,9 +53,12 @@ class Service:
             world.engine.suspend(pause_seconds(tried))
             tried += 1
         self.waiting = deque(seq for seq, _ in rows)
+        pause = partial(world.pause, node)
         self._last_confirmed = self._last_delivered = 0
         journal = self.journal = open_journal(
             store,
+            SimulatedWindows(world.database, node, pause),
+            SimulatedBodies(world.database, node, node.token, pause),
             horizon,
             engine=world.engine,
             life=self._life,
@@ -64,6 +68,9 @@ class Service:
             on_failure=failed,
         )
         journal.register_room_listener(self._read)
+        self.large = Large(node, journal, _QUEUE_ID)
+        for seq, payload in rows:
+            self.large.recovered(seq, payload)
 
     def close_journal(self, *, drain: bool) -> None:
         """Close the journal, if it was loaded."""
@@ -81,6 +88,8 @@ class Service:
         """Let clients in."""
         self._world.serving.append(self._node)
         self._world.opened(self._node)
+        if self._world.has_large:
+            self.large.read_through()
         self._dispatch()
 
     def close(self) -> None:
@@ -102,6 +111,9 @@ class Service:
             return  # the clients send again, to another
 
     def _append(self, journal: Journal, message: int) -> None:
+        if self.large.takes_next():
+            self.large.upload(partial(self._stored, message))
+            return
         place: list[int] = []
         place.append(
             journal.append_message(
@@ -136,6 +148,7 @@ class Service:
             if seq <= self._last_delivered:
                 raise Violation(f"message {seq} was delivered after {self._last_delivered}")
             self._last_delivered = seq
+            self.large.deliver(seq)
             self._world.deliver(seq, self._node.token, partial(self._acknowledge, seq))
 
     def _acknowledge(self, seq: int) -> None:
@@ -148,7 +161,7 @@ class Service:
             return
         try:
             self.journal.delete(
-                [MessageLocation(seq)], partial(self._world.receipt_of_acknowledgement, seq)
+                [self.large.location(seq)], partial(self._world.receipt_of_acknowledgement, seq)
             )
         except JournalClosed:
             return  # the message is delivered again

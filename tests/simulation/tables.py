@@ -1,16 +1,21 @@
 """The journal's tables in the simulated database: rows, transactions, what must hold of them."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from orthia.database import DuplicateKey, StoreUnavailable, UnknownOutcome
+from orthia.journal.engine.abc import Piece
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
+from orthia.journal.unit import LargeReference
 from orthia.nodemanager.locks.holder_id import HolderId
 from tests.simulation.engine import Engine, Life
 from tests.simulation.mechanisms import EXPIRATION_MS, Mechanisms
 
+PIECES = 2
+"""Of each large body."""
+_REMOVED_PIECES = 1
 IDLE_LIMIT_SECONDS = EXPIRATION_MS / 4000
 
 
@@ -47,6 +52,8 @@ class Transaction:
     inserted: dict[int, bytes] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
     id_limit: int = 0
+    linked: Sequence[LargeReference] = ()
+    unlinked: Sequence[LargeReference] = ()
     alive: bool = True
     is_committing: bool = False
     """Whether COMMIT was sent: it may be carried out though the process is gone by then."""
@@ -64,7 +71,49 @@ class Transaction:
         inserted = {message.last_seq: message.payload for message in batch.messages}
         inserted |= {row.seq: row.record for row in batch.rows}
         deleted = {*batch.deletes, *(body.seq for body in batch.bodies)}
-        return cls(session, inserted, deleted, batch.id_limit)
+        return cls(session, inserted, deleted, batch.id_limit, batch.linked, batch.unlinked)
+
+
+class BodyTable:
+    """LARGE_MESSAGES: the pieces, and what refers to them."""
+
+    def __init__(self) -> None:
+        self.pieces: dict[int, dict[int, bytes]] = {}
+        self.links: dict[int, set[int]] = {}
+        self._newest_token = 0
+
+    def write(self, token: int, pieces: Sequence[Piece]) -> None:
+        """Store pieces; one that is there stays."""
+        if token < self._newest_token:
+            raise Violation(f"a piece under token {token} after one under {self._newest_token}")
+        self._newest_token = token
+        for body_id, position, data in pieces:
+            self.pieces.setdefault(body_id, {}).setdefault(position, data)
+
+    def link(self, reference: LargeReference) -> None:
+        """Note a message whose body this is; it is whole."""
+        if len(self.pieces.get(reference.large_id, {})) != PIECES:
+            raise Violation(f"message {reference.seq} has no body {reference.large_id}")
+        self.links.setdefault(reference.large_id, set()).add(reference.seq)
+
+    def unlink(self, reference: LargeReference) -> None:
+        """Note that a message is gone."""
+        self.links.get(reference.large_id, set()).discard(reference.seq)
+
+    def unneeded(self) -> list[int]:
+        """Return the bodies that nothing refers to."""
+        return [body_id for body_id in sorted(self.pieces) if not self.links.get(body_id)]
+
+    def remove(self, body_id: int) -> bool:
+        """Remove a piece, if nothing refers to the body; return whether no step is left."""
+        pieces = self.pieces.get(body_id, {})
+        if self.links.get(body_id):
+            return True
+        for position in sorted(pieces)[:_REMOVED_PIECES]:
+            del pieces[position]
+        if not pieces:
+            self.pieces.pop(body_id, None)
+        return not pieces
 
 
 class Tables:
@@ -87,6 +136,7 @@ class Tables:
         """By seq: under which token it was written, and what."""
         self.written: list[tuple[int, int]] = []
         """(seq, token) of every row there ever was, in the order of their commits."""
+        self.bodies = BodyTable()
         self.open: list[Transaction] = []
         self.newest_token = 0
         self.takeovers = 0
@@ -150,11 +200,15 @@ class Tables:
         self.takeovers += token > self.newest_token
         self.newest_token = token
         self._id_limit = max(self._id_limit, transaction.id_limit)
-        for seq, payload in transaction.inserted.items():
+        for seq, payload in sorted(transaction.inserted.items()):
             if seq > 0 and seq not in transaction.deleted:
                 self._insert(seq, token, payload)
         for seq in transaction.deleted:
             self.rows.pop(seq, None)
+        for reference in transaction.linked:
+            self.bodies.link(reference)
+        for reference in transaction.unlinked:
+            self.bodies.unlink(reference)
 
     def is_stored(self, session: Session, seq: int) -> bool:
         """Return whether a row is there that was written under the session's token."""

@@ -37,6 +37,9 @@ CAUGHT_BY = {
     "loop_calls_are_bounded": 11,
     "failed_process_ends": 11,
     "console_holds_nobody_up": 10,
+    "pieces_prove_the_fence": 18,
+    "what_is_pinned_stays": 38,
+    "reads_are_repeated": 3,
 }
 """A seed that fails when the mechanism is missing; as the table in README.md."""
 

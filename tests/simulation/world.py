@@ -25,6 +25,7 @@ from orthia.nodemanager.locks.holder_id import Timers
 from orthia.nodemanager.locks.lease import CLOCK_RATE_MARGIN, Lock
 from tests.simulation.database import Database
 from tests.simulation.engine import Engine, Life
+from tests.simulation.interpreter import set_clock
 from tests.simulation.mechanisms import OTHER_TIMERS, TIMERS, Mechanisms
 from tests.simulation.node import (
     ANALYZER_CHECK_PERIOD_MS,
@@ -59,6 +60,10 @@ that was stopped is started again as late (20 s); a node on its way to be live i
 a batch holds the fence until the server ends it (5 s); the rest is for drifting clocks and requests
 that are sent again."""
 _ACKNOWLEDGED_PROBABILITY = 0.8
+_WITH_LARGE = 3
+"""Of five worlds in a row, the one with large messages, and with a queue that is read through."""
+REMOVED_WITHIN_SECONDS = 60.0
+"""After the last large message of all, until no body is left that nobody needs."""
 SERVES_ON_SECONDS = 10.0
 """For so long the node that serves after the faults has to go on: it is no passing state."""
 RECEIPT_WITHIN_SECONDS = 25.0
@@ -79,6 +84,7 @@ class World:
         for logger in LOGGERS:
             logger.disabled = True
         self.engine = Engine(seed)
+        set_clock(lambda: self.engine.now)
         self.random = random = self.engine.random
         nodes = random.randint(2, 5)
         self.crash_detection = random.random() < 0.7
@@ -95,12 +101,14 @@ class World:
             # Not drawn: what else a seed gives stays as it was.
             may_end_sessions=seed % 3 > 0,
         )
+        self.has_large = seed % 5 == _WITH_LARGE
         self.receipted: set[int] = set()
         self.sent = 0
         self.serving: list[Node] = []
         """The nodes that clients are connected to, checked after every event."""
+        self._sends = True
         self._given: set[int] = set()
-        self._acknowledged: set[int] = set()
+        self.acknowledged: set[int] = set()
         self.nodes = [
             Node(self, number, 1 + random.choice([-drift, random.uniform(-drift, drift), drift]))
             for number in range(nodes)
@@ -109,6 +117,7 @@ class World:
     def close(self) -> None:
         """Free what the run held, and let the node managers of others log again."""
         self.engine.close()
+        set_clock()
         for logger in LOGGERS:
             logger.disabled = False
 
@@ -131,6 +140,8 @@ class World:
 
     def send(self) -> None:
         """Clients send a message, or several at once, to whichever node serves them."""
+        if not self._sends:
+            return
         for _ in range(self.random.choice((1, 1, 1, 1, 9))):
             self.sent += 1
             self._offer(self.sent, patience=self.random.choice([0, 3, 1000]))
@@ -168,14 +179,14 @@ class World:
         was acknowledged since, until it meets the fence.
         """
         is_newest = not any(node.token > token for node in self.serving)
-        if seq in self._acknowledged and (is_newest or not self.clock_steps_forward):
+        if seq in self.acknowledged and (is_newest or not self.clock_steps_forward):
             raise Violation(f"delivered though it was acknowledged: {seq}")
         if self.random.random() < _ACKNOWLEDGED_PROBABILITY:
             self.engine.after(self.random.expovariate(2), acknowledge)
 
     def receipt_of_acknowledgement(self, seq: int) -> None:
         """A consumer is told that its acknowledgement is stored; it is so."""
-        self._acknowledged.add(seq)
+        self.acknowledged.add(seq)
         if seq in self.database.tables.rows:
             raise Violation(f"acknowledged and still there: {seq}")
 
@@ -323,6 +334,8 @@ class World:
             node.start()
         self._settle()
         self._prove_service()
+        if self.has_large:
+            self._prove_readers()
 
     def _settle(self) -> None:
         """One node comes to serve, and goes on."""
@@ -369,3 +382,16 @@ class World:
             if self.now >= latest:
                 raise Violation("after the faults nothing is receipted any more")
             self.engine.run_until(self.now + 1, self.check_nodes)
+
+    def _prove_readers(self) -> None:
+        """What was asked for is answered, and bodies that nobody needs are removed."""
+        self._sends = False
+        latest = self.now + REMOVED_WITHIN_SECONDS
+        while self.database.tables.bodies.unneeded():
+            if self.now >= latest:
+                left = self.database.tables.bodies.unneeded()
+                raise Violation(f"nobody needs the bodies {left}, and they are not removed")
+            self.engine.run_until(self.now + 1, self.check_nodes)
+        for node in self.serving:
+            if node.serves():
+                node.service.large.check_answered()
