@@ -115,6 +115,10 @@ class Browser(Consumer, Protocol):
 class Subscription(Protocol):
     """A subscription's end in the core."""
 
+    @property
+    def routing_type(self) -> RoutingType:
+        """What messages have been sent as that do not say so themselves."""
+
     def acknowledge(self, references: Sequence[MessageReference], done: Done | None) -> None:
         """Delete delivered messages; ``done`` follows the commit."""
 

@@ -22,6 +22,7 @@ from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.timers import Timers
 from orthia.config.errors import OrthiaError
+from orthia.config.settings import RoutingType
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import Message
@@ -41,6 +42,9 @@ class Browsed(Protocol):
 
     id: int
     name: str
+
+    def type_of_queue(self) -> RoutingType:
+        """Return its routing type."""
 
     def in_memory_only(self) -> list[MessageReference]:
         """Return the messages that are not stored, in order."""
@@ -111,6 +115,10 @@ class Browsing(Source[MessageReference]):
         """Return the subscription; messages are shown from its ``resume`` on."""
         self._subscription = Subscription(self, self._budget, self._browser, prefetch, max_bytes)
         return self._subscription
+
+    @override
+    def type_of_queue(self) -> RoutingType:
+        return self._queue.type_of_queue()
 
     @override
     def resume(self) -> None:

@@ -111,6 +111,10 @@ class Queue(SelectiveQueue):
         self._disposal = disposal
         self._gate = gate
 
+    @override
+    def type_of_queue(self) -> RoutingType:
+        return self.routing_type
+
     @property
     def is_expecting(self) -> bool:
         """Whether a message is on its way, or may come back."""

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.memory import CreditPool
+from orthia.config.settings import RoutingType
 from orthia.journal.unit import MessageLocation
 
 Reference = TypeVar("Reference", bound=MessageReference)
@@ -20,6 +21,10 @@ class Source(ABC, Generic[Reference]):
     """The queue of a subscription, as far as the subscription knows it."""
 
     __slots__ = ()
+
+    @abstractmethod
+    def type_of_queue(self) -> RoutingType:
+        """Return its routing type, which is that of messages that do not say theirs."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -131,6 +136,11 @@ class Subscription(Generic[Reference]):
     def connection(self) -> object:
         """Whose it is: the same for all of one client; None once it is closed."""
         return self._consumer.connection
+
+    @property
+    def routing_type(self) -> RoutingType:
+        """That of its queue."""
+        return self._queue.type_of_queue()
 
     # --- credit
 

@@ -20,6 +20,7 @@ from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.turns import Alone
+from orthia.config.settings import RoutingType
 from orthia.journal.unit import Sender
 
 DELIVERED_COST = 320
@@ -69,6 +70,10 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         self._subscribers = subscribers
         self._is_closed = False
         self._account = memory.account_of(connection)
+
+    @override
+    def type_of_queue(self) -> RoutingType:
+        return RoutingType.MULTICAST
 
     def attach(self, consumer: Consumer, prefetch: int, max_bytes: int) -> TopicSubscription:
         """Add the consumer; deliveries begin with its ``resume``."""

@@ -30,10 +30,10 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Return the rows of all tables of the page."""
-    lines = (line for line in _PAGE.read_text().splitlines() if line.startswith("| "))
-    cells = (tuple(one.strip() for one in line.strip("|").split("|")) for line in lines)
-    return [Row(*one) for one in cells if one[0] != "What"]
+    """Return the rows of all tables of behaviours on the page."""
+    tables = [one for one in _PAGE.read_text().split("\n\n") if one.startswith("| What |")]
+    lines = [line for table in tables for line in table.splitlines()[2:]]
+    return [Row(*(one.strip() for one in line.strip("|").split("|"))) for line in lines]
 
 
 @pytest.mark.parametrize("row", [pytest.param(one, id=one.what) for one in rows()])

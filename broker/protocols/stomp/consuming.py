@@ -122,7 +122,7 @@ class Receiver:
             make = partial(many_addresses, pattern)
         subscription = self._made(make, asked)
         if isinstance(subscription, ClientBrowser):
-            subscription.core = self._core.browse(
+            core = self._core.browse(
                 self._client.principal,
                 meant,
                 subscription,
@@ -131,7 +131,7 @@ class Receiver:
                 selector=asked.selector,
             )
         else:
-            subscription.core = self._core.subscribe(
+            core = self._core.subscribe(
                 self._client.principal,
                 meant,
                 subscription,
@@ -141,10 +141,11 @@ class Receiver:
                 no_local=asked.no_local,
                 selector=asked.selector,
             )
+        subscription.attach(core)
         subscription.durable = asked.durable
         self._subscriptions.add(asked.key, subscription, selector=asked.selector)
         self._receipts.now(frame)
-        subscription.core.resume()
+        core.resume()
 
     def _of_core(self, destination: str, kind: str | None) -> str:
         meant = self._temporaries.of_core(destination)
@@ -196,10 +197,11 @@ class Receiver:
             for part in parts:
                 part.core.close()
             raise
-        subscription.core = ConsumerOfSeveral(subscription, parts)
+        core = ConsumerOfSeveral(subscription, parts)
+        subscription.attach(core)
         self._subscriptions.add(asked.key, subscription, selector=asked.selector, parts=len(parts))
         self._receipts.now(frame)
-        subscription.core.resume()
+        core.resume()
 
     def unsubscribe(self, frame: Frame) -> Steps | None:
         """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""

@@ -35,6 +35,7 @@ _BY_JMS: Final = {
 _BROKERS_OWN: Final = "_AMQ_"
 _ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
 _DEFAULT_PRIORITY: Final = 4
+_DEFAULTS: Final = b"expires:0\npersistent:true\npriority:%d\n" % _DEFAULT_PRIORITY
 
 
 class StompEncoding(Encoding):
@@ -93,6 +94,30 @@ def head_for(message: Message) -> bytes:
         stated = decode_fields(message.stated).properties
         return _without(message.head, stated) + header_lines(dict(property_texts(stated)))
     return header_lines(dict(_said(message)))
+
+
+def default_lines(routing_type: RoutingType) -> bytes:
+    """Return the lines of a MESSAGE whose sender said nothing, as Artemis writes them."""
+    return b"destination-type:%b\n%b" % (routing_type.value.encode(), _DEFAULTS)
+
+
+def may_say_defaults(head: bytes, expires_ms: int) -> bool:
+    """Return whether header lines may say what ``default_lines`` do: asked for every MESSAGE."""
+    find = head.find
+    return (
+        expires_ms != 0
+        or find(b"persistent:") >= 0
+        or find(b"priority:") >= 0
+        or find(b"expires:") >= 0
+        or find(b"destination-type:") >= 0
+    )
+
+
+def defaults_not_said(head: bytes, lines: bytes) -> bytes:
+    """Return those of the default ``lines`` that header lines do not say otherwise."""
+    said = {line.partition(b":")[0] for line in head.split(b"\n")}
+    kept = (line for line in lines.splitlines(keepends=True) if line.partition(b":")[0] not in said)
+    return b"".join(kept)
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:

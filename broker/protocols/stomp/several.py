@@ -11,8 +11,10 @@ from typing import Final
 from typing_extensions import override
 
 from orthia.broker.core.api import Done, MessageReference, Settlement, Subscription
+from orthia.broker.protocols.stomp.encoding import default_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
+from orthia.config.settings import RoutingType
 from orthia.journal.unit import MessageLocation
 
 _PREFIXES: Final = (
@@ -48,6 +50,7 @@ class SeveralDestinations(ClientSubscription):
     def deliver_of(self, part: "Part", reference: MessageReference) -> None:
         """Write a MESSAGE of one of the destinations."""
         self._head = HEAD + escape(part.destination.encode(), self._version) + self._after
+        self._defaults = default_lines(part.core.routing_type)
         self.owners[reference.seq] = part.core
         self.deliver(reference)
 
@@ -142,6 +145,11 @@ class ConsumerOfSeveral:
         """Have what is set aside leave with its transaction."""
         owners = self._by_owner(references, forget=True)
         return _Settled([one.settle(owned, rejected=rejected) for one, owned in owners.items()])
+
+    @property
+    def routing_type(self) -> RoutingType:
+        """That of the first destination: each message is written as of its own."""
+        return self._parts[0].core.routing_type
 
     def resume(self) -> None:
         """Go on delivering."""

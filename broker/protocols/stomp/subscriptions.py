@@ -5,7 +5,13 @@ from enum import Enum
 from typing import Any, Final
 
 from orthia.broker.core.api import MessageReference, Subscription
-from orthia.broker.protocols.stomp.encoding import TAG, head_for
+from orthia.broker.protocols.stomp.encoding import (
+    TAG,
+    default_lines,
+    defaults_not_said,
+    head_for,
+    may_say_defaults,
+)
 from orthia.broker.protocols.stomp.frames import (
     ProtocolError,
     Version,
@@ -22,7 +28,7 @@ _EXPECTED_ID = "expected the value of the MESSAGE's ack header, not of its messa
 
 HEAD: Final = b"MESSAGE\ndestination:"
 """What every MESSAGE begins with."""
-_REST: Final = b"\nredelivered:%b\ntimestamp:%d\n%bcontent-length:%d\n\n%b%b"
+_REST: Final = b"\nredelivered:%b\ntimestamp:%d\n%b%bcontent-length:%d\n\n%b%b"
 _MESSAGE: Final = b"%b%d" + _REST
 _TO_ACK: Final = b"%b%d%b%d" + _REST
 """A MESSAGE, and one that the client is to acknowledge by its ack id."""
@@ -93,6 +99,12 @@ class ClientSubscription:
         self._is_auto = mode is AckMode.AUTO
         self._with_ack = version is Version.V1_2 and not self._is_auto
         self._ack = b"\nack:%d-" % number
+        self._defaults = b""
+
+    def attach(self, core: Subscription) -> None:
+        """Take its end in the core: called once, before its ``resume``."""
+        self.core = core
+        self._defaults = default_lines(core.routing_type)
 
     @property
     def is_writable(self) -> bool:
@@ -145,17 +157,21 @@ class ClientSubscription:
         """Return a MESSAGE; of a large one of such a size without the body, and its end."""
         seq, record = reference.seq, reference.record
         # Unpacked: to look each field of a tuple up by its name takes several times as long.
-        _, head, body, sent_ms, _, _, _, encoding, stated = record
+        _, head, body, sent_ms, expires_ms, _, _, encoding, stated = record
         if stated or encoding != TAG:
             head = head_for(record)
+        defaults = self._defaults
+        if may_say_defaults(head, expires_ms):
+            defaults = defaults_not_said(head, defaults)
         lines, size, end = block_for(self._version, head), len(body), b"\0"
         if large_size is not None:
             size, end = large_size, b""
         again = b"true" if reference.redelivered else b"false"
         if self._with_ack:
             ack = self._ack
-            return _TO_ACK % (self._head, seq, ack, seq, again, sent_ms, lines, size, body, end)
-        return _MESSAGE % (self._head, seq, again, sent_ms, lines, size, body, end)
+            given = (self._head, seq, ack, seq, again, sent_ms, lines, defaults, size, body, end)
+            return _TO_ACK % given
+        return _MESSAGE % (self._head, seq, again, sent_ms, lines, defaults, size, body, end)
 
     def _shared_message(self, reference: MessageReference, shared: dict[object, bytes]) -> bytes:
         """Return a frame that differs from those of others at its beginning only."""
