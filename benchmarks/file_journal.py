@@ -27,7 +27,7 @@ from sqlalchemy import MetaData, update
 from benchmarks.floors import EVERY_DBMS, PAYLOAD, QUEUE, started
 from benchmarks.journal_floor import OUTSTANDING, JournalUnderTest
 from orthia import migrations
-from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.database import Database
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.journal import Journal

@@ -8,7 +8,7 @@ import multiprocessing
 from multiprocessing.connection import Connection
 
 from benchmarks.floors import FLOOR_SEQ, Floor
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 
 _SEQS_OF_ONE = 2**34

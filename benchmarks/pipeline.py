@@ -37,7 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.pipeline_data import fill_journal, write_logs
 from orthia import migrations
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.pipeline.jobs import audit, failovers
 from orthia.pipeline.jobs.export import exported

@@ -14,8 +14,9 @@ from pathlib import Path
 from sqlalchemy import MetaData, insert, text, update
 
 from orthia import migrations
+from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.journal.codec import QueueBinding, encode_queue_binding

@@ -21,7 +21,8 @@ from sqlalchemy import text
 from benchmarks.floors import EVERY_DBMS, started
 from benchmarks.stomp_load import consume, fill
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.sql.history import history_totals
 from tests.process.file_nodes import FileNodeProcess, file_cluster

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 
 TIMERS: Final = {
     "default": (

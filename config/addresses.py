@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from orthia.config.queues import LAST_VALUE_NAME, QueueOptions
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
     AddressSettings,
     PageFullPolicy,
     QueueSettings,
     RoutingType,
-    Settings,
     SlowConsumerPolicy,
     SlowConsumerUnit,
 )
+from orthia.config.queues import LAST_VALUE_NAME, QueueOptions
+from orthia.config.settings import Settings
 from orthia.config.wildcards import WildcardAddresses
 
 DEFAULT_DEAD_LETTER_ADDRESS: Final = "DLQ"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orthia.config.distinguished_names import Parts, read_name
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import PropertiesLoginModule
+from orthia.config.security_settings import PropertiesLoginModule
 from orthia.config.user_files import read_properties
 
 

@@ -20,7 +20,8 @@ from orthia.config.dialects import Dialect
 from orthia.config.document import Document, Node, local_name
 from orthia.config.lockers import lock_database
 from orthia.config.secrets import is_secret
-from orthia.config.settings import DatabaseStoreSettings, Settings
+from orthia.config.settings import Settings
+from orthia.config.store_settings import DatabaseStoreSettings
 
 ENVIRONMENT_DIRECTORY: Final = Path("/etc/orthia")
 """Where the systemd unit looks for the environment of an instance, as ``NAME.env``."""

@@ -16,18 +16,15 @@ from orthia.config.problems import Location, Problems
 from orthia.config.reading import Reader
 from orthia.config.rules import Violation, violations
 from orthia.config.secrets import codec_key
-from orthia.config.settings import (
-    SERVER_STORE_BYTES,
-    AcceptorSettings,
+from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
+from orthia.config.settings import SERVER_STORE_BYTES, AcceptorSettings, Settings
+from orthia.config.store_settings import (
     CustomLockerSettings,
     DatabaseStoreSettings,
     FileStoreSettings,
     InDatabaseLockerSettings,
     LockerSettings,
-    PropertiesLoginModule,
-    Settings,
     SharedFileLockerSettings,
-    TokenLoginModule,
 )
 from orthia.config.substitution import Properties
 from orthia.config.validation import Validation

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import (
+from orthia.config.settings import Role
+from orthia.config.store_settings import (
     DatabaseLockerSettings,
     DatabaseStoreSettings,
     FileStoreSettings,
     InDatabaseLockerSettings,
     LeaseDatabaseLockerSettings,
     LockerSettings,
-    Role,
     SharedFileLockerSettings,
 )
 

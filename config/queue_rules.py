@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from orthia.config.address_settings import AddressSettings, QueueSettings
 from orthia.config.addresses import AddressResolver, options_of
-from orthia.config.settings import AddressSettings, QueueSettings, Settings
+from orthia.config.settings import Settings
 
 _MADE_FOR_UNDELIVERABLE = (
     ("dead-letter", "dead_letter_queue_prefix", "dead_letter_queue_suffix"),

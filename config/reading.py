@@ -1,7 +1,7 @@
 """A valid document turned into settings, and where in the file each of them stands.
 
 An element whose name is a field's (with underscores) is read by its kind in the XSD, so an
-element of that sort needs no code: a field in ``config/settings.py`` and a place in the XSD.
+element of that sort needs no code: a field in ``config/*settings.py`` and a place in the XSD.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,35 +9,35 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from orthia.config.acceptors import parse_acceptor
+from orthia.config.address_settings import (
+    AddressConfiguration,
+    AddressSettings,
+    DivertSettings,
+    QueueSettings,
+    RoutingType,
+)
 from orthia.config.document import Document, Node, local_name
 from orthia.config.ignored import NotApplied
 from orthia.config.pool import Place, place
 from orthia.config.problems import Location, Problems
-from orthia.config.settings import (
-    AcceptorSettings,
-    AddressConfiguration,
-    AddressSettings,
+from orthia.config.security_settings import (
     CertificateLoginModule,
+    PropertiesLoginModule,
+    ResourceLimitSetting,
+    RoleMapping,
+    SecuritySetting,
+    TokenLoginModule,
+    User,
+)
+from orthia.config.settings import AcceptorSettings, HaPolicy, HealthSettings, Role, StompLimits
+from orthia.config.store_settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,
     DatabaseStoreSettings,
-    DivertSettings,
-    HaPolicy,
-    HealthSettings,
     LeaseDatabaseLockerSettings,
     LockerSettings,
-    PropertiesLoginModule,
-    QueueSettings,
-    ResourceLimitSetting,
     RetentionSettings,
-    Role,
-    RoleMapping,
-    RoutingType,
-    SecuritySetting,
     SharedFileLockerSettings,
-    StompLimits,
-    TokenLoginModule,
-    User,
 )
 from orthia.config.values import ValueReader, read_names
 from orthia.config.vocabulary import find, snake_case, value_kinds

@@ -5,22 +5,20 @@ from dataclasses import Field, dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.reading import LOCKERS
 from orthia.config.secrets import HIDDEN, is_secret
+from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
 from orthia.config.settings import (
     AcceptorSettings,
-    AddressSettings,
-    DatabaseStoreSettings,
-    FileStoreSettings,
     HaPolicy,
     HealthSettings,
-    PropertiesLoginModule,
     Role,
     Settings,
     StompLimits,
-    TokenLoginModule,
 )
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
 from orthia.config.wildcards import WildcardAddresses
 

@@ -22,13 +22,8 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import locker_problems
 from orthia.config.names import validate_table_name
 from orthia.config.queue_rules import conflicts, conflicts_of_defaults, problems_of_names
-from orthia.config.settings import (
-    DatabaseStoreSettings,
-    FileStoreSettings,
-    IoErrorPolicy,
-    Role,
-    Settings,
-)
+from orthia.config.settings import IoErrorPolicy, Role, Settings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 
 MINIMUM_QUERY_TIMEOUT: Final = 100
 """Milliseconds: below this an ordinary pause of a busy machine passes for a dead database."""

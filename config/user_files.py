@@ -17,7 +17,7 @@ from typing import Final
 from orthia.config.errors import ConfigurationError
 from orthia.config.passwords import read_stored
 from orthia.config.properties import PropertiesFile, decode_properties
-from orthia.config.settings import PropertiesLoginModule, User
+from orthia.config.security_settings import PropertiesLoginModule, User
 from orthia.config.values import read_names
 
 MOST_BYTES: Final = 16 * 1024 * 1024

@@ -7,20 +7,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from orthia.config.errors import ConfigurationError
-from orthia.config.secrets import Secret, read_secret, unmask
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressFullPolicy,
-    CriticalAnalyzerPolicy,
     DivertRoutingType,
-    IoErrorPolicy,
-    JournalType,
     PageFullPolicy,
-    RetentionUnit,
     RoutingType,
     SlowConsumerPolicy,
     SlowConsumerUnit,
 )
+from orthia.config.errors import ConfigurationError
+from orthia.config.secrets import Secret, read_secret, unmask
+from orthia.config.settings import CriticalAnalyzerPolicy, IoErrorPolicy
+from orthia.config.store_settings import JournalType, RetentionUnit
 from orthia.config.urls import DatabaseUrl
 
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}

@@ -14,7 +14,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from orthia.config.dialects import Dialect
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database.connecting import (
     SQLITE_BEGIN,
     SessionLimits,

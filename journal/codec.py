@@ -20,8 +20,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from orthia.config.address_settings import RoutingType
 from orthia.config.queues import PLAIN, QueueOptions
-from orthia.config.settings import RoutingType
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import NEWEST_VERSION
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 
 Property: TypeAlias = str | int | float | bool | bytes
 """A value of an application property; an integer has 64 bits, and a sign."""

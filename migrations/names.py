@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Dialect, fold_table_name
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import Engine, MetaData, Table, insert
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Database,
     DuplicateKey,

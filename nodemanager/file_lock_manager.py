@@ -20,7 +20,8 @@ from typing import Final, TypeVar
 from typing_extensions import override
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import Role, SharedFileLockerSettings
+from orthia.config.settings import Role
+from orthia.config.store_settings import SharedFileLockerSettings
 from orthia.database import StoreUnavailable
 from orthia.nodemanager.abc import FormerLife
 from orthia.nodemanager.errors import LockLost, NotHeld

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.lockers import with_locker
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager.events import Event
 from orthia.nodemanager.failover_log import FailoverLog, FailoverLogTable

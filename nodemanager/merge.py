@@ -8,7 +8,7 @@ from typing import TextIO
 
 from sqlalchemy import MetaData, select
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.nodemanager.failover_log import Entry
 from orthia.nodemanager.tables import failover_log

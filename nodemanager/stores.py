@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from orthia.config.rules import lease_query_timeout
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, PresenceLock, fold_table_name, presence_lock
 from orthia.nodemanager.locks.abc import NodeManagerStore
 from orthia.nodemanager.locks.holder_id import HolderId, Timers

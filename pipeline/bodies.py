@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from typing_extensions import override
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import EXTENSION, list_bodies
 from orthia.journal.file.disk import io_errors

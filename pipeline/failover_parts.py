@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import Lock, NodeManagerStatus
 from orthia.nodemanager.locks.status import DatabaseLocks

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.failover_log import Entry
 from orthia.nodemanager.merge import entries_of_file, parse_entry
 from orthia.pipeline.errors import BadOption

@@ -22,7 +22,7 @@ from psycopg2.extensions import make_dsn
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     PermanentStoreError,
     StoreUnavailable,

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.codec import decode_queue_binding
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file.disk import io_errors

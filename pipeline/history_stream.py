@@ -22,7 +22,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal.codec import decode_pruned_through
 from orthia.journal.records import ID_COUNTER_SEQ
 from orthia.journal.sql.tables import history_index_name

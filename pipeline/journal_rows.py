@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal.codec import QueueBinding, decode_queue_binding
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.records import UserRecordType

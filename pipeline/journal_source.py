@@ -38,7 +38,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orthia import config
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.pipeline.bodies import FileBodiesReader, SqlBodiesReader, SqlBodyReader
 from orthia.pipeline.decoding import Bodies, Decoder, decode_bindings, needed
 from orthia.pipeline.errors import BadOption

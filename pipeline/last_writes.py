@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.events import LiveLockObtained
 from orthia.pipeline.fetching import TIME, Column, Source
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sqlalchemy import MetaData, select
 from typing_extensions import override
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.file.inspect import list_large_references
 from orthia.journal.sql.bodies import is_needed_reference

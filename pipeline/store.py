@@ -14,7 +14,7 @@ from typing import Final
 from orthia import config
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import HIDDEN, Secret, codec_key, read_secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import BadOption
 

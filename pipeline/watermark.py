@@ -16,7 +16,7 @@ from typing import Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.journal.records import ID_COUNTER_SEQ
 from orthia.pipeline.errors import BadOption, WrongInput
 from orthia.pipeline.fetching import Source, open_source

@@ -26,7 +26,7 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.passwords import hash_password
 from orthia.config.reading import PERMISSIONS_ASKED_FOR
 from orthia.config.secrets import codec_key, is_masked, unmask
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from orthia.config.urls import DatabaseUrl
 from orthia.config.user_files import edit
 

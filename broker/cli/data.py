@@ -12,7 +12,8 @@ from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import settings_options
 from orthia.broker.cli.transactions import transactions
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.settings import FileStoreSettings, Settings
+from orthia.config.settings import Settings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.bodies import compare_bodies
 from orthia.journal.file.inspect import inspect, list_large_references, read_fence

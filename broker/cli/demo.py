@@ -26,7 +26,8 @@ from orthia.broker.client.connection import BrokerAddress, FailoverLink, ServerF
 from orthia.broker.client.traffic import Consumer, Producer
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.nodemanager.locks.sql_store import SqlNodeManagerStore
 

@@ -14,7 +14,7 @@ from orthia.broker.cli.group import example
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import Unavailable
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable
 from orthia.nodemanager.failover_log import Entry
 from orthia.nodemanager.merge import merge, read_files, read_table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.migrations.rows import REPAIR_HOLDER_ID
 from orthia.nodemanager.activation import grace_seconds
 from orthia.nodemanager.locks.holder_id import Timers

@@ -23,14 +23,8 @@ from orthia.config.exposure import exposure_warnings
 from orthia.config.loader import NO_ACCEPTOR
 from orthia.config.rules import check
 from orthia.config.secrets import Secret, codec_key, read_secret
-from orthia.config.settings import (
-    AcceptorSettings,
-    DatabaseStoreSettings,
-    HaPolicy,
-    HealthSettings,
-    Role,
-    Settings,
-)
+from orthia.config.settings import AcceptorSettings, HaPolicy, HealthSettings, Role, Settings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 
 DEFAULT_HOST: Final = "127.0.0.1"

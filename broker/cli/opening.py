@@ -6,7 +6,8 @@ from contextlib import contextmanager, suppress
 from orthia import migrations
 from orthia.broker.node.exit_codes import Unavailable
 from orthia.config.lockers import lock_database, lock_directory
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
+from orthia.config.settings import Settings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.database import Database, PermanentStoreError, StoreError
 from orthia.nodemanager.locks.status import DatabaseLocks, DirectoryLocks, PairLocks
 

@@ -8,7 +8,7 @@ from orthia.broker.cli.queue_delete import delete
 from orthia.broker.cli.queue_scheduled import cancel, scheduled
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import StoreOptions, store_options
-from orthia.config.settings import RetentionSettings
+from orthia.config.store_settings import RetentionSettings
 from orthia.journal.sql.history import history_totals
 from orthia.journal.sql.inspect import QueueTotals, list_queues
 

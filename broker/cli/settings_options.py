@@ -19,13 +19,11 @@ from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database
 from orthia.config.rules import Violation
 from orthia.config.secrets import Secret, codec_key, read_secret
-from orthia.config.settings import (
+from orthia.config.settings import HaPolicy, Role, Settings
+from orthia.config.store_settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
-    HaPolicy,
     InDatabaseLockerSettings,
-    Role,
-    Settings,
 )
 from orthia.config.urls import DatabaseUrl
 

@@ -18,7 +18,7 @@ from orthia.broker.cli.settings_options import StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.broker.tls.expiry import Validity
 from orthia.config.lockers import lock_database, lock_directory, with_locker
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.database import StoreUnavailable
 from orthia.nodemanager.locks.lease import LockStatus, NodeManagerStatus
 from orthia.nodemanager.locks.server_lock import STATE_FILE

@@ -13,7 +13,8 @@ from orthia.broker.cli.opening import check_started, check_stored, opened, opene
 from orthia.broker.cli.rendering import print_json, print_table
 from orthia.broker.cli.settings_options import settings_options
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, Settings
+from orthia.config.settings import Settings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.codec import PreparedTransaction, Xid
 from orthia.journal.errors import JournalError, TransactionError

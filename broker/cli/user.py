@@ -13,7 +13,8 @@ from orthia.broker.cli.settings_options import settings_options
 from orthia.config.errors import ConfigurationError
 from orthia.config.passwords import HashedPassword, hash_password
 from orthia.config.secrets import Secret
-from orthia.config.settings import PropertiesLoginModule, Settings
+from orthia.config.security_settings import PropertiesLoginModule
+from orthia.config.settings import Settings
 from orthia.config.user_files import edit, read_users
 from orthia.config.values import read_names
 

@@ -18,7 +18,8 @@ from orthia.broker.core.api import BrokerCore
 from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.channel import TlsChannel
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import AcceptorSettings, ResourceLimitSetting, StompLimits
+from orthia.config.security_settings import ResourceLimitSetting
+from orthia.config.settings import AcceptorSettings, StompLimits
 from orthia.journal.abc import MessageJournal
 
 _TICK_SECONDS = 0.25

@@ -14,7 +14,8 @@ from typing import Final, Generic, Protocol, TypeVar
 from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.quoting import quoted
-from orthia.config.settings import ResourceLimitSetting, StompLimits
+from orthia.config.security_settings import ResourceLimitSetting
+from orthia.config.settings import StompLimits
 
 _ONE_OF_EIGHT: Final = 8
 """One part of so many is kept for others than the user or address that has most connections."""

@@ -12,7 +12,8 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.refusals import Refusal, Refusals
 from orthia.broker.quoting import quoted
 from orthia.broker.security.logins import LoginGuard
-from orthia.config.settings import ResourceLimitSetting, StompLimits
+from orthia.config.security_settings import ResourceLimitSetting
+from orthia.config.settings import StompLimits
 from orthia.journal.abc import MessageJournal
 
 _Client = TypeVar("_Client", bound=Client)

@@ -10,8 +10,8 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.routing import Forward, Gate, Router
 from orthia.broker.core.topic import Topic
+from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import RoutingType
 from orthia.journal.message import Message
 
 _BROKER: Final = Principal("", frozenset(), unrestricted=True)

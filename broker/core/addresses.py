@@ -35,9 +35,10 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import AddressUse, StoreUse, use_of
 from orthia.broker.core.routing import Routed, gate_of
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import AddressResolver, ResolvedAddressSettings, options_of
 from orthia.config.queues import PLAIN, QueueOptions
-from orthia.config.settings import RoutingType, Settings
+from orthia.config.settings import Settings
 from orthia.journal.codec import DurableSubscription, QueueBinding
 from orthia.journal.message import Message
 from orthia.journal.unit import Binding

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from orthia.broker.core.identity import Identities, Principal
 from orthia.broker.core.slices import Slices, Steps, Wait
+from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import RoutingType
 from orthia.journal.encodings import FIRST_ENCODING
 from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.message import LargeBody, Message

@@ -20,9 +20,10 @@ from orthia.broker.core.quota import StoreUse
 from orthia.broker.core.resources import ReservedNames
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
+from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings, options_of
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import RoutingType, Settings
+from orthia.config.settings import Settings
 from orthia.journal.codec import DurableSubscription
 
 

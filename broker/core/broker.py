@@ -52,10 +52,11 @@ from orthia.broker.core.temporary import TemporaryDestinations
 from orthia.broker.core.undeliverable import Undeliverable
 from orthia.broker.security.audit import Write
 from orthia.broker.security.permissions import Security
+from orthia.config.address_settings import RoutingType
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import RoutingType, Settings
+from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.large import Upload
 from orthia.journal.errors import JournalClosed

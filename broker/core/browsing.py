@@ -21,8 +21,8 @@ from orthia.broker.core.settlement import Gone
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.timers import Timers
+from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import RoutingType
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import Message

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.identity import Principal
 from orthia.broker.quoting import quoted
-from orthia.config.settings import ResourceLimitSetting, StompLimits
+from orthia.config.security_settings import ResourceLimitSetting
+from orthia.config.settings import StompLimits
 
 
 class QueueCreations:

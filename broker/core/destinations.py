@@ -6,7 +6,7 @@ from typing import NamedTuple
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.quoting import quoted
 from orthia.config import addresses
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 
 MAX_NAME_LENGTH = 255
 QUALIFIED = "::"

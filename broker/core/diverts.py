@@ -7,8 +7,8 @@ and passes diverts of its new address, but none a second time.
 from collections.abc import Iterable
 
 from orthia.broker.core.selectors import SelectorRefused, parse
+from orthia.config.address_settings import DivertRoutingType, DivertSettings, RoutingType
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import DivertRoutingType, DivertSettings, RoutingType
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.message import Message
 

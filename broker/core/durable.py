@@ -16,8 +16,8 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.sources import Sources
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
 from orthia.config.queues import PLAIN, QueueOptions
-from orthia.config.settings import RoutingType
 from orthia.journal.codec import DurableSubscription, QueueBinding
 
 

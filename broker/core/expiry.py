@@ -21,9 +21,9 @@ from typing import Final
 
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.timers import Timers
+from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import AddressSettings
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached

@@ -13,8 +13,9 @@ from orthia.broker.core.reaper import Reaper
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.slow import SlowConsumers
 from orthia.broker.core.timers import Timers
+from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import AddressSettings, Settings
+from orthia.config.settings import Settings
 from orthia.journal.abc import MessageJournal
 
 

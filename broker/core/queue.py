@@ -27,8 +27,8 @@ from orthia.broker.core.subscriptions import Subscription, locations
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import RoutingType
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
 

@@ -17,8 +17,8 @@ from typing_extensions import override
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.slices import Wait
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import AddressFullPolicy, PageFullPolicy
 
 LOGGER = logging.getLogger("orthia.broker")
 UNLIMITED = 1 << 62

@@ -16,9 +16,10 @@ from orthia.broker.core.destinations import is_name
 from orthia.broker.core.errors import BrokerError, DestinationRefused
 from orthia.broker.core.queue import Queue
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import AddressSettings, RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import AddressSettings, RoutingType, Settings
+from orthia.config.settings import Settings
 from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
 

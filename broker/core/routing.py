@@ -17,7 +17,7 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.quota import BlockingUse
 from orthia.broker.core.selectors import parse
 from orthia.broker.core.topic import Topic
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.codec import DurableSubscription, QueueBinding
 from orthia.journal.message import Message
 

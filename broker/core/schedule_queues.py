@@ -17,7 +17,7 @@ from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
 from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.fields import Fields, decode_fields, encode_fields
 from orthia.journal.message import Message
 

@@ -17,8 +17,8 @@ from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
+from orthia.config.address_settings import SlowConsumerPolicy, SlowConsumerUnit
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import SlowConsumerPolicy, SlowConsumerUnit
 
 LOGGER = logging.getLogger("orthia.broker")
 _AT_ONCE: Final = 256

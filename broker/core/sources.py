@@ -14,8 +14,8 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
+from orthia.config.address_settings import RoutingType
 from orthia.config.queues import QueueOptions
-from orthia.config.settings import RoutingType
 from orthia.journal.codec import DurableSubscription
 
 _MULTICAST: Final = RoutingType.MULTICAST

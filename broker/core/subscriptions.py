@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.memory import CreditPool
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.unit import MessageLocation
 
 Reference = TypeVar("Reference", bound=MessageReference)

@@ -10,7 +10,7 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.routing import Router
 from orthia.broker.core.topic import Topic
 from orthia.broker.security.permissions import Security
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every SEND: an enumeration looks its members up each time."""

@@ -18,7 +18,7 @@ from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.quota import StoreUse
 from orthia.broker.security.permissions import Security
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 
 NAMES: Final = {RoutingType.ANYCAST: "temp-queue", RoutingType.MULTICAST: "temp-topic"}
 """What the names of their addresses begin with: what settings and permissions can match."""

@@ -20,7 +20,7 @@ from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.turns import Alone
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.unit import Sender
 
 DELIVERED_COST = 320

@@ -2,7 +2,8 @@
 
 from orthia.broker.security.users import TakesTokens
 from orthia.config.certificate_users import read_certificate_users
-from orthia.config.settings import Settings, TokenLoginModule
+from orthia.config.security_settings import TokenLoginModule
+from orthia.config.settings import Settings
 from orthia.config.user_files import read_users
 
 

@@ -23,7 +23,8 @@ from orthia.broker.tls.certificates import Certificates
 from orthia.broker.tls.watch import CertificateWatch
 from orthia.config.certificate_users import CertificateUser, read_certificate_users
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import PropertiesLoginModule, Settings, TokenLoginModule, User
+from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule, User
+from orthia.config.settings import Settings
 from orthia.config.user_files import read_users
 from orthia.journal.abc import MessageJournal
 from orthia.journal.engine.batch import BatchReport

@@ -17,11 +17,10 @@ from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.lockers import keeps_leases, lock_database, lock_directory, with_locker
 from orthia.config.reminders import Reminder
-from orthia.config.settings import (
+from orthia.config.settings import Role, Settings
+from orthia.config.store_settings import (
     DatabaseStoreSettings,
     FileStoreSettings,
-    Role,
-    Settings,
     SharedFileLockerSettings,
 )
 from orthia.database import Database, StoreError, StoreUnavailable

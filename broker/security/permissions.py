@@ -12,7 +12,8 @@ from orthia.broker.security.certificates import CertificateDirectory
 from orthia.broker.security.users import UserDirectory
 from orthia.config.addresses import MatchIndex
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import RoleMapping, SecuritySetting, Settings
+from orthia.config.security_settings import RoleMapping, SecuritySetting
+from orthia.config.settings import Settings
 
 
 class Security:

@@ -20,7 +20,7 @@ from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.identity import Principal, Verification
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import TokenLoginModule
+from orthia.config.security_settings import TokenLoginModule
 
 LEEWAY_SECONDS: Final = 30
 """How far the clocks of issuer and node may differ."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from orthia.broker.core.errors import AuthenticationFailed
 from orthia.broker.core.identity import Principal, Verification
 from orthia.config.passwords import HashedPassword
-from orthia.config.settings import User
+from orthia.config.security_settings import User
 
 WRONG = "login or passcode is wrong"
 """Which of them is not said."""

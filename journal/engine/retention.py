@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from orthia.config.clock import monotonic_seconds
-from orthia.config.settings import RetentionSettings
+from orthia.config.store_settings import RetentionSettings
 from orthia.database import StoreError
 from orthia.journal.engine.abc import History
 from orthia.journal.engine.worker import Worker

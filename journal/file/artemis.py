@@ -7,7 +7,7 @@ writes them: an int, an int and a long, big-endian.
 import struct
 from typing import Final
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import ForeignJournal
 from orthia.journal.file.disk import io_errors
 from orthia.journal.file.format import Kind

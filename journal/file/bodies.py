@@ -22,7 +22,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.errors import LargeBodyError
 from orthia.journal.file.disk import io_errors, make_directory, sync_directory

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors

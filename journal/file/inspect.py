@@ -6,7 +6,7 @@ Exact if no node writes; beside one that does, each file is as it was when it wa
 import contextlib
 from collections.abc import Iterator
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.errors import JournalDamaged, JournalError, JournalIOError
 from orthia.journal.file.fence import Fence, FenceState

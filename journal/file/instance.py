@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.file import disk
 from orthia.journal.file.compaction import Compaction, Output
 from orthia.journal.file.disk import io_errors

@@ -8,7 +8,7 @@ from queue import Empty
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.engine.abc import Recovered
 from orthia.journal.engine.journal import Journal
 from orthia.journal.engine.worker import Worker

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.journal.codec import PreparedTransaction, decode_binding
 from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
 from orthia.journal.file import disk, recovery

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal.errors import CorruptRecord, JournalDamaged, JournalInUse
 from orthia.journal.file.artemis import refuse_files_of_artemis
 from orthia.journal.file.disk import io_errors, sync_directory

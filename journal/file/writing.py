@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from orthia.journal.errors import JournalIOError
 from orthia.journal.file import disk
 from orthia.journal.file.disk import io_errors

@@ -16,7 +16,7 @@ from sqlalchemy.sql.dml import Insert
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.engine.abc import BodyStore, Piece
 from orthia.journal.errors import LargeBodyError

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from sqlalchemy import MetaData, insert
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.engine.abc import Piece

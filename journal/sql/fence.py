@@ -5,7 +5,7 @@ from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, fold_table_name, for_share
 from orthia.database.sessions import fenced_mark
 from orthia.journal.errors import Fenced

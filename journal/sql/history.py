@@ -8,7 +8,7 @@ from sqlalchemy import Column, Connection, MetaData, Select, delete, func, selec
 from typing_extensions import override
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, db_now, translate_errors, write_transaction
 from orthia.journal.codec import encode_pruned_through
 from orthia.journal.engine.abc import History

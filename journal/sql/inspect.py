@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, MetaData, Table, func, select
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.codec import (
     PreparedTransaction,

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable, TransientStoreError
 from orthia.journal.engine.abc import BatchStore, Recovered
 from orthia.journal.engine.journal import Journal

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, MetaData, Select, Table, literal_column, select
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, db_now
 from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord

@@ -6,7 +6,7 @@ It reads bindings and counters, never messages: a takeover costs the same howeve
 from sqlalchemy import Engine, MetaData, func, insert, select, update
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import translate_errors, write_transaction
 from orthia.journal.codec import decode_binding
 from orthia.journal.engine.abc import Recovered

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import MetaData, select
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.codec import QueueBinding, decode_queue_binding
 from orthia.journal.moments import MomentKind

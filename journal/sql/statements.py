@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import fold_table_name
 from orthia.journal.engine.batch import JournalTable
 from orthia.journal.records import FENCE_ROW_ID, ID_COUNTER_SEQ

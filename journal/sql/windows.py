@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, MetaData, Select, case, func, select
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, MetaData, Select, insert, select
 from sqlalchemy.exc import DBAPIError
 from typing_extensions import override
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, DuplicateKey, StoreError, translate_errors, write_transaction
 from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.locks.abc import ExclusiveLock

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import MetaData, insert, select
 
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Database,
     DuplicateKey,

@@ -6,7 +6,7 @@ from typing import Final
 
 from orthia.config.lockers import keeps_leases
 from orthia.config.rules import lease_query_timeout
-from orthia.config.settings import (
+from orthia.config.store_settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,
     DatabaseStoreSettings,

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from typing_extensions import override
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Blocker,
     Database,

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.lockers import with_locker
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, PermanentStoreError, StoreError, StoreUnavailable
 from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.locks.abc import Locker

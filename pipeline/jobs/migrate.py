@@ -34,7 +34,7 @@ from sqlalchemy import (
 
 from orthia import migrations
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, DuplicateKey, translate_errors, write_transaction
 from orthia.journal.sql.tables import (
     bindings_table,

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives 
 from sqlalchemy import MetaData, func, select, update
 
 from orthia import migrations
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
 from orthia.journal.engine.abc import Piece
 from orthia.journal.records import UserRecordType

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.failover_log import log_file_name
 from tests.chaos.exits import Expectations
 from tests.chaos.network import Link

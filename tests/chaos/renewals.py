@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from tests.chaos.ground import Ground

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from sqlalchemy import text
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.moments import MomentKind
 from tests.chaos.writers import Act, Change

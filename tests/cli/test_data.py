@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from orthia.broker.cli import data
 from orthia.broker.cli.app import orthia
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.tools import Recovered

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from orthia.broker.cli.durations import Since, parse_duration
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.failover_log import Entry, FailoverLogTable

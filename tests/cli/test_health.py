@@ -27,7 +27,8 @@ from orthia.broker.node.node import BrokerNode
 from orthia.broker.node.state import Phase
 from orthia.config.errors import OrthiaError
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings, HealthSettings, Settings
+from orthia.config.settings import HealthSettings, Settings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.journal.history import HistoryTotals, Kept
 from orthia.nodemanager.in_vm_manager import InVmNodeManager

@@ -10,7 +10,8 @@ import pytest
 
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config import Role, load
-from orthia.config.settings import FileStoreSettings, JournalType, User
+from orthia.config.security_settings import User
+from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.config.user_files import read_users
 from tests.cli.conftest import Run
 

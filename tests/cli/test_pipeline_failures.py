@@ -13,7 +13,7 @@ from click.exceptions import Exit
 
 from orthia.broker.cli.pipeline.failures import explained, in_one_line
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.journal.unit import Unit
 from orthia.pipeline.errors import BadOption, ClusterUnreachable, MigrationFailed, MigrationRefused

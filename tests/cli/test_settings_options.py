@@ -14,13 +14,8 @@ from orthia.broker.cli.settings_options import StoreOptions, policy_options, sto
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
 from orthia.config.secrets import mask
-from orthia.config.settings import (
-    DatabaseStoreSettings,
-    HaPolicy,
-    InDatabaseLockerSettings,
-    Role,
-    Settings,
-)
+from orthia.config.settings import HaPolicy, Role, Settings
+from orthia.config.store_settings import DatabaseStoreSettings, InDatabaseLockerSettings
 from orthia.config.urls import DatabaseUrl
 from tests.cli.conftest import Run
 

@@ -12,7 +12,7 @@ import pytest
 from orthia import migrations
 from orthia.broker.cli.liveness import Look, Watch, describe
 from orthia.broker.cli.rendering import in_words
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.locks.holder_id import HolderId, Timers

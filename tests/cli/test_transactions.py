@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.journal import Unit

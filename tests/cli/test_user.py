@@ -7,7 +7,7 @@ import pytest
 
 from orthia.config.loader import load
 from orthia.config.passwords import HashedPassword
-from orthia.config.settings import User
+from orthia.config.security_settings import User
 from orthia.config.user_files import read_users
 from tests.cli.conftest import Run
 from tests.config.test_user_files import ARTEMIS, BROKER

@@ -12,14 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from orthia.config.address_settings import RoutingType
 from orthia.config.reading import PERMISSIONS_ASKED_FOR
-from orthia.config.settings import (
-    CriticalAnalyzerPolicy,
-    IoErrorPolicy,
-    JournalType,
-    Role,
-    RoutingType,
-)
+from orthia.config.settings import CriticalAnalyzerPolicy, IoErrorPolicy, Role
+from orthia.config.store_settings import JournalType
 from orthia.config.vocabulary import configuration, find, snake_case
 
 _ROOT = Path(__file__).parents[2]
@@ -131,7 +127,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
     "core/users/user/@password": ("broker/security/users.py user.password",),
     "core/users/user/@roles": ("broker/security/users.py user.roles",),
     "core/login-modules/token-login-module/@key": (
-        "config/settings.py self.key",
+        "config/security_settings.py self.key",
         "broker/security/tokens.py module.key",
     ),
     "core/login-modules/token-login-module/@issuer": (
@@ -183,11 +179,11 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "database/engine.py s.data_source_properties",
     ),
     "core/store/database-store/journal-retention/@period": (
-        "config/settings.py self.period",
+        "config/store_settings.py self.period",
         "journal/engine/retention.py self._retention.seconds",
     ),
     "core/store/database-store/journal-retention/@unit": (
-        "config/settings.py self.unit",
+        "config/store_settings.py self.unit",
         "journal/engine/retention.py self._retention.seconds",
     ),
     # A locker's names for the store's settings: config/lockers.py makes the one of the other.

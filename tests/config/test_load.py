@@ -20,8 +20,8 @@ from orthia.config import (
     RoutingType,
     Settings,
 )
+from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.addresses import AddressResolver
-from orthia.config.settings import AddressFullPolicy
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "broker.xml.example"

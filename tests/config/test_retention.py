@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config import ConfigurationError, load
-from orthia.config.settings import DatabaseStoreSettings, RetentionSettings, RetentionUnit
+from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings, RetentionUnit
 
 _FILE = """<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">{}<store>{}</store>
 <security-enabled>false</security-enabled></core></configuration>"""

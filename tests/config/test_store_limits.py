@@ -6,8 +6,9 @@ import pytest
 
 from orthia import config
 from orthia.config import ConfigurationError
+from orthia.config.address_settings import AddressFullPolicy
 from orthia.config.addresses import AddressResolver
-from orthia.config.settings import SERVER_STORE_BYTES, AddressFullPolicy, Settings
+from orthia.config.settings import SERVER_STORE_BYTES, Settings
 
 _SQLITE = "jdbc:sqlite:orthia.db"
 _SERVER = "jdbc:postgresql://db:5432/orthia"

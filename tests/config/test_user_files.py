@@ -10,7 +10,7 @@ from orthia.config.loader import load
 from orthia.config.passwords import HashedPassword, hash_password, read_stored
 from orthia.config.properties import PropertiesFile, decode_properties
 from orthia.config.secrets import Secret
-from orthia.config.settings import PropertiesLoginModule
+from orthia.config.security_settings import PropertiesLoginModule
 from orthia.config.user_files import read_users
 
 ARTEMIS = (

@@ -19,7 +19,9 @@ from orthia.broker.core.api import (
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.identity import Principal
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.config.settings import AddressSettings, DatabaseStoreSettings, Settings
+from orthia.config.address_settings import AddressSettings
+from orthia.config.settings import Settings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.fields import Fields, encode_fields

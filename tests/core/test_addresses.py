@@ -15,16 +15,14 @@ from orthia.broker.core.broker import Broker
 from orthia.broker.core.destinations import MAX_NAME_LENGTH, Destination, parse
 from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded, NotAuthorized
 from orthia.broker.core.identity import Principal
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
-    ResourceLimitSetting,
     RoutingType,
-    SecuritySetting,
-    Settings,
-    StompLimits,
 )
+from orthia.config.security_settings import ResourceLimitSetting, SecuritySetting
+from orthia.config.settings import Settings, StompLimits
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, message
 
 _ALL = frozenset({"all"})

@@ -11,7 +11,8 @@ from orthia.broker.connections.admission import Admission, MakesRoom, Refused
 from orthia.broker.core.errors import ConnectionLimitExceeded
 from orthia.broker.core.refusals import Refusal
 from orthia.broker.security.sources import source_of
-from orthia.config.settings import ResourceLimitSetting, StompLimits
+from orthia.config.security_settings import ResourceLimitSetting
+from orthia.config.settings import StompLimits
 
 
 @dataclass(eq=False)

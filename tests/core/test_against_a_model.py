@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from orthia.journal.message import decode_message
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
 

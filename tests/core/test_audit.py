@@ -11,7 +11,7 @@ from orthia.broker.core.errors import NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.security.permissions import Security
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, User
+from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import SETTINGS
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.hostile.test_logins import answer_to, log_in

@@ -10,8 +10,8 @@ import pytest
 
 from orthia.broker.core import backlog as backlog_module
 from orthia.broker.core import window as window_module
+from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.journal.codec import QueueBinding
 from orthia.journal.memory import MemoryJournal, MemoryStore
 from orthia.journal.unit import Unit

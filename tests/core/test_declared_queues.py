@@ -6,13 +6,13 @@ import pytest
 
 from orthia.broker.core import window
 from orthia.broker.core.errors import LimitExceeded
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.settings import Settings
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
 
 ANYCAST = RoutingType.ANYCAST

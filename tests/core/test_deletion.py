@@ -9,14 +9,9 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.deletion import QueueInUse
 from orthia.broker.core.errors import BrokerError, DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
-from orthia.config.settings import (
-    AddressConfiguration,
-    QueueSettings,
-    RoutingType,
-    SecuritySetting,
-    Settings,
-    StompLimits,
-)
+from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
+from orthia.config.security_settings import SecuritySetting
+from orthia.config.settings import Settings, StompLimits
 from orthia.journal.codec import QueueBinding, Xid
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryJournal

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
-from orthia.config.errors import ConfigurationError
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     DivertRoutingType,
     DivertSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.errors import ConfigurationError
+from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message
 
 

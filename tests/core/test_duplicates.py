@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from orthia.journal.records import UserRecordType
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 

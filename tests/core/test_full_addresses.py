@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from orthia.config.settings import AddressFullPolicy, PageFullPolicy, Settings
+from orthia.config.address_settings import AddressFullPolicy, PageFullPolicy
+from orthia.config.settings import Settings
 from tests.core.support import CoreUnderTest, settings
 from tests.stomp.support import Client
 

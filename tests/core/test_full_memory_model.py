@@ -17,7 +17,7 @@ from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.memory import MESSAGE_OVERHEAD
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from orthia.broker.core import window as window_module
-from orthia.config.queues import QueueOptions
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.queues import QueueOptions
+from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"

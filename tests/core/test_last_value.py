@@ -7,14 +7,14 @@ import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
-from orthia.config.addresses import AddressResolver, options_of
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.addresses import AddressResolver, options_of
+from orthia.config.settings import Settings
 from orthia.journal.errors import UnitRefused
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, anyone, message
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.broker import Broker
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.settings import Settings
 from orthia.journal.windows import Window
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
 from tests.journal.conftest import store as store

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.broker import Broker
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
 from tests.journal.conftest import store as store
 from tests.journal.support import JournalStore

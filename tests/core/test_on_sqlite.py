@@ -11,7 +11,12 @@ import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.broker import Broker
-from orthia.config.settings import AddressConfiguration, AddressSettings, QueueSettings, RoutingType
+from orthia.config.address_settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+)
 from orthia.journal.abc import MessageJournal
 from tests.core.support import ANYONE, SETTINGS, FakeConsumer, message
 from tests.journal.support import SqlJournalStore

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from orthia.broker.core.errors import DestinationRefused
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.settings import Settings
 from orthia.journal.memory import MemoryStore
 from tests.core.support import SETTINGS, CoreUnderTest
 

@@ -9,14 +9,13 @@ import pytest
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded, NotLive
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
-    StompLimits,
 )
+from orthia.config.settings import Settings, StompLimits
 from orthia.journal.fields import Fields, Property
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings

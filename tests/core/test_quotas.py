@@ -9,14 +9,14 @@ from orthia.broker.core.api import OutgoingMessage, TransactionWork
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.memory import MESSAGE_OVERHEAD
 from orthia.broker.core.quota import AddressUse, Charges, NoRoomInStore, QuotaExceeded, StoreUse
-from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressFullPolicy,
     QueueSettings,
     RoutingType,
-    Settings,
 )
+from orthia.config.addresses import ResolvedAddressSettings
+from orthia.config.settings import Settings
 from orthia.journal.errors import UnitRefused
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 

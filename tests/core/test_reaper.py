@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orthia.config.settings import AddressConfiguration, QueueSettings, RoutingType, Settings
+from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
+from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, anyone, message, settings
 from tests.stomp.support import Client
 

@@ -21,7 +21,7 @@ from orthia.broker.client.replay import Replay, ReplayMessage, ReplayReport, Unp
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.config import ConfigurationError
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, User
+from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client
 

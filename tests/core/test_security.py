@@ -10,16 +10,10 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import AuthenticationFailed, BrokerError, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.security.permissions import Security
+from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.secrets import Secret
-from orthia.config.settings import (
-    AddressConfiguration,
-    QueueSettings,
-    RoleMapping,
-    RoutingType,
-    SecuritySetting,
-    Settings,
-    User,
-)
+from orthia.config.security_settings import RoleMapping, SecuritySetting, User
+from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message
 
 EVERYTHING = ("send", "consume", "createAddress", "createDurableQueue", "createNonDurableQueue")

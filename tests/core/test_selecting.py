@@ -8,7 +8,7 @@ import pytest
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.selectors import SelectorRefused
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from orthia.journal import Unit
 from orthia.journal.codec import Xid
 from orthia.journal.xa import XaTransactions

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from orthia.config.settings import Settings, SlowConsumerPolicy, SlowConsumerUnit
+from orthia.config.address_settings import SlowConsumerPolicy, SlowConsumerUnit
+from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/q"

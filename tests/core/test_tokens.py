@@ -17,7 +17,7 @@ from orthia.broker.core.identity import Principal
 from orthia.broker.security.tokens import Tokens, claim, read_tokens, roles_in
 from orthia.config.errors import ConfigurationError
 from orthia.config.loader import load
-from orthia.config.settings import SecuritySetting, TokenLoginModule
+from orthia.config.security_settings import SecuritySetting, TokenLoginModule
 from tests.config.test_user_files import BROKER
 from tests.core.support import SETTINGS
 from tests.core.test_server import read_to_the_end, serving

@@ -8,14 +8,13 @@ import pytest
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.identity import Principal
 from orthia.broker.protocols.stomp.encoding import headers_map
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    Settings,
-    StompLimits,
 )
+from orthia.config.settings import Settings, StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer
 
 _ON: dict[str, Any] = {

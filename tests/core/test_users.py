@@ -17,7 +17,7 @@ from orthia.broker.security.logins import FREE_FAILURES
 from orthia.broker.security.users import UserDirectory
 from orthia.config.passwords import HashedPassword, hash_password, read_stored
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, User
+from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import SETTINGS
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.hostile.test_logins import answer_to, log_in

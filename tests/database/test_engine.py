@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy import Engine, text
 
 from orthia.config.errors import ConfigurationError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, Dialect, StoreError, UnknownOutcome, write_transaction
 from tests.support.servers import MYSQL_FAMILY, SERVER_NAMES

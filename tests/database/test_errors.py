@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from orthia.config.dialects import Dialect
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import (
     Database,

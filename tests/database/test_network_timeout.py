@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 from sqlalchemy import Engine, text
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Database,
     StoreUnavailable,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, SqliteTurnstile, StoreUnavailable, write_transaction
 from orthia.database.sqlite_turnstile import GIVE_WAY_SECONDS

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, PermanentStoreError, StoreUnavailable
 from tests.conftest import Servers

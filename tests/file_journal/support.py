@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import FileStoreSettings, JournalType
+from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.journal.engine.batch import Batch
 from orthia.journal.file import disk
 from orthia.journal.file.inspect import inspect

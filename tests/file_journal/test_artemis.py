@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from orthia.broker.cli.app import orthia
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.settings import FileStoreSettings
+from orthia.config.store_settings import FileStoreSettings
 from orthia.database import PermanentStoreError
 from orthia.journal.errors import ForeignJournal
 from orthia.journal.file.artemis import is_of_artemis

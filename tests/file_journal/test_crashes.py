@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from orthia.config.settings import FileStoreSettings, JournalType, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import FileStoreSettings, JournalType
 from orthia.journal import MessageLocation, QueueBinding, Unit
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.file.format import HEADER_BYTES, Kind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from orthia.journal import Fenced
 from orthia.journal.errors import JournalDamaged, JournalInUse, JournalIOError
 from orthia.journal.file import disk

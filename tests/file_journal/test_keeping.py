@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import JournalType, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import JournalType
 from orthia.journal import QueueBinding, Unit
 from orthia.journal.errors import JournalDamaged
 from orthia.journal.file import disk

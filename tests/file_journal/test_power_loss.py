@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orthia.config.settings import JournalType, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import JournalType
 from orthia.journal import MessageLocation, QueueBinding, Unit, encode_message
 from orthia.journal.engine.abc import Piece
 from orthia.journal.errors import JournalError

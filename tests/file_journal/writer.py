@@ -8,7 +8,7 @@ Run by tests that stop, continue and kill it.
 import sys
 from pathlib import Path
 
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from tests.file_journal.support import DirectJournal, file_settings
 
 

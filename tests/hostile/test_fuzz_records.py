@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.protocols.stomp.encoding import headers_map
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import AddressBinding, CorruptRecord, Message, QueueBinding
 from orthia.journal.codec import (
     ReferenceRecord,

@@ -11,7 +11,8 @@ from orthia.broker.protocols.stomp.frames import ProtocolError, Version
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.config.secrets import Secret
-from orthia.config.settings import StompLimits, User
+from orthia.config.security_settings import User
+from orthia.config.settings import StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.hostile.fuzzing import damaged, fuzzed
 

@@ -25,7 +25,8 @@ from orthia.broker.security.logins import (
     LoginGuard,
 )
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, StompLimits, User
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.stomp.support import Client

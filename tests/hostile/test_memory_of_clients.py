@@ -12,7 +12,8 @@ from orthia.broker.connections import client_memory, descriptors
 from orthia.broker.connections.client_memory import IDLE_SECONDS, Account, Activity, ClientMemory
 from orthia.broker.core.memory import SMALL_CLAIM
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.config.settings import AddressSettings, StompLimits
+from orthia.config.address_settings import AddressSettings
+from orthia.config.settings import StompLimits
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message
 from tests.core.test_server import connected, read_to_the_end, read_until, serving
 from tests.stomp.support import Client

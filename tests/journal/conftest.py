@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from tests.conftest import EVERY_DBMS, Servers
 from tests.journal.support import (
     FileJournalStore,

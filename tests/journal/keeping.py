@@ -6,7 +6,7 @@ from itertools import repeat
 
 from sqlalchemy import MetaData, select, update
 
-from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
+from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.journal import MessageLocation
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import Pruner

@@ -11,7 +11,7 @@ from sqlalchemy import MetaData, Table, delete, select, update
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings, JournalType
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings, JournalType
 from orthia.database import Database
 from orthia.journal import (
     JournalLimits,

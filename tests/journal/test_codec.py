@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.config.address_settings import RoutingType
 from orthia.config.queues import PLAIN, QueueOptions
-from orthia.config.settings import RoutingType
 from orthia.journal import (
     AddressBinding,
     CorruptRecord,

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import (
     AddressBinding,
     BatchReport,

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, Unit
 from orthia.journal.codec import IdCacheBinding
 from orthia.journal.engine import duplicates

@@ -3,7 +3,7 @@
 import pytest
 
 import orthia.journal.sql.inspect
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.database import Database
 from orthia.journal import QueueBinding, Unit
 from orthia.journal.codec import IdCacheBinding

@@ -12,7 +12,7 @@ from sqlalchemy import delete
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import RetentionSettings
+from orthia.config.store_settings import RetentionSettings
 from orthia.database import PermanentStoreError
 from orthia.journal import Fenced, JournalLimits, Unit, encode_message
 from orthia.journal.codec import Xid

@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import text
 from typing_extensions import override
 
+from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, StoreUnavailable
 from orthia.database.sessions import fenced_mark, user_lock_name

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.protocols import encodings
 from orthia.broker.protocols.stomp.encoding import StompEncoding
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import CorruptRecord, Message, codec, decode_message, encode_message
 from orthia.journal.encodings import (
     FIRST_ENCODING,

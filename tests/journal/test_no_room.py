@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import override
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.database import NoRoom, UnknownOutcome
 from orthia.journal.codec import QueueBinding, encode_duplicate_id
 from orthia.journal.engine.abc import BatchStore

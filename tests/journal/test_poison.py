@@ -13,9 +13,9 @@ from sqlalchemy import text
 from typing_extensions import override
 
 import orthia.journal.sql.postgresql
+from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import RoutingType
 from orthia.config.urls import DatabaseUrl
 from orthia.database import (
     Database,

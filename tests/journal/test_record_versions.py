@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import (
     CorruptRecord,
     Message,

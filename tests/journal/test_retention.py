@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, MetaData, select, text, update
 
-from orthia.config.settings import DatabaseStoreSettings, RetentionSettings
+from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.journal import Fenced, MessageJournal, MessageLocation
 from orthia.journal.codec import Xid, decode_pruned_through
 from orthia.journal.engine.batch import Batch

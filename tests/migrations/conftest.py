@@ -3,7 +3,7 @@
 import pytest
 
 from orthia import migrations
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from orthia import migrations
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
 from orthia.migrations import StoreDamaged, TableNames
 from orthia.nodemanager.locks.lease import Lock, State

@@ -20,7 +20,7 @@ from sqlalchemy import event, text
 
 from orthia import migrations
 from orthia.config.names import MAXIMUM_TABLE_NAME_LENGTH
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     Database,
     Dialect,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from orthia.config import ConfigurationError
-from orthia.config.settings import CustomLockerSettings, DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import CustomLockerSettings, DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager import jdbc_node_manager
 from tests.support.schema import make_tables

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable, TransientStoreError
 from orthia.nodemanager import failover_log
 from orthia.nodemanager.events import (

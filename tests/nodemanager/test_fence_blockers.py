@@ -21,7 +21,7 @@ from sqlalchemy import text
 from sqlalchemy.event import listen
 
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect, StoreUnavailable
 from orthia.journal.sql.fence import fenced_engine
 from orthia.nodemanager import jdbc_node_manager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.errors import ConfigurationError, OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable
 from orthia.nodemanager.errors import LockDirectoryMissing
 from orthia.nodemanager.locks.lease import Lock

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import MetaData, update
 
 from orthia.config.lockers import with_locker
-from orthia.config.settings import (
+from orthia.config.settings import Role
+from orthia.config.store_settings import (
     DatabaseLockerSettings,
     DatabaseStoreSettings,
     LeaseDatabaseLockerSettings,
     LockerSettings,
-    Role,
     SharedFileLockerSettings,
 )
 from orthia.database import Database, db_now_plus_ms, write_transaction

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, update
 
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, StoreUnavailable, write_transaction
 from orthia.nodemanager import (
     Interrupted,

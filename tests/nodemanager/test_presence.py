@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, PresenceLock, StoreUnavailable, presence_lock
 from orthia.nodemanager.activation import (
     GRACE_PERIODS,

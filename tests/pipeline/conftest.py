@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.session import answer_filters, build_session
 from orthia.pipeline.store import PASSWORD_VARIABLE as ORTHIAS_VARIABLE
 from orthia.pipeline.store import StoreReference

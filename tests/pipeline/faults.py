@@ -17,8 +17,9 @@ from typing import Any
 
 from sqlalchemy import Table, delete, func, insert, select, text, update
 
+from orthia.config.address_settings import RoutingType
 from orthia.config.dialects import Dialect
-from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
 from orthia.journal.codec import ReferenceRecord, Xid, encode_queue_binding, encode_reference
 from orthia.journal.engine.abc import PIECE_BYTES

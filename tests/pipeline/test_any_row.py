@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import Message, QueueBinding, encode_message
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.fields import Fields, encode_fields

@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, QueueBinding, Unit, encode_message
 from orthia.pipeline.jobs import audit
 from orthia.pipeline.reading import StoreInputs

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.pipeline.jobs import audit
 from orthia.pipeline.jobs.audit_limits import Fault

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import MessageJournal, QueueBinding, Unit, encode_message
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.message import LargeBody

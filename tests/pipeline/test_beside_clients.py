@@ -13,7 +13,7 @@ from sqlalchemy import MetaData, func, select
 from typing_extensions import override
 
 from orthia.broker.client.connection import BrokerAddress, Connection, ConnectionLost
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.sql.tables import messages_table
 from orthia.pipeline.jobs import audit

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from orthia.config.settings import FileStoreSettings, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import FileStoreSettings
 from orthia.journal import QueueBinding, Unit
 from orthia.journal.file.tools import compact
 from orthia.pipeline.errors import BadOption

@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from orthia.broker.client.connection import BrokerAddress, FailoverLink
 from orthia.broker.client.traffic import Producer
-from orthia.config.settings import DatabaseStoreSettings, Role, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageLocation, QueueBinding
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import AppendedMessage, Unit

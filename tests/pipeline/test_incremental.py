@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import text, update
 
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import QueueBinding
 from orthia.journal.engine.journal import Journal
 from orthia.journal.unit import Unit

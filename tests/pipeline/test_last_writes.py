@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import MetaData, delete, func, insert, select
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.nodemanager.events import LiveLockObtained
 from orthia.nodemanager.tables import failover_log
 from orthia.pipeline.fetching import open_source

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, update
 
 from orthia import migrations
-from orthia.config.settings import (
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import (
     DatabaseStoreSettings,
     RetentionSettings,
-    RoutingType,
     SharedFileLockerSettings,
 )
 from orthia.database import Database

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from orthia.broker.cli.pipeline.migrate import migrate
 from orthia.config.secrets import mask
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.jobs.migrate import End
 from orthia.pipeline.store import StoreReference
 

@@ -12,7 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from orthia import config
 from orthia.broker.cli.opening import opened
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.nodemanager import Lock, jdbc_node_manager
 from orthia.nodemanager.errors import StoreInUse

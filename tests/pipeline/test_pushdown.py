@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import MessageJournal, QueueBinding
 from orthia.pipeline.file_journal import FileReference
 from orthia.pipeline.journal_rows import Condition

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader
 
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import JournalLimits, QueueBinding
 from orthia.journal.codec import Xid
 from orthia.journal.unit import Unit

@@ -14,7 +14,8 @@ from sqlalchemy import MetaData, Table, delete, select
 from orthia import migrations
 from orthia.broker.client.connection import BrokerAddress, FailoverLink
 from orthia.broker.client.traffic import Producer
-from orthia.config.settings import DatabaseStoreSettings, RetentionSettings, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.database import Database
 from orthia.journal import MessageLocation, QueueBinding
 from orthia.journal.message import LargeBody

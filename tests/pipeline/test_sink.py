@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from orthia.broker.client.checkpoint import Checkpoint
 from orthia.broker.client.replay import Replay
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.errors import BadOption, RowsDiffer
 from orthia.pipeline.sink.feed import ROWS_OF_A_BATCH, Feed, Outgoing
 from orthia.pipeline.sink.source import SPECULATION_VARIABLE, QueueSink

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.cli.opening import opened
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.pipeline.failover_chapters import Part, read_part, said_in
 from orthia.pipeline.failover_parts import NamedStore, ask_all
 from orthia.pipeline.history.account import Account, account_of

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal import Message, QueueBinding, encode_message
 from orthia.journal.unit import Unit
 from tests.cli.conftest import Run, run

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, delete
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.pipeline.store import StoreReference
 from tests.cli.conftest import Run, run

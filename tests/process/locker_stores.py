@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from tests.support.servers import LEASE_MS, PASSWORD
 
 HANDS_OVER = "<failover-on-shutdown>true</failover-on-shutdown>"

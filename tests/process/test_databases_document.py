@@ -17,7 +17,8 @@ from orthia import migrations
 from orthia.broker.client.connection import BrokerAddress, FailoverLink
 from orthia.broker.client.traffic import Producer
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, PermanentStoreError, write_transaction
 from tests.process.nodes import NodeProcess

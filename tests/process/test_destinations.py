@@ -13,7 +13,7 @@ import pytest
 import stomp
 from stomp.utils import Frame
 
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.file_nodes import file_cluster
 from tests.process.locker_stores import store

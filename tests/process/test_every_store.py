@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.clients import QUEUE, Producer, receive_all
 from tests.process.file_nodes import file_cluster

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager import State

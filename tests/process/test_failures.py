@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database
 from orthia.nodemanager.failover_log import log_file_name

@@ -15,7 +15,8 @@ from xml.sax.saxutils import escape
 import pytest
 
 from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from tests.conftest import Servers
 from tests.process.file_nodes import FileNodeProcess, file_cluster
 from tests.process.nodes import cluster

@@ -9,7 +9,8 @@ import pytest
 import stomp
 from sqlalchemy import MetaData, func, select
 
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.file.bodies import list_bodies
 from orthia.journal.sql.tables import large_messages_table

@@ -4,7 +4,8 @@ from typing import Any
 
 from orthia.broker.node.lives import LONGEST_PAUSE_SECONDS, VARIABLE, Life, this_life, written
 from orthia.config import DatabaseStoreSettings, DatabaseUrl, HaPolicy, Role, Settings
-from orthia.config.settings import IoErrorPolicy, LeaseDatabaseLockerSettings
+from orthia.config.settings import IoErrorPolicy
+from orthia.config.store_settings import LeaseDatabaseLockerSettings
 from orthia.nodemanager.abc import FormerLife
 
 SERVED: dict[str, Any] = {"holder_id": "a@host:1:uuid", "token": 7}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from sqlalchemy import MetaData, Table, insert
 
-from orthia.config.settings import DatabaseStoreSettings, RoutingType
+from orthia.config.address_settings import RoutingType
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal import Message, QueueBinding, encode_message
 from orthia.journal.records import RecordType, UserRecordType

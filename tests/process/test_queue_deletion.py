@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orthia.broker.cli.app import orthia
-from orthia.config.settings import JournalType
+from orthia.config.store_settings import JournalType
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.clients import Consumer, Producer, receive_all
 from tests.process.file_nodes import file_cluster

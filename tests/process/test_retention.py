@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import MetaData, select
 
 from orthia.broker.client.connection import BrokerAddress, Connection, ServerFrame
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.history import ROW_BYTES
 from orthia.journal.message import decode_message

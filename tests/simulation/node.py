@@ -39,7 +39,8 @@ from orthia.broker.node.happenings import (
 )
 from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings, HaPolicy, Role
+from orthia.config.settings import HaPolicy, Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import DuplicateKey, StoreUnavailable
 from orthia.journal.errors import Fenced

@@ -7,7 +7,7 @@ import pytest
 from orthia.broker.core import browsing
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, User
+from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies
 

@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.protocols.stomp.parser import Frame
-from orthia.config.secrets import Secret
-from orthia.config.settings import (
+from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
     QueueSettings,
     RoutingType,
-    SecuritySetting,
-    Settings,
-    User,
 )
+from orthia.config.secrets import Secret
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import Settings
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client, acknowledge, bodies
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.broker.protocols.stomp.encoding import head_for, header_lines, headers_map
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.fields import Fields, encode_fields
 from tests.journal.test_codec import EXAMPLE, NAMES

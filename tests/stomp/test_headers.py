@@ -22,7 +22,8 @@ from orthia.broker.protocols.stomp.headers import (
 )
 from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import Settings, StompLimits
 from tests.core.support import SETTINGS, CoreUnderTest, settings
 from tests.stomp.support import QUEUE, Client, bodies, fill
 from tools.documents.stomp_headers import reference

@@ -13,7 +13,8 @@ from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.parser import Frame, FrameParser
 from orthia.config.secrets import Secret
-from orthia.config.settings import SecuritySetting, Settings, StompLimits, User
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import Settings, StompLimits
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.file.bodies import list_bodies
 from tests.core.support import SETTINGS, settings

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from orthia.broker.protocols.stomp.parser import Frame
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client
 

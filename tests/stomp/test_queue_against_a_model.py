@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from orthia.config.settings import AddressSettings
+from orthia.config.address_settings import AddressSettings
 from tests.core.support import SETTINGS
 from tests.core.test_against_a_model import KINDS, ModelConsumer, QueueMachine
 from tests.stomp.test_scheduled import Clock, send

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orthia.config.settings import AddressFullPolicy, Settings
+from orthia.config.address_settings import AddressFullPolicy
+from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.errors import UnitRefused
 from orthia.journal.memory import MemoryStore

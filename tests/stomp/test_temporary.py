@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.secrets import Secret
-from orthia.config.settings import AddressSettings, DivertSettings, SecuritySetting, User
+from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client, acknowledge, bodies
 

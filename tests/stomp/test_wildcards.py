@@ -6,7 +6,8 @@ import pytest
 
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.config.secrets import Secret
-from orthia.config.settings import AcceptorSettings, SecuritySetting, Settings, User
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import AcceptorSettings, Settings
 from orthia.config.wildcards import WildcardAddresses
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client, bodies

@@ -7,7 +7,7 @@ much processor time: more than most tests that want the tables.
 import sqlalchemy as sa
 
 from orthia import migrations
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, Dialect
 from orthia.migrations import TableNames
 

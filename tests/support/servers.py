@@ -30,7 +30,7 @@ import psycopg2
 import pymysql
 
 from orthia.config.secrets import Secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from tests.support.processes import family, is_running, send, stop_family
 from tests.support.waiting import wait_until

@@ -20,7 +20,8 @@ from orthia.config.certificate_users import CertificateUser, read_certificate_us
 from orthia.config.distinguished_names import parts_of, read_name, written
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret
-from orthia.config.settings import CertificateLoginModule, SecuritySetting, Settings, User
+from orthia.config.security_settings import CertificateLoginModule, SecuritySetting, User
+from orthia.config.settings import Settings
 from tests.core.test_server import ServerUnderTest, read_to_the_end, read_until, serving
 from tests.support.certificates import Authority, Identity
 from tests.support.waiting import wait_until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from tests.conftest import EVERY_DBMS, Servers
 from tests.process.nodes import LAPSING, cluster
 from tests.support.servers import SqliteServer, StoreServer, url_with_password

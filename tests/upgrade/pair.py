@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from orthia.config.settings import DatabaseStoreSettings, Role
+from orthia.config.settings import Role
+from orthia.config.store_settings import DatabaseStoreSettings
 from tests.process.nodes import Cluster, NodeProcess, Option
 from tests.upgrade.versions import HAVE_ONE_SCHEMA, IS_OF_TWO_VERSIONS, Version
 

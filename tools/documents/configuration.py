@@ -12,6 +12,7 @@ from typing import Any, Final
 from orthia.config.acceptor_parameters import CHANGES as PARAMETERS
 from orthia.config.acceptor_parameters import HARMLESS as HARMLESS_PARAMETERS
 from orthia.config.acceptors import ACTING, DEFAULT_HOST, DEFAULT_PORT
+from orthia.config.address_settings import QueueSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.dialects import Dialect
 from orthia.config.ignored import CHANGES, HARMLESS
@@ -28,21 +29,20 @@ from orthia.config.reading import LOCKERS
 from orthia.config.rendering import SPOKEN_DEFAULTS, default_of, written
 from orthia.config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from orthia.config.secrets import KEY_PROPERTY, KEY_VARIABLE
-from orthia.config.settings import (
-    SERVER_STORE_BYTES,
+from orthia.config.security_settings import (
     CertificateLoginModule,
-    DatabaseStoreSettings,
-    FileStoreSettings,
-    HaPolicy,
-    HealthSettings,
     PropertiesLoginModule,
-    QueueSettings,
     ResourceLimitSetting,
-    RetentionSettings,
-    Settings,
-    StompLimits,
     TokenLoginModule,
 )
+from orthia.config.settings import (
+    SERVER_STORE_BYTES,
+    HaPolicy,
+    HealthSettings,
+    Settings,
+    StompLimits,
+)
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings, RetentionSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.config.vocabulary import Element, find, snake_case
 

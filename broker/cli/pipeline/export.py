@@ -15,7 +15,7 @@ from orthia.broker.cli.pipeline.options import SparkOptions, inputs_of, spark_op
 from orthia.broker.cli.pipeline.output import Rows, collected, show, show_unreadable
 from orthia.broker.cli.rendering import print_json
 from orthia.broker.cli.settings_options import StoreOptions, store_options
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.pipeline.errors import OutputExists
 from orthia.pipeline.manifest import NAME, Manifest
 

@@ -23,7 +23,7 @@ from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
 from orthia.broker.node.exit_codes import ExitCode, Unavailable
 from orthia.config import load
 from orthia.config.errors import OrthiaError
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.errors import OutputFailed
 from orthia.pipeline.store import PASSWORD_VARIABLE, StoreReference

@@ -19,7 +19,7 @@ from orthia.broker.cli.settings_options import (
 )
 from orthia.config import load
 from orthia.config.secrets import codec_key, read_secret
-from orthia.config.settings import DatabaseStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.pipeline.store import StoreReference
 

@@ -16,7 +16,7 @@ from orthia.broker.cli.opening import check_started, check_stored, opened
 from orthia.broker.cli.pipeline.directories import Directory
 from orthia.broker.cli.pipeline.failures import in_one_line
 from orthia.broker.cli.settings_options import PAIR, StoreOptions, store_options
-from orthia.config.settings import DatabaseStoreSettings, FileStoreSettings
+from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.pipeline.errors import WrongInput
 from orthia.pipeline.masters import check_master
 from orthia.pipeline.requirements import require_extra

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape, unescape
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.encodings import FIRST_ENCODING, Encoding
 from orthia.journal.fields import Fields, Property, decode_fields
 from orthia.journal.message import Message

@@ -14,7 +14,7 @@ from orthia.broker.core.api import Done, MessageReference, Settlement, Subscript
 from orthia.broker.protocols.stomp.encoding import default_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 from orthia.journal.unit import MessageLocation
 
 _PREFIXES: Final = (

@@ -10,7 +10,7 @@ from orthia.broker.core.api import BrokerCore
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.parser import Frame
-from orthia.config.settings import RoutingType
+from orthia.config.address_settings import RoutingType
 
 _PREFIXES: Final = {
     "/temp-queue/": RoutingType.ANYCAST,
