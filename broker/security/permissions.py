@@ -125,14 +125,17 @@ class Security:
         not allowed that one by a setting for exactly ``address::queue``, could take the name of
         another's address, which could have no queue then: that permission is needed there, too.
         """
-        permission = "createDurableQueue"
-        self.check(principal, permission, address, queue)
+        self.check(principal, "createDurableQueue", address, queue)
         is_named = self._match_of(address, queue) != address
-        if queue != address and not is_named and not self.allows(principal, permission, queue):
+        if (
+            queue != address
+            and not is_named
+            and not self.allows(principal, "createDurableQueue", queue)
+        ):
             match = f"{address}::{queue}"
             raise self._refused(
                 principal,
-                permission,
+                "createDurableQueue",
                 queue,
                 f", whose name queue {quoted(match)} would take: grant it there, or for"
                 f" {quoted(match)}, or call the queue otherwise",
