@@ -14,10 +14,11 @@ from orthia.config.ignored import NotApplied, told
 from orthia.config.lockers import lock_database, locker_warnings, with_locker
 from orthia.config.problems import Location, Problems
 from orthia.config.reading import Reader
-from orthia.config.rules import Violation, violations
+from orthia.config.rules import violations
 from orthia.config.secrets import codec_key
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
 from orthia.config.settings import SERVER_STORE_BYTES, AcceptorSettings, Settings
+from orthia.config.store_reading import read_database_store, read_locker
 from orthia.config.store_settings import (
     CustomLockerSettings,
     DatabaseStoreSettings,
@@ -29,6 +30,7 @@ from orthia.config.store_settings import (
 from orthia.config.substitution import Properties
 from orthia.config.validation import Validation
 from orthia.config.values import ValueReader
+from orthia.config.violations import Violation
 
 _Module = TypeVar("_Module", bound=PropertiesLoginModule)
 INSTANCE_PROPERTY: Final = "artemis.instance"
@@ -97,7 +99,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
     """Return the settings, with warnings of their own; None, and a problem, without a store."""
     core = reader.core_values()
     warnings = []
-    database = reader.database_store()
+    database = read_database_store(reader)
     store: DatabaseStoreSettings | FileStoreSettings | None = None
     if database is not None:
         url = database.jdbc_connection_url.relative_to(instance)
@@ -105,7 +107,7 @@ def _read(reader: Reader, source: Path, instance: Path) -> Settings | None:
         store = with_locker(replace(database, jdbc_connection_url=url, locker=locker))
         reader.ignore(name for name in core if name in _FILE_STORE)
     elif not reader.has("core/store/database-store"):
-        locker = _relative_locker(reader.locker("core/store/file-store"), instance)
+        locker = _relative_locker(read_locker(reader, "core/store/file-store"), instance)
         store = _file_store(core, instance, locker)
         warnings += _not_durable(store)
     given: dict[str, Any] = {

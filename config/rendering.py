@@ -7,7 +7,6 @@ from typing import Any, Final, TypeAlias
 
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
-from orthia.config.reading import LOCKERS
 from orthia.config.secrets import HIDDEN, is_secret
 from orthia.config.security_settings import PropertiesLoginModule, TokenLoginModule
 from orthia.config.settings import (
@@ -18,6 +17,7 @@ from orthia.config.settings import (
     Settings,
     StompLimits,
 )
+from orthia.config.store_reading import LOCKERS
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
 from orthia.config.vocabulary import configuration, find, snake_case, value_kinds
 from orthia.config.wildcards import WildcardAddresses

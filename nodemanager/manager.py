@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from orthia.config.clock import monotonic_seconds
 from orthia.config.lockers import keeps_leases
-from orthia.config.rules import lease_query_timeout
+from orthia.config.store_rules import lease_query_timeout
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import (
     PresenceLock,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from orthia.config.rules import lease_query_timeout
+from orthia.config.store_rules import lease_query_timeout
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, PresenceLock, fold_table_name, presence_lock
 from orthia.nodemanager.locks.abc import NodeManagerStore

@@ -17,7 +17,6 @@ from orthia import config
 from orthia.broker.cli.privacy import seen_on_command_line, warn_of_command_line
 from orthia.config.errors import ConfigurationError
 from orthia.config.lockers import lock_database
-from orthia.config.rules import Violation
 from orthia.config.secrets import Secret, codec_key, read_secret
 from orthia.config.settings import HaPolicy, Role, Settings
 from orthia.config.store_settings import (
@@ -26,6 +25,7 @@ from orthia.config.store_settings import (
     InDatabaseLockerSettings,
 )
 from orthia.config.urls import DatabaseUrl
+from orthia.config.violations import Violation
 
 DATABASE_FILE: Final = "orthia.db"
 """The embedded store in a data directory."""

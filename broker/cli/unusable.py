@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from orthia.broker.core.filters import unreadable_filters
 from orthia.broker.tls.check import unusable_tls
-from orthia.config.rules import Violation
 from orthia.config.settings import Settings
+from orthia.config.violations import Violation
 
 
 def unusable(settings: Settings) -> Iterator[Violation]:

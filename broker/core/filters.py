@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from orthia.broker.core.selectors import SelectorRefused, parse
-from orthia.config.rules import Violation
 from orthia.config.settings import Settings
+from orthia.config.violations import Violation
 
 
 def unreadable_filters(settings: Settings) -> Iterator[Violation]:

@@ -6,8 +6,8 @@ from orthia.broker.tls.contexts import load_acceptor
 from orthia.broker.tls.errors import TlsUnusable
 from orthia.broker.tls.stores import files_of, has_open_key
 from orthia.config.exposure import readable_by_others
-from orthia.config.rules import Violation
 from orthia.config.settings import Settings
+from orthia.config.violations import Violation
 
 
 def unusable_tls(settings: Settings) -> Iterator[Violation]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orthia.config.lockers import keeps_leases
-from orthia.config.rules import lease_query_timeout
+from orthia.config.store_rules import lease_query_timeout
 from orthia.config.store_settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,

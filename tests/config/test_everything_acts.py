@@ -196,7 +196,7 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "nodemanager/manager.py jdbc_allowed_time_diff",
     ),
     f"{_LOCKER}/@queryTimeout": (
-        "config/rules.py 'query_timeout'",
+        "config/store_rules.py 'query_timeout'",
         "nodemanager/locks/lockers.py lease_query_timeout",
     ),
     f"{_LOCKER}/@leaseHolderId": ("nodemanager/stores.py 'lease_holder_id'",),

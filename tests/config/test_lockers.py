@@ -7,8 +7,8 @@ import pytest
 from orthia import config
 from orthia.config import ConfigurationError, DatabaseStoreSettings, DatabaseUrl, FileStoreSettings
 from orthia.config.lockers import lock_database, with_locker
-from orthia.config.rules import lease_query_timeout
 from orthia.config.settings import Settings
+from orthia.config.store_rules import lease_query_timeout
 from orthia.config.store_settings import (
     CustomLockerSettings,
     DatabaseLockerSettings,

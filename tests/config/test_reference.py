@@ -14,7 +14,7 @@ from orthia.config import (
     ResolvedAddressSettings,
     StompLimits,
 )
-from orthia.config.reading import LOCKERS
+from orthia.config.store_reading import LOCKERS
 from orthia.config.vocabulary import configuration, find, schema, schema_path, snake_case
 from tools.documents.configuration import reference
 

@@ -14,7 +14,8 @@ from orthia.config import (
     Settings,
 )
 from orthia.config.names import validate_table_name
-from orthia.config.rules import MINIMUM_QUERY_TIMEOUT, check, lease_query_timeout, violations
+from orthia.config.rules import check, violations
+from orthia.config.store_rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 
 _STORE = DatabaseStoreSettings(DatabaseUrl.parse("jdbc:sqlite:/orthia.db"))
 _SETTINGS = Settings(name="a", source=None, store=_STORE)

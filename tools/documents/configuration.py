@@ -25,9 +25,7 @@ from orthia.config.loader import (
 )
 from orthia.config.names import MAXIMUM_TABLE_NAME_LENGTH
 from orthia.config.pool import CONNECTION, KEPT
-from orthia.config.reading import LOCKERS
 from orthia.config.rendering import SPOKEN_DEFAULTS, default_of, written
-from orthia.config.rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from orthia.config.secrets import KEY_PROPERTY, KEY_VARIABLE
 from orthia.config.security_settings import (
     CertificateLoginModule,
@@ -42,6 +40,8 @@ from orthia.config.settings import (
     Settings,
     StompLimits,
 )
+from orthia.config.store_reading import LOCKERS
+from orthia.config.store_rules import MINIMUM_QUERY_TIMEOUT, lease_query_timeout
 from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings, RetentionSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.config.vocabulary import Element, find, snake_case
