@@ -6,9 +6,10 @@
 
 A document is written in version 1 unless a node that knows no other would do something else than it
 says. That is so of a queue with options, or without its owner's own messages, which is version 2:
-an older node refuses the journal, and does not take the queue for a plain one. A last value queue
-is version 3: nodes that read version 2 did not know what to do with it. Fields of version 1 that
-older nodes pass over change nothing of what is in a queue.
+an older node refuses the journal, and does not take the queue for a plain one. Version 3 are last
+value queues, and the bindings of messages of one priority, which are kept by themselves: nodes that
+read version 2 did not know what to do with either. Fields of version 1 that older nodes pass over
+change nothing of what is in a queue.
 
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
@@ -29,8 +30,9 @@ from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
 _VERSION = 1
 _WITH_OPTIONS: Final = 2
 """Of a queue's binding that older nodes would take for that of a plain queue."""
-_WITH_LAST_VALUES: Final = 3
-"""Of one whose messages replace one another: nodes that know the option did nothing for it."""
+_OF_VALUES_OR_PRIORITY: Final = 3
+"""Of one whose messages replace one another, which nodes that know the option did nothing for; and
+of one that is a part of a queue, which they would take for a queue of its own."""
 _DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
 _ATTEMPTS = struct.Struct(">Iq")
@@ -63,6 +65,9 @@ class QueueBinding:
     auto_delete: bool = False
     """Whether it goes when nobody uses it any more, whatever its address is configured with."""
     options: QueueOptions = PLAIN
+    priority: int | None = None
+    """Which messages of the queue that has this name are kept under this id; None for those of no
+    such binding."""
 
 
 @dataclass(frozen=True)
@@ -176,15 +181,17 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
     }
     if options:
         document["options"] = {name.replace("_", "-"): value for name, value in options.items()}
+    if binding.priority is not None:
+        return _encode_document({**document, "priority": binding.priority}, _OF_VALUES_OR_PRIORITY)
     if binding.options.last_value_key is not None:
-        return _encode_document(document, _WITH_LAST_VALUES)
+        return _encode_document(document, _OF_VALUES_OR_PRIORITY)
     is_plain = document.keys().isdisjoint(("options", "no-local"))
     return _encode_document(document, _VERSION if is_plain else _WITH_OPTIONS)
 
 
 def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
     """Return the queue stored as ``data`` in row ``queue_id``; raise CorruptRecord."""
-    document = _read_document(data, queue_id, newest=_WITH_LAST_VALUES)
+    document = _read_document(data, queue_id, newest=_OF_VALUES_OR_PRIORITY)
     return QueueBinding(
         queue_id,
         name=document.text("name"),
@@ -205,6 +212,7 @@ def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
         ),
         auto_delete=document.has("auto-delete") and document.flag("auto-delete"),
         options=_options(document) if document.has("options") else PLAIN,
+        priority=document.integer("priority") if document.has("priority") else None,
     )
 
 

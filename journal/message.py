@@ -68,6 +68,10 @@ class LargeBody(NamedTuple):
     """CRC-32 of all of it."""
 
 
+DEFAULT_PRIORITY: Final = 4
+"""Of a message that says nothing of it, from 0 to 9; those of a higher one are delivered first."""
+
+
 class Message(NamedTuple):
     """A message as it was accepted; a tuple because one is made for every SEND."""
 

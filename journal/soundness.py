@@ -97,8 +97,8 @@ class JudgedBinding(NamedTuple):
     """A row of BINDINGS as an audit goes on with it."""
 
     type: str
-    """``queue``, ``address``, ``transaction``, ``record-version``, ``id-cache``, ``counter`` or
-    ``other``."""
+    """``queue``, ``queue's priority N``, ``address``, ``transaction``, ``record-version``,
+    ``id-cache``, ``counter`` or ``other``."""
     findings: list[Finding]
     name: str | None = None
     address: str | None = None
@@ -293,7 +293,8 @@ def _judge_binding_record(
         found = Finding("corrupt-binding", error.reason)
         return judged._replace(findings=[*judged.findings, found])
     if isinstance(binding, QueueBinding):
-        return judged._replace(type="queue", name=binding.name, address=binding.address)
+        kind = "queue" if binding.priority is None else f"queue's priority {binding.priority}"
+        return judged._replace(type=kind, name=binding.name, address=binding.address)
     if isinstance(binding, PreparedTransaction):
         return judged._replace(
             type="transaction",

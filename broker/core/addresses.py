@@ -178,11 +178,16 @@ class AddressBook:
 
     def open_stored(self, bindings: Iterable[Binding], *, unread_up_to: int) -> None:
         """Open the queues that are stored; messages up to the seq are in the table only."""
+        levels: list[QueueBinding] = []
         for binding in bindings:
             if isinstance(binding, QueueBinding) and not binding.durable:
                 self.leave_over(binding, unread_up_to=unread_up_to)
+            elif isinstance(binding, QueueBinding) and binding.priority is not None:
+                levels.append(binding)
             elif isinstance(binding, QueueBinding):
                 self.open_queue(binding, unread_up_to=unread_up_to)
+        for binding in levels:
+            self._open_level(binding, unread_up_to)
 
     def create_configured(self) -> None:
         """Create what ``addresses`` names and the journal does not have yet."""
@@ -269,6 +274,20 @@ class AddressBook:
         """
         address = self.address(binding.address)
         self.left_over.append(self._make_queue(binding, address, unread_up_to))
+
+    def _open_level(self, binding: QueueBinding, unread_up_to: int) -> None:
+        """Have what a queue has of another priority than most, which is open already."""
+        queue = self.queues.get(binding.name)
+        if queue is None:
+            LOGGER.error(
+                "there is no queue %s, of which binding %d says that it has messages of priority"
+                " %d: nobody gets them",
+                quoted(binding.name),
+                binding.queue_id,
+                binding.priority,
+            )
+            return
+        queue.open_level(binding, unread_up_to)
 
     def trim(self) -> None:
         """Have queues that may keep few messages keep no more of what earlier nodes left."""

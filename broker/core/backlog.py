@@ -4,14 +4,17 @@ The journal is asked for a bounded stretch at a time, which goes through all que
 depends on the messages there are, not on the queues. What it answers is taken in slices, between
 which the loop serves clients. A queue of which a window was read in the meantime is asked for again
 by itself, and reads no other window until that is answered.
+
+What queues have of other priorities than most is asked for first, a little of each: until it is
+known whether there is any, nothing of these queues is delivered.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Final, Protocol
 
-from orthia.broker.core.queue import Queue
 from orthia.broker.core.timers import Timers
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
@@ -24,24 +27,68 @@ COUNT_STEP = 5_000
 know its size, so that more could take it longer than a window may have to wait."""
 SLICE = 1_000
 """Queues that take their counts before the loop does anything else."""
+_FIRST_STEP: Final = 500
 _WINDOW_MS = 50
 """When a queue is asked for again of which a window is on its way."""
+
+
+class Counted(Protocol):
+    """A queue, or what it has of one priority."""
+
+    id: int
+
+    @property
+    def uncounted_after(self) -> int | None:
+        """The seq behind which messages of earlier epochs are not counted; None if all are."""
+
+    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
+        """Take note of how many messages the store has with ``after < seq <= up_to``."""
+
+    def give_up_counting(self) -> None:
+        """Note that what is not counted by now is not going to be."""
+
+    def hold_windows(self) -> bool:
+        """Read no window until ``release_windows``; return False if one is on its way."""
+
+    def release_windows(self) -> None:
+        """Read on."""
 
 
 class BacklogCount:
     """One count of all queues; calls and callbacks on the loop's thread."""
 
-    def __init__(self, queues: Iterable[Queue], journal: MessageJournal, timers: Timers) -> None:
-        self._queues = {one.id: one for one in queues if one.uncounted_after is not None}
+    def __init__(
+        self,
+        queues: Iterable[Counted],
+        levels: Iterable[Counted],
+        journal: MessageJournal,
+        timers: Timers,
+    ) -> None:
+        """Count ``queues``, and what ``levels`` have of other priorities."""
+        self._first = deque(one for one in levels if one.uncounted_after is not None)
+        uncounted = [one for one in queues if one.uncounted_after is not None]
+        self._queues = {one.id: one for one in (*uncounted, *self._first)}
         self._journal = journal
         self._timers = timers
         self._horizon = journal.recovery_horizon
-        self._again: deque[Queue] = deque()
+        self._again: deque[Counted] = deque()
 
     def start(self) -> None:
         """Begin; it ends by itself, or with the journal."""
-        if self._queues:
+        if self._first:
+            self._count_first()
+        elif self._queues:
             self._walk(BEGINNING)
+
+    def _count_first(self) -> None:
+        after = QueuePlace(self._first.popleft().id, 0)
+
+        def answered(counts: QueueCounts | OrthiaError) -> None:
+            if not isinstance(counts, OrthiaError):  # else the walk says so, too
+                self._note(after, counts)
+            self.start()
+
+        self._ask(after, answered, _FIRST_STEP)
 
     # --- all queues, one after the other
 
@@ -115,10 +162,13 @@ class BacklogCount:
         self._ask(after, answered)
 
     def _ask(
-        self, after: QueuePlace, answered: Callable[[QueueCounts | OrthiaError], None]
+        self,
+        after: QueuePlace,
+        answered: Callable[[QueueCounts | OrthiaError], None],
+        step: int | None = None,
     ) -> None:
         try:
-            self._journal.count(after, self._horizon, COUNT_STEP, answered)
+            self._journal.count(after, self._horizon, step or COUNT_STEP, answered)
         except JournalClosed:
             return  # this node is ending: the next one counts
 

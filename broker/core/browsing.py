@@ -1,7 +1,8 @@
 """Browsing a queue: its messages are shown in order, and stay where they are.
 
 A browser reads the store by windows of its own, from the oldest message to the newest that was
-stored when it came; and shows what is in memory only in between. What consumers have and did not
+stored when it came, those of a higher priority before all others; and shows what is in memory only
+in between. What consumers have and did not
 acknowledge is shown, too, as in Classic. Nothing of the queue is changed, and no consumer waits.
 """
 
@@ -40,14 +41,13 @@ _RETRY_MS = 1_000
 class Browsed(Protocol):
     """The queue."""
 
-    id: int
     name: str
 
     def type_of_queue(self) -> RoutingType:
         """Return its routing type."""
 
-    def in_memory_only(self) -> list[MessageReference]:
-        """Return the messages that are not stored, in order."""
+    def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
+        """Return the messages that are not stored, in order, by what others are stored under."""
 
     def shows(self, record: Message, seq: int) -> bool:
         """Return whether a message is one of the queue: not expired, and nobody's in doubt."""
@@ -103,13 +103,18 @@ class Browsing(Source[MessageReference]):
         self._slices = slices
         self._timers = timers
         self._subscription: Subscription[MessageReference] | None = None
-        self._unstored = deque(queue.in_memory_only())
-        self._read_to = 0
+        self._levels = deque(queue.shown_in_memory())
+        self._begin_level()
         self._up_to = journal.last_committed_seq
         self._ready: deque[MessageReference] = deque()
         self._is_reading = False
         self._is_showing = False
         self._is_over = False
+
+    def _begin_level(self) -> None:
+        self._queue_id, unstored = self._levels.popleft()
+        self._unstored = deque(unstored)
+        self._read_to = 0
 
     def attach(self, prefetch: int, max_bytes: int) -> Subscription[MessageReference]:
         """Return the subscription; messages are shown from its ``resume`` on."""
@@ -141,7 +146,11 @@ class Browsing(Source[MessageReference]):
             self._is_showing = False
         if self._subscription is None or self._is_over or self._ready or self._is_reading:
             return
-        if self._read_to < self._up_to or self._unstored:
+        is_read = self._read_to >= self._up_to and not self._unstored
+        if is_read and self._levels:
+            self._begin_level()
+            is_read = False
+        if not is_read:
             self._read_on()
         elif self._browser.is_writable:
             self._is_over = True
@@ -159,7 +168,7 @@ class Browsing(Source[MessageReference]):
             return False
         with suppress(JournalClosed):  # this node is ending, and its clients with it
             self._journal.read_window(
-                self._queue.id,
+                self._queue_id,
                 self._read_to,
                 self._up_to,
                 _WINDOW_MESSAGES,

@@ -7,6 +7,7 @@ from orthia.broker.core.api import Done, OnRefused, OutgoingMessage, Settlement,
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, DestinationRefused, LimitExceeded
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
@@ -73,8 +74,7 @@ def commit(
         for one in routed:
             publisher.refuse_if_full(one.queues, one.record)
             if one.queues:
-                ids = [queue.id for queue in one.queues]
-                unit.add_message(ids, publisher.encoded(one.record))
+                unit.add_message(ids_for(one.queues, one.record), publisher.encoded(one.record))
                 stored.append((list(one.queues), one.record))  # the address' own may change
                 copies += len(one.queues)
                 if copies > MOST_COPIES:

@@ -145,29 +145,40 @@ class Deletions:
         if queue.depth:
             self._begin(queue, _NOBODY, logging.INFO, lambda _: None)
             return
+        self._look_at(queue, may_go, list(queue.ids))
+
+    def _look_at(self, queue: Queue, may_go: Callable[[Queue], bool], unlooked: list[int]) -> None:
         try:
             self._journal.read_window(
-                queue.id,
+                unlooked.pop(),
                 0,
                 self._journal.last_committed_seq,
                 1,
                 _WINDOW_BYTES,
-                partial(self._looked_at, queue, may_go),
+                partial(self._looked_at, queue, may_go, unlooked),
             )
         except JournalClosed:
             return  # this node is ending: the next has it
 
     def _looked_at(
-        self, queue: Queue, may_go: Callable[[Queue], bool], window: Window | OrthiaError
+        self,
+        queue: Queue,
+        may_go: Callable[[Queue], bool],
+        unlooked: list[int],
+        window: Window | OrthiaError,
     ) -> None:
         if isinstance(window, OrthiaError):
             return  # it is looked at again
         is_empty = window.exhausted and not window.messages and not window.corrupt
         if not is_empty or queue.depth or not may_go(queue):
             return
+        if unlooked:
+            self._look_at(queue, may_go, unlooked)
+            return
         # At once, and not in the steps of a deletion: so nobody finds it leaving.
         unit = Unit()
-        unit.delete_binding(queue.id)
+        for queue_id in queue.ids:
+            unit.delete_binding(queue_id)
         try:
             self._journal.append_unit(unit)
         except JournalClosed:
@@ -192,7 +203,9 @@ class Deletions:
     def _refuse_if_in_doubt(self, queue: Queue) -> None:
         """Keep a queue that a transaction in doubt needs: it may be committed yet."""
         for prepared in XaTransactions(self._journal).in_doubt:
-            if prepared.deletes or any(queue.id in ids for ids, _ in prepared.messages):
+            if prepared.deletes or any(
+                one in ids for ids, _ in prepared.messages for one in queue.ids
+            ):
                 raise QueueInUse(
                     f"transaction {prepared.xid} is in doubt, and may need queue"
                     f" {quoted(queue.name)}: resolve it with `orthia data transactions` first"
@@ -205,7 +218,7 @@ def _refuse_if_used(queue: Queue) -> None:
         holds.append(f"{queue.consumers} consumers")
     if queue.depth:
         holds.append(f"{queue.depth} messages")
-    elif queue.uncounted_after is not None:
+    elif not queue.is_counted:
         holds.append("perhaps messages, which this node has not counted yet")
     elif queue.is_expecting:
         holds.append("a message on its way, or one that may come back")
@@ -238,6 +251,8 @@ class _Deletion:
         self._duplicates = duplicates
         self._timers = timers
         self._done = done
+        self._left = list(queue.ids)
+        """What its messages are stored under, as far as that is not empty yet."""
         self._after_seq = 0
         self._count = 0
 
@@ -252,7 +267,7 @@ class _Deletion:
     def _read_on(self) -> None:
         try:
             self._journal.read_window(
-                self._queue.id,
+                self._left[-1],
                 self._after_seq,
                 self._journal.last_committed_seq,
                 WINDOW_MESSAGES,
@@ -273,22 +288,29 @@ class _Deletion:
             return
         locations = list(_locations(window))
         if not locations and window.exhausted:
-            self._unbind()
+            self._after_seq = 0
+            self._left.pop()
+            if self._left:
+                self._read_on()
+            else:
+                self._unbind()
             return
+        queue_id = self._left[-1]
         unit = Unit(self._read_on)
         for location in locations:
             unit.delete(location, RemovalReason.DELETED)
         for message in window.messages:
-            self._queue.release_deleted(message.seq, size_in_store(message.record))
+            self._queue.release_deleted(queue_id, message.seq, size_in_store(message.record))
         for corrupt in window.corrupt:
-            self._queue.release_deleted(corrupt.seq, 0)  # how large it was nobody can say
+            self._queue.release_deleted(queue_id, corrupt.seq, 0)  # how large it was nobody can say
         self._count += len(locations)
         self._after_seq = window.next_after_seq
         self._append(unit)
 
     def _unbind(self) -> None:
         unit = Unit(self._unbound)
-        unit.delete_binding(self._queue.id)
+        for queue_id in self._queue.ids:
+            unit.delete_binding(queue_id)
         if not self._addresses.has_queues(self._queue.address):
             ids = self._duplicates.forget(self._queue.address)
             if ids is not None:

@@ -103,8 +103,9 @@ class ExpiryScan:
             by_queue.setdefault(timed.queue_id, []).append(timed.message)
         if by_queue:
             for queue in self._queues():
-                if queue.id in by_queue:
-                    queue.expire(by_queue.pop(queue.id))
+                for queue_id in queue.ids:
+                    if queue_id in by_queue:
+                        queue.expire(by_queue.pop(queue_id), queue_id)
         next_after = reached.next_after
 
         def go_on() -> None:

@@ -56,7 +56,8 @@ class Housekeeping:
             ).start()
         # Those of last values count what they read.
         queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]
-        BacklogCount(queues, self._journal, self._timers).start()
+        levels = [level for one in queues for level in one.levels_to_count]
+        BacklogCount(queues, levels, self._journal, self._timers).start()
 
     def start_expiry_scan(self) -> None:
         """Look for messages that have expired, from now on."""

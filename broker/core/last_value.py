@@ -44,7 +44,7 @@ class LastValueQueue(OptionedQueue):
 
     __slots__ = ("_count", "_is_known", "_key", "_latest", "_out")
 
-    machine = RemovingMatching
+    machine, has_levels = RemovingMatching, False
 
     @override
     def begin(self, options: QueueOptions) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.turns import InTurn
 from orthia.journal.windows import StoredMessage
 
@@ -24,7 +25,7 @@ class Matched(Protocol):
     def make_turns(self) -> InTurn:
         """Return what asks consumers that want the same messages, with none of them yet."""
 
-    def loaded(self, message: StoredMessage) -> MessageReference:
+    def loaded(self, message: StoredMessage, cursor: Cursor) -> MessageReference:
         """Have a message in memory that was in the table only."""
 
     def hand_out(self, reference: MessageReference) -> MessageReference | None:

@@ -5,7 +5,8 @@ A queue of its own class, since every other is to cost nothing for it.
 - ``exclusive``: the consumer that came first gets all; when it leaves, the next one.
 - ``consumers-before-dispatch``, ``delay-before-dispatch``: the first message goes out when there
   are so many consumers, or so long after the first; and anew after the last has left.
-- ``ring-size``: of what is not delivered the oldest goes when there is one too many.
+- ``ring-size``: of what is not delivered the oldest goes when there is one too many; where there
+  are several priorities, the oldest of the lowest.
 - ``purge-on-no-consumers``: what is left when the last consumer leaves is deleted.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, MessageReference
+from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
@@ -140,9 +142,9 @@ class OptionedQueue(Queue):
         return self._one
 
     @override
-    def expire(self, messages: Sequence[StoredMessage]) -> None:
+    def expire(self, messages: Sequence[StoredMessage], queue_id: int) -> None:
         if self.options.ring_size < 0:
-            super().expire(messages)
+            super().expire(messages, queue_id)
             return
         if self.is_leaving or self._held or self._dispatching:
             return
@@ -192,7 +194,16 @@ class OptionedQueue(Queue):
     @override
     def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
         super().counted(after, up_to, messages, payload_bytes)
-        if self._most is not None and self.uncounted_after is None:
+        self._trim_what_is_counted()
+
+    @override
+    def count_of(self, cursor: Cursor, up_to: int, messages: int, payload_bytes: int) -> None:
+        super().count_of(cursor, up_to, messages, payload_bytes)
+        if cursor is not self._cursor:
+            self._trim_what_is_counted()
+
+    def _trim_what_is_counted(self) -> None:
+        if self._most is not None and self.is_counted:
             self._trim()  # only now it is known how many an earlier node left
 
     def _trim(self) -> None:
@@ -203,19 +214,25 @@ class OptionedQueue(Queue):
         if self._held:
             self._timers.call_later(_AGAIN_MS, self._trim)
             return
-        if not self.consumers:
+        if not self.consumers and self._levels is None:
             self.match_no_more()
         gone: list[MessageReference] = []
         while self.depth - self._delivered > most and (oldest := self._oldest()) is not None:
             gone.append(oldest)
         if gone:
             self._delete(gone)
-        if self.depth - self._delivered > most or (not most and self.is_paged):
+        is_paged = any(cursor.is_paged for _, cursor in self.cursors())
+        if self.depth - self._delivered > most or (not most and is_paged):
             self._trim_the_table()
 
     def _oldest(self) -> MessageReference | None:
         ready, returned = self._ready, self._returned
-        if returned and (not ready or returned[0][0] < ready[0].seq):
+        if self._levels is not None and self._matching is not None:
+            oldest = self._matching.take_oldest()
+            if oldest is None:
+                return None
+            reference = oldest
+        elif returned and (not ready or returned[0][0] < ready[0].seq):
             reference = heapq.heappop(returned)[1]
             self._budget.unclaim(reference.size)
         elif ready:
@@ -246,14 +263,16 @@ class OptionedQueue(Queue):
             self._timers.call_later(_AGAIN_MS, self._trim)
             return
         self._is_trimming = True
+        paged = [one for one in self.cursors() if one[1].is_paged]
+        queue_id, cursor = paged[-1] if paged else (self.id, self._cursor)
         try:
             self._journal.read_window(
-                self.id,
-                self._cursor.read_seq,
-                min(self._cursor.tail_seq, self._journal.last_committed_seq),
+                queue_id,
+                cursor.read_seq,
+                min(cursor.tail_seq, self._journal.last_committed_seq),
                 min(WINDOW_MESSAGES, max(1, self._too_many())),
                 MAX_WINDOW_BYTES,
-                self._table_read,
+                partial(self._table_read, queue_id, cursor),
             )
         except JournalClosed:
             return  # this node is ending
@@ -264,7 +283,7 @@ class OptionedQueue(Queue):
             return WINDOW_MESSAGES
         return 0 if most is None else self.depth - self._delivered - most
 
-    def _table_read(self, window: Window | OrthiaError) -> None:
+    def _table_read(self, queue_id: int, cursor: Cursor, window: Window | OrthiaError) -> None:
         if isinstance(window, OrthiaError):
             LOGGER.error(
                 "queue %s has more messages than it may, and cannot be read: %s; it is tried again",
@@ -274,10 +293,10 @@ class OptionedQueue(Queue):
             self._timers.call_later(_RETRY_MS, self._end_trimming)
             return
         if not self.is_leaving:
-            self._forget_oldest(window)
+            self._forget_oldest(queue_id, cursor, window)
         self._end_trimming()
 
-    def _forget_oldest(self, window: Window) -> None:
+    def _forget_oldest(self, queue_id: int, cursor: Cursor, window: Window) -> None:
         """Delete what was read, as far as it is still too much; the rest is read again."""
         unit = Unit()
         passed = window.next_after_seq
@@ -285,13 +304,15 @@ class OptionedQueue(Queue):
             if self._too_many() <= 0:
                 passed = message.seq - 1
                 break
-            if self._cursor.is_withheld(message.seq):
+            if cursor.is_withheld(message.seq):
+                continue
+            if self._matching is not None and not self._matching.drop(queue_id, message.seq):
                 continue
             unit.delete(message.location, RemovalReason.DELETED)
-            if self._cursor.is_counted(message.seq):
-                self._cursor.unread -= 1
+            if cursor.is_counted(message.seq):
+                cursor.unread -= 1
                 self.use.release(size_in_store(message.record))
-        self._cursor.pass_to(passed)
+        cursor.pass_to(passed)
         if unit.deleted:
             self._append(unit)
 

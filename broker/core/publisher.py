@@ -10,6 +10,7 @@ from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, Ou
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
 from orthia.broker.core.expiry import expires_at
+from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.newest import ValueCount
 from orthia.broker.core.publication import Publication
@@ -23,7 +24,7 @@ from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.encodings import NO_HEAD, encoding_of
 from orthia.journal.errors import JournalClosed, RecordTooLarge
-from orthia.journal.message import LargeBody, Message, encode_message
+from orthia.journal.message import DEFAULT_PRIORITY, LargeBody, Message, encode_message
 from orthia.journal.unit import DuplicateId, MessageLocation, Sender, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
@@ -183,7 +184,7 @@ class Publisher:
             unit.sender = sender
             for queues, record in placed:
                 self.charge(charges, queues, record)
-                unit.add_message([queue.id for queue in queues], self.encoded(record))
+                unit.add_message(ids_for(queues, record), self.encoded(record))
             then = done
             if duplicate_id is not None:
                 unit.guard(duplicate_id, range(len(placed)))
@@ -207,7 +208,9 @@ class Publisher:
         on_refused: OnRefused,
         sender: Sender,
     ) -> None:
-        size = size_in_memory(record)
+        size, queue_id = size_in_memory(record), queue.id
+        if record.priority != DEFAULT_PRIORITY:
+            queue_id = queue.id_for(record.priority)
         queue.use.charge(size)
         # What is not persistent is stored all the same where memory has no room for it, or where
         # it would overtake a message before it that is on its way to the store.
@@ -239,10 +242,10 @@ class Publisher:
             if expires:
                 unit = Unit(answered)
                 unit.refused, unit.sender = answered, sender
-                unit.add_message([queue.id], payload)
+                unit.add_message([queue_id], payload)
                 seq = self._journal.append_unit(unit)[0].seq
             else:
-                seq = self._journal.append_message(queue.id, payload, answered, answered, sender)
+                seq = self._journal.append_message(queue_id, payload, answered, answered, sender)
         except (RecordTooLarge, JournalClosed) as error:
             queue.in_flight -= 1
             queue.use.release(size)

@@ -16,10 +16,10 @@ from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.errors import AcknowledgementRefused, LimitExceeded, NotLive
 from orthia.broker.core.gate import Deliverer, DeliveryGate
+from orthia.broker.core.leveled import LeveledQueue
 from orthia.broker.core.memory import MemoryBudget, Refused, size_in_store
 from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.redelivery import keep_attempts, redelivery_delay_ms
-from orthia.broker.core.selective import SelectiveQueue
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
@@ -46,16 +46,14 @@ class Disposal(Protocol):
         """Move it to the dead-letter address, or drop it; False if it has to stay."""
 
 
-class Queue(SelectiveQueue):
+class Queue(LeveledQueue):
     """One stored queue; all calls on the loop's thread."""
 
     __slots__ = (
         "_disposal",
         "_gate",
-        "durable",
         "in_flight",
         "max_consumers",
-        "routing_type",
         "undecided",
         "user",
     )
@@ -144,7 +142,7 @@ class Queue(SelectiveQueue):
                 f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
             )
         subscription = Subscription(self, self._budget, consumer, prefetch, max_bytes)
-        if selector is not None:
+        if selector is not None or self._levels is not None:
             self.match()
         self._subscriptions[subscription] = None
         if self._matching is None:
@@ -249,6 +247,8 @@ class Queue(SelectiveQueue):
 
     def restore(self, references: Sequence[MessageReference]) -> None:
         """Count as delivered again what was acknowledged: the rows stay."""
+        if self._levels is not None:
+            self.match()
         if self._matching is not None:
             self._matching.restored(references)
         self._delivered += len(references)
@@ -331,7 +331,7 @@ class Queue(SelectiveQueue):
         finally:
             if counted and self._gate.is_running:
                 now_ms = self._timers.time_ms()
-                keep_attempts(self._journal, self.id, counted, now_ms)
+                keep_attempts(self._journal, self.known_id_for, counted, now_ms)
             for delay_ms, delayed in later.items():
                 self._delayed.update(delayed)
                 self._timers.call_later(delay_ms, partial(self._after_delay, delayed))

@@ -64,7 +64,7 @@ class Reaper:
         if not settings.auto_delete_queues or queue.consumers or queue.is_leaving:
             return False
         most = settings.auto_delete_queues_message_count
-        if queue.is_expecting or queue.uncounted_after is not None or queue.depth > most >= 0:
+        if queue.is_expecting or not queue.is_counted or queue.depth > most >= 0:
             return False
         binding = self._addresses.bindings.get(queue.name)
         return (

@@ -49,16 +49,20 @@ def redelivery_delay_ms(
 
 def keep_attempts(
     journal: MessageJournal,
-    queue_id: int,
+    queue_id_for: Callable[[int], int],
     references: Iterable[tuple[MessageReference, int]],
     now_ms: int,
 ) -> None:
-    """Store how often messages of a queue were delivered in vain, and after how long they come."""
+    """Store how often messages of a queue were delivered in vain, and after how long they come.
+
+    ``queue_id_for`` returns what those of a priority are stored under.
+    """
     unit = Unit()
     unit.refused = _not_counted
     for reference, delay_ms in references:
         if reference.location is None:
             continue  # it is in memory only, as is its count
+        queue_id = queue_id_for(reference.record.priority)
         expires_ms = reference.record.expires_ms
         kind = MomentKind.EXPIRES if expires_ms else MomentKind.NEVER
         retry_ms = now_ms + delay_ms if delay_ms else 0

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from orthia.broker.core.api import MessageReference
+from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
@@ -37,7 +38,7 @@ class Relocation:
             unit.delete(reference.location, reason)
         messages: list[Placed] = []
         if to:
-            unit.add_message([queue.id for queue in to], self._publisher.encoded(record))
+            unit.add_message(ids_for(to, record), self._publisher.encoded(record))
             messages.append((list(to), record))
 
         size = size_in_store(record)

@@ -11,22 +11,23 @@ class RemovingMatching(Matching):
 
     def remove(self, seq: int) -> MessageReference | None:
         """Return a message in memory that nobody has, and is no more; None if it is not there."""
-        reference = self._returned.take(seq)
+        own = self._own
+        reference = own.returned.take(seq)
         if reference is not None:
             self._budget.unclaim(reference.size)
         else:
-            reference = self._here.take(seq)
+            reference = own.here.take(seq)
         if reference is not None:
-            self._taken.take(seq)
+            own.taken.take(seq)
         return reference
 
     def pass_over(self, seq: int) -> bool:
         """Have a message of the table no more; return whether it was counted there."""
-        cursor = self._cursor
-        if seq in self._taken or not cursor.read_seq < seq <= cursor.tail_seq:
+        cursor, taken = self._own.cursor, self._own.taken
+        if seq in taken or not cursor.read_seq < seq <= cursor.tail_seq:
             return False
-        self._taken.take(seq)
-        self._taken.acknowledged((seq,))
+        taken.take(seq)
+        taken.acknowledged((seq,))
         if not cursor.is_counted(seq):
             return False
         cursor.unread -= 1

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
@@ -224,7 +225,7 @@ class Schedule:
             heard = [(topic, one.record) for one in routed for topic in one.topics]
             unit = Unit()
             for queues, one in placed:
-                unit.add_message([queue.id for queue in queues], self._publisher.encoded(one))
+                unit.add_message(ids_for(queues, one), self._publisher.encoded(one))
             unit.delete(location, RemovalReason.DUE)
             with charges.unless_refused():
                 for queues, one in placed:

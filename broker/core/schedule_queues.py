@@ -46,6 +46,11 @@ class ScheduleQueue(Queue):
         )
 
     @override
+    def id_for(self, priority: int) -> int:
+        # In turn is who is due first.
+        return self.id
+
+    @override
     def place(self, reference: MessageReference) -> None:
         self.counters.added += 1
         self._cursor.leave(reference.seq)

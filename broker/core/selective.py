@@ -14,12 +14,13 @@ from typing_extensions import override
 from orthia.broker.core import window
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.groups import Groups
+from orthia.broker.core.levels import Level
 from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.turns import InTurn
 from orthia.broker.core.window import WindowedQueue
 from orthia.config.queues import QueueOptions
-from orthia.journal.message import with_property, without_property
+from orthia.journal.message import DEFAULT_PRIORITY, with_property, without_property
 from orthia.journal.windows import StoredMessage
 
 
@@ -34,9 +35,11 @@ class SelectiveQueue(WindowedQueue):
         """Return the machine that delivers to them, from here on to all consumers."""
         if self._matching is None:
             self._is_stale = self._reading
+            levels = self._levels
+            own = Level(self.id, DEFAULT_PRIORITY, self._cursor)
             self._matching = self.machine(
                 self,
-                self._cursor,
+                (own,) if levels is None else levels.highest_first,
                 self._journal,
                 self._budget,
                 self._timers,
@@ -137,10 +140,11 @@ class SelectiveQueue(WindowedQueue):
         """Return whether a window that the plain machine asked for is under way."""
         return self._reading
 
-    def expire(self, messages: Sequence[StoredMessage]) -> None:
-        """Move stored messages away that have expired, wherever in the queue they are.
+    def expire(self, messages: Sequence[StoredMessage], queue_id: int) -> None:
+        """Move messages away that have expired, wherever in the queue they are.
 
-        All but those that a consumer has, that wait to be delivered again, or that are not counted.
+        They are stored under ``queue_id``. All but those that a consumer has, that wait to be
+        delivered again, or that are not counted.
         """
         if self.is_leaving or self._held or self._dispatching:
             return
@@ -149,7 +153,7 @@ class SelectiveQueue(WindowedQueue):
         matching.take_in()
         for message in messages:
             if message.record.expires_ms <= now_ms:
-                matching.expire(message)
+                matching.expire(message, queue_id)
         self.dispatch()
 
     def forget_memory(self) -> int:
@@ -162,31 +166,28 @@ class SelectiveQueue(WindowedQueue):
         self._returned.clear()
         self._delayed.clear()
         self._budget.used -= self.bytes_in_memory
-        self.bytes_in_memory = self._cursor.unread = 0
+        self.bytes_in_memory = 0
+        self._forget_unread()
         self._budget.unclaim(sum([one.size for one in claimed]))
         lost = [one for one in references if one.location is None]
         for one in lost:
             self.use.release(size_in_store(one.record))
         return len(lost)
 
-    def release_deleted(self, seq: int, size: int) -> None:
-        """Have a message of ``size`` bytes count no more that was read to be deleted."""
-        if self._cursor.is_counted(seq):
-            self.use.release(size)
+    @abstractmethod
+    def _forget_unread(self) -> None:
+        """Have nothing more that is in the table only."""
 
     @override
     def _shed_matched(self, matching: Matching, size: int) -> bool:
         size = matching.shed(size)
         matching.take_in()
-        newest = matching.newest()
-        while size > 0 and newest is not None and newest.location is not None:
-            if self._subscriptions:
+        while size > 0 and not self._subscriptions:
+            newest = matching.leave_newest()
+            if newest is None:
                 break
-            matching.leave(newest)
             self._let_go(newest)
-            self._cursor.leave_again(newest.seq)
             size -= newest.size
-            newest = matching.newest()
         self._is_holder = self.in_memory > 0 or matching.holds
         return self._is_holder
 

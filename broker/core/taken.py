@@ -30,6 +30,11 @@ class Taken:
         return bool(self._held or self._acknowledged)
 
     @property
+    def holds(self) -> bool:
+        """Whether any of them may come back."""
+        return bool(self._held)
+
+    @property
     def last_seq(self) -> int:
         """The highest there is; -1 if there is none."""
         return max(max(self._held, default=-1), max(self._acknowledged, default=-1))

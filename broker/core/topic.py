@@ -19,6 +19,7 @@ from orthia.broker.core.slices import GO_ON, REST, Slices, Steps, Wait
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.volatile import SelectiveQueue, VolatileQueue
+from orthia.journal.message import DEFAULT_PRIORITY
 from orthia.journal.unit import Sender
 
 _AT_ONCE = 32
@@ -30,6 +31,7 @@ class Topic:
 
     __slots__ = (
         "_is_giving",
+        "_is_sorted",
         "_max_behind_bytes",
         "_may_deliver",
         "_memory",
@@ -57,6 +59,8 @@ class Topic:
         self.subscribers: dict[VolatileQueue, int] = {}
         """By their number; later ones have higher numbers."""
         self._is_giving = False
+        self._is_sorted = False
+        """Whether any message had another priority than most have."""
         self._published = 0
         self.given = 0
         """How many messages are with all of their subscribers."""
@@ -95,12 +99,18 @@ class Topic:
         )
         if isinstance(queue, SelectiveQueue):
             queue.leave_out(without, selector)
+        if self._is_sorted:
+            queue.sort()
         self._number += 1
         self.subscribers[queue] = self._number
         return queue.attach(consumer, prefetch, max_bytes)
 
     def publish(self, publication: Publication) -> None:
         """Give a message to all who are there, after those that were published before it."""
+        if publication.record.priority != DEFAULT_PRIORITY and not self._is_sorted:
+            self._is_sorted = True
+            for queue in self.subscribers:
+                queue.sort()
         self._memory.hold(publication)
         self._underway.append((publication, self._number))
         self._published += 1

@@ -1,53 +1,66 @@
-"""How far consumers with one selector have looked through their queue, and what they found.
+"""How far consumers with one selector have looked through their queue, and what they found there.
 
-A view looks at three things, each in order of seq: what was given back, what is in memory, and what
-is in the table only. Of the last it keeps what it found in one window, until its consumers take it.
+A view looks at each level of the queue, and there at three things, each in order of seq: what was
+given back, what is in memory, and what is in the table only. Of the last it keeps what it found in
+one window, until its consumers take it.
 """
 
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 from orthia.broker.core.cursor import Cursor
-from orthia.broker.core.groups import Groups
+from orthia.broker.core.levels import Level
 from orthia.broker.core.memory import MemoryBudget, size_in_memory
+from orthia.broker.core.resident import Resident
 from orthia.broker.core.selectors import Said, Selector
 from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.taken import Taken
 from orthia.broker.core.turns import InTurn
 from orthia.journal.windows import StoredMessage
 
-MATCH_COST: Final = 4
-"""How many deliveries matching a message is worth, where work is divided."""
-CHARACTERS_AT_COST: Final = 32
-"""How many characters that are searched are worth one delivery more."""
+
+class Stretch:
+    """What a queue has of one level, as views take it out of the middle."""
+
+    __slots__ = ("cursor", "here", "id", "is_used", "priority", "returned", "taken")
+
+    def __init__(self, level: Level) -> None:
+        self.id = level.id
+        self.priority = level.priority
+        self.cursor: Cursor = level.cursor
+        self.taken = Taken()
+        self.here = Resident()
+        """In memory, and never delivered."""
+        self.returned = Resident()
+        self.is_used = False
+        """Whether anything came to it of late."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in it, nothing can come back, and nothing came of late."""
+        return not (
+            self.is_used
+            or self.here
+            or self.returned
+            or self.taken.holds
+            or self.cursor.is_paged
+            or not self.cursor.is_counted_whole
+        )
 
 
-class View:
-    """The consumers of a queue that want the same messages, and where they are in it."""
+class Look:
+    """How far a view has looked through one level."""
 
     __slots__ = (
-        "_budget", "_cursor", "_groups", "beginnings", "bytes", "found", "in_memory_to", "is_gone",
-        "key", "read_to", "returned_to", "selector", "subscriptions", "turns",
+        "_budget", "beginnings", "bytes", "found", "in_memory_to", "read_to", "returned_to",
+        "stretch",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        key: object,
-        selector: Selector | None,
-        turns: InTurn,
-        cursor: Cursor,
-        budget: MemoryBudget,
-        groups: Groups | None,
-    ) -> None:
-        """Begin before all messages of the queue; without a selector all are wanted.
-
-        Where there are ``groups``, it has one consumer, which may have what they give it.
-        """
-        self.key = key
-        """What its consumers have in common: the selector, or each is alone."""
-        self.selector = selector
-        self.subscriptions: dict[Subscription[Any], None] = {}
-        self.turns = turns
+    def __init__(self, stretch: Stretch, budget: MemoryBudget) -> None:
+        """Begin before all messages."""
+        self._budget = budget
+        self.stretch = stretch
         self.returned_to = -1
         """Of what was given back, up to where it was looked at."""
         self.in_memory_to = -1
@@ -60,47 +73,19 @@ class View:
         """What those count for in memory."""
         self.beginnings = 0
         """Counts the times that it forgot something: what it looks at then is behind a gap."""
-        self.is_gone = False
-        self._cursor = cursor
-        self._budget = budget
-        self._groups = groups
 
     @property
     def horizon(self) -> int:
-        """Up to where it knows what of the table it wants."""
-        return max(self.read_to, self._cursor.read_seq)
+        """Up to where it is known what of the table is wanted."""
+        return max(self.read_to, self.stretch.cursor.read_seq)
 
     @property
     def has_unread(self) -> bool:
-        """Whether there is something in the table that it does not know."""
-        return self.horizon < self._cursor.tail_seq
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether it may have every message."""
-        return self.selector is None and self._groups is None
-
-    def may_have(self, said: Said) -> bool:
-        """Return whether it wants a message, and its group is not another consumer's."""
-        if self.selector is not None and not self.selector.accepts(said):
-            return False
-        groups = self._groups
-        if groups is None:
-            return True
-        (subscription,) = self.subscriptions
-        return groups.admits(groups.of(said), subscription)
-
-    def first_found(self, taken: Taken) -> int | None:
-        """Return the first message that it found and may have, and keep none before it."""
-        while self.found:
-            seq, message = next(iter(self.found.items()))
-            if seq not in taken and (self._groups is None or self.may_have(Said(message.record))):
-                return seq
-            self.let_go(seq)  # another view was first, with this message or with its group
-        return None
+        """Whether there is anything behind its horizon."""
+        return self.horizon < self.stretch.cursor.tail_seq
 
     def keep(self, message: StoredMessage) -> None:
-        """Keep a message that it wants."""
+        """Keep a message that is wanted."""
         size = size_in_memory(message.record)
         self.found[message.seq] = message
         self.bytes += size
@@ -121,10 +106,60 @@ class View:
         self.returned_to = self.in_memory_to = self.read_to = -1
 
     def forget(self) -> None:
-        """Keep nothing; what it found is read again."""
+        """Keep nothing; what was found is read again."""
         if self.found:
             self.beginnings += 1
             self.read_to = next(iter(self.found)) - 1
         self.found.clear()
         self._budget.used -= self.bytes
         self.bytes = 0
+
+
+class View:
+    """The consumers of a queue that want the same messages, and where they are in it."""
+
+    __slots__ = (
+        "_budget", "is_gone", "key", "looks", "selector", "subscriptions", "turns",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: object,
+        selector: Selector | None,
+        turns: InTurn,
+        stretches: Iterable[Stretch],
+        budget: MemoryBudget,
+    ) -> None:
+        """Begin before all messages of the queue; without a selector all are wanted."""
+        self.key = key
+        """What its consumers have in common: the selector, or each is alone."""
+        self.selector = selector
+        self.subscriptions: dict[Subscription[Any], None] = {}
+        self.turns = turns
+        self.is_gone = False
+        self._budget = budget
+        self.looks = [Look(one, budget) for one in stretches]
+        """One of each level, the highest first."""
+
+    def add(self, at: int, stretch: Stretch) -> None:
+        """Look at one more level."""
+        self.looks.insert(at, Look(stretch, self._budget))
+
+    @property
+    def bytes(self) -> int:
+        """What it keeps counts for in memory."""
+        return sum([look.bytes for look in self.looks])
+
+    def wants(self, said: Said) -> bool:
+        """Return whether it wants a message."""
+        return self.selector is None or self.selector.accepts(said)
+
+    def look_again(self) -> None:
+        """Begin before all messages once more."""
+        for look in self.looks:
+            look.look_again()
+
+    def forget(self) -> None:
+        """Keep nothing; what it found is read again."""
+        for look in self.looks:
+            look.forget()

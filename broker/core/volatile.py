@@ -17,6 +17,7 @@ from orthia.broker.core.publication import Publication, PublishedReference
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Gone
 from orthia.broker.core.slices import Slices
+from orthia.broker.core.sorted_waiting import SortedWaiting
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
 from orthia.broker.core.turns import Alone
@@ -83,6 +84,10 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         self._account.subscriptions[subscription] = None
         self._turns.join(subscription)
         return subscription
+
+    def sort(self) -> None:
+        """Deliver by priority from here on."""
+        self._ready = SortedWaiting(self._ready)
 
     def add(self, publication: Publication) -> None:
         """Take a message, which the topic holds as long as it gives it to subscribers."""

@@ -20,9 +20,9 @@ from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.groups import is_grouped
+from orthia.broker.core.levels import Level, Levels
 from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import (
-    MESSAGE_OVERHEAD,
     MemoryBudget,
     Refused,
     at_most,
@@ -39,7 +39,7 @@ from orthia.config.errors import OrthiaError
 from orthia.config.queues import PLAIN
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-from orthia.journal.message import RECORD_OVERHEAD, Message
+from orthia.journal.message import Message
 from orthia.journal.windows import StoredMessage, Window
 
 QueueSubscription = Subscription[MessageReference]
@@ -59,9 +59,10 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     # With more than 30 attributes CPython finds each one slower, unless they are slots.
     __slots__ = (
         "_budget", "_cursor", "_delayed", "_delivered", "_is_forgotten", "_is_holder", "_is_stale",
-        "_journal", "_journal_full", "_matching", "_max_bytes", "_max_messages", "_may_group",
-        "_options", "_reading", "_retries", "_subscriptions", "_timers", "_window_bytes", "address",
-        "bytes_in_memory", "counters", "id", "is_leaving", "name", "settings", "use",
+        "_journal", "_journal_full", "_levels", "_matching", "_max_bytes", "_max_messages",
+        "_may_group", "_options", "_reading", "_retries", "_subscriptions", "_timers",
+        "_window_bytes", "_withheld", "address", "bytes_in_memory", "counters", "id", "is_leaving",
+        "name", "settings", "use",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +112,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._subscriptions: dict[QueueSubscription, None] = {}
         """In the order in which they came."""
         self._cursor = Cursor(unread_up_to, withheld)
+        self._withheld = withheld
+        self._levels: Levels | None = None
+        """What it has of each priority, once there is more than one."""
         self._reading = False
         self._is_stale = False
         """Whether what is being read was asked for before others took from the table."""
@@ -146,7 +150,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
     @property
     def depth(self) -> int:
         """How many messages the queue has, as far as they are counted yet."""
-        return self.in_memory + self._cursor.unread
+        levels = self._levels
+        of_others = 0 if levels is None else levels.unread
+        return self.in_memory + self._cursor.unread + of_others
 
     @property
     def is_paged(self) -> bool:
@@ -183,14 +189,23 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         may_be = self._may_group and (record.head.find(b"ID:") >= 0 or record.stated)
         if may_be and is_grouped(record):
             self.has_groups()
+        if self._levels is not None:
+            level = self._levels.get(record.priority)
+            if level is not None and level is not self._levels.own:
+                self._place_in(level, reference)
+                return
         if reference.location is not None and not self.takes_in_memory(reference.size):
             tail_before = self._cursor.tail_seq
             self._cursor.leave(reference.seq)
             if self._matching is not None:
-                self._matching.left(reference, tail_before)
+                self._matching.left(reference, self.id, tail_before)
             return
         self._keep(reference)
         self._ready.append(reference)
+
+    @abstractmethod
+    def _place_in(self, level: Level, reference: MessageReference) -> None:
+        """Take a message of a level that is not the queue's own."""
 
     # --- being browsed
 
@@ -286,7 +301,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         has_groups = False
         for message in window.messages:
             if not self._cursor.is_withheld(message.seq):
-                self._ready.append(self.loaded(message))
+                self._ready.append(self.loaded(message, self._cursor))
                 if self._may_group and is_grouped(message.record):
                     has_groups = True
         self._cursor.pass_to(window.next_after_seq)
@@ -294,9 +309,9 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
             self.has_groups()
         self.dispatch()
 
-    def loaded(self, message: StoredMessage) -> MessageReference:
-        """Have a message in memory that was in the table only."""
-        cursor, seq, record = self._cursor, message.seq, message.record
+    def loaded(self, message: StoredMessage, cursor: Cursor) -> MessageReference:
+        """Have a message in memory that was in the table only, where ``cursor`` is."""
+        seq, record = message.seq, message.record
         size = size_in_memory(record)
         if cursor.is_counted(seq):
             cursor.unread -= 1
@@ -310,34 +325,6 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
                 self._retries[seq] = message.retry_ms
         self._keep(reference)
         return reference
-
-    # --- counting what earlier epochs left
-
-    @property
-    def uncounted_after(self) -> int | None:
-        """The seq behind which messages of earlier epochs are not counted; None if all are."""
-        return None if self.is_leaving else self._cursor.uncounted_after
-
-    def counted(self, after: int, up_to: int, messages: int, payload_bytes: int) -> None:
-        """Take note of how many messages the store has with ``after < seq <= up_to``.
-
-        And of how many bytes, as the journal counts them, which is not as ``use`` does.
-        If a window was read since that was asked for, some of them are in memory or gone by now,
-        and nobody can say how many: then nothing is noted, and ``uncounted_after`` has moved.
-        """
-        if self.uncounted_after != after:
-            return
-        self._cursor.count(messages, up_to)
-        outside = RECORD_OVERHEAD + len(self.address.encode())
-        self.use.add(payload_bytes + messages * (MESSAGE_OVERHEAD - outside), messages)
-        if self._matching is not None:
-            self.resume()
-
-    def give_up_counting(self) -> None:
-        """Note that what is not counted by now is not going to be."""
-        self._cursor.give_up_counting()
-        if self._matching is not None:
-            self.resume()
 
     def hold_windows(self) -> bool:
         """Read no window until ``release_windows``; return False if one is on its way."""

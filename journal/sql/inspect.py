@@ -5,7 +5,7 @@ moments.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, MetaData, Table, func, select
@@ -57,7 +57,8 @@ def list_queues(database: Database, s: DatabaseStoreSettings) -> list[QueueTotal
         totals = [
             _totals(connection, walk, queue_id, bound.get(queue_id)) for queue_id in queue_ids
         ]
-    return sorted(totals, key=lambda t: ("" if t.binding is None else t.binding.name, t.queue_id))
+    whole = _with_priorities(totals)
+    return sorted(whole, key=lambda t: ("" if t.binding is None else t.binding.name, t.queue_id))
 
 
 def list_transactions(database: Database, s: DatabaseStoreSettings) -> list[PreparedTransaction]:
@@ -109,6 +110,31 @@ def _totals(
         if rows < CHUNK_ROWS:
             return QueueTotals(queue_id, binding, count, size, oldest)
         after = last
+
+
+def _with_priorities(totals: list[QueueTotals]) -> list[QueueTotals]:
+    """Return what each queue holds, with what is kept of it by priority."""
+    found: list[QueueTotals] = []
+    parts: list[tuple[str, QueueTotals]] = []
+    for one in totals:
+        if one.binding is not None and one.binding.priority is not None:
+            parts.append((one.binding.name, one))
+        else:
+            found.append(one)
+    places = {one.binding.name: at for at, one in enumerate(found) if one.binding is not None}
+    for name, part in parts:
+        if name not in places:
+            found.append(part)
+            continue
+        queue = found[places[name]]
+        oldest = [t for t in (queue.oldest_written_at, part.oldest_written_at) if t is not None]
+        found[places[name]] = replace(
+            queue,
+            messages=queue.messages + part.messages,
+            payload_bytes=queue.payload_bytes + part.payload_bytes,
+            oldest_written_at=min(oldest, default=None),
+        )
+    return found
 
 
 def _chunk(

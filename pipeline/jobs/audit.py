@@ -195,7 +195,7 @@ class _Examination:
         self._lock = _lock(inputs.node_manager())
         self._has_times = inputs.has_times
         self._has_links = inputs.has_links
-        self._queues = bindings.where("type = 'queue'").select(
+        self._queues = bindings.where("type LIKE 'queue%'").select(
             F.col("seq").alias("queue_id"), "name", "address"
         )
         # One that is wrong in itself is told as that, and its messages are not without a queue.

@@ -126,7 +126,8 @@ def binding_faults(bindings: Sequence[Bound], limits: Limits) -> list[Fault]:
         late = limits.written_at is not None and one.written_at is not None
         if late and one.written_at > limits.written_at:  # type: ignore[operator]  # neither is None
             found.append(_of(one, "wrong-time", f"it was written at {one.written_at:%FT%TZ}"))
-        if one.type in ("queue", "address", "transaction", "id-cache"):
+        is_named = one.type in ("address", "transaction", "id-cache")
+        if is_named or one.type.startswith("queue"):
             earlier = first.setdefault((one.type, one.name), one.seq)
             if earlier != one.seq:
                 said = f"the {one.type} of seq {earlier} has the same name {one.name!r}"

@@ -54,12 +54,21 @@ def live_set(messages: DataFrame, bindings: DataFrame) -> DataFrame:
             F.max("written_at").alias("newest"),
         )
     )
-    queues = bindings.where("type = 'queue'").select(
+    queues = bindings.where("type LIKE 'queue%'").select(
         F.col("seq").alias("queue_id"), F.col("name").alias("queue"), "address"
     )
+    unbound = F.when(F.col("queue").isNull(), F.col("queue_id"))
     return (
         queues.join(rows, "queue_id", "full")
         .na.fill(0, ["messages", "bytes"])
+        .groupBy("queue", "address", unbound)
+        .agg(
+            F.min("queue_id").alias("queue_id"),  # those of its priorities are younger
+            F.sum("messages").alias("messages"),
+            F.sum("bytes").alias("bytes"),
+            F.min("oldest").alias("oldest"),
+            F.max("newest").alias("newest"),
+        )
         .select("queue", "address", "queue_id", "messages", "bytes", "oldest", "newest")
         .orderBy("queue", "queue_id")
     )

@@ -26,6 +26,7 @@ from orthia.config.urls import DatabaseUrl
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.fields import Fields, encode_fields
 from orthia.journal.memory import MemoryJournal, MemoryStore
+from orthia.journal.message import DEFAULT_PRIORITY
 
 
 def anyone() -> Principal:
@@ -55,9 +56,10 @@ def message(
     expires_ms: int = 0,
     headers: bytes = b"",
     stated: Fields | None = None,
+    priority: int = DEFAULT_PRIORITY,
 ) -> OutgoingMessage:
     """Return a message whose body is ``text``; one of no protocol if its fields are ``stated``."""
-    plain = OutgoingMessage(headers, text.encode(), persistent, expires_ms, 4)
+    plain = OutgoingMessage(headers, text.encode(), persistent, expires_ms, priority)
     if stated is None:
         return plain
     return plain._replace(encoding=NO_HEAD, stated=encode_fields(stated))

@@ -1,6 +1,6 @@
 """A queue against a model of it: random clients, tiny windows, restarts, over and over."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -70,6 +70,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.volatile: set[int] = set()
         self.sent = 0
         self.kinds: dict[int, str] = {}
+        self.priorities: dict[int, int] = {}
         self.groups: dict[int, str] = {}
         """Of those messages that are of one."""
         self.owners: dict[str, ModelConsumer] = {}
@@ -88,11 +89,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     def wanted_by(self, consumer: ModelConsumer) -> Iterator[int]:
         """Yield what a consumer wants, and may have, and nobody has; in order."""
-        for number in self.waiting:
+        for number in self.in_order(self.waiting):
             owner = self.owners.get(self.groups.get(number, ""), consumer)
             is_wanted = number not in self.held and self.kinds[number] in consumer.kinds
             if is_wanted and owner is consumer:
                 yield number
+
+    def in_order(self, numbers: Iterable[int]) -> list[int]:
+        """Put what is in order of arrival into that of delivery."""
+        return sorted(numbers, key=lambda one: -self.priorities[one])
 
     def unanswered(self, consumer: ModelConsumer) -> int:
         """Return how many messages a consumer holds."""
@@ -104,12 +109,14 @@ class QueueMachine(RuleBasedStateMachine):
         kinds=st.text(KINDS, min_size=1, max_size=12),
         persistent=st.booleans(),
         group=st.sampled_from(["", "", "", "g", "h"]),
+        priority=st.sampled_from([4, 4, 4, 9, 0]),
     )
-    def send(self, kinds: str, persistent: bool, group: str) -> None:
+    def send(self, kinds: str, persistent: bool, group: str, priority: int) -> None:
         """A producer sends."""
         for kind in kinds:
             self.sent += 1
             self.kinds[self.sent] = kind
+            self.priorities[self.sent] = priority
             self.waiting.append(self.sent)
             if not persistent:
                 self.volatile.add(self.sent)
@@ -117,7 +124,8 @@ class QueueMachine(RuleBasedStateMachine):
             if group:
                 self.groups[self.sent] = group
                 headers += f"JMSXGroupID:{group}\n".encode()
-            self.core.send(QUEUE, str(self.sent), persistent=persistent, headers=headers)
+            said = {"persistent": persistent, "headers": headers, "priority": priority}
+            self.core.send(QUEUE, str(self.sent), **said)
 
     @precondition(lambda self: len(self.consumers) < 3)
     @rule(prefetch=st.integers(1, 6), selector=st.sampled_from([None, *SELECTORS]))

@@ -40,6 +40,18 @@ class Node:
             self.broker.send(ANYONE, QUEUE, sent, lambda: stored.append(1))
         self.store.loop.run_until(lambda: len(stored) == len(kinds), "all are stored")
 
+    def send_priorities(self, priorities: str) -> None:
+        """Send messages of these priorities, numbered from 0, and wait until they are stored."""
+        stored: list[int] = []
+        for number, priority in enumerate(priorities):
+            sent = message(
+                f"{priority}-{number}",
+                headers=f"parity:{number % 2}\n".encode(),
+                priority=int(priority),
+            )
+            self.broker.send(ANYONE, QUEUE, sent, lambda: stored.append(1))
+        self.store.loop.run_until(lambda: len(stored) == len(priorities), "all are stored")
+
     def send_groups(self, count: int) -> None:
         """Send messages of five groups in turn, and wait until they are stored."""
         stored: list[int] = []
@@ -145,3 +157,29 @@ def test_groups_stay_together_in_a_paged_backlog(node: Node) -> None:
         seen = list(dict.fromkeys(order))
         assert seen == sorted(seen)
         assert len(seen) == 120
+
+
+def test_a_higher_priority_is_first_in_a_paged_backlog(node: Node) -> None:
+    """Through a takeover, with a selector and without; and the counts have all of them."""
+    priorities = "4499440944997" * 100
+    node.send_priorities(priorities)
+    texts = [f"{one}-{number}" for number, one in enumerate(priorities)]
+    wanted = _by_priority(texts)
+    first = node.consume(None, 150, prefetch=150)
+    assert first.texts == wanted[:150]
+    node.acknowledge(first, *wanted[:120])
+    successor = node.take_over()
+    high = [one for one in wanted[120:] if one[0] > "4" and int(one.partition("-")[2]) % 2 == 0]
+    even = successor.consume("parity = '0' AND AMQPriority > 4", len(high))
+    assert even.texts == high
+    even.end.close()
+    successor.send_priorities("8")
+    rest = _by_priority([*wanted[120:], "8-0"])
+    again = successor.consume(None, len(rest))
+    assert again.texts == rest
+    successor.acknowledge(again, *again.texts)
+    assert successor.broker.depths()["orders"] == 0
+
+
+def _by_priority(texts: list[str]) -> list[str]:
+    return sorted(texts, key=lambda text: -int(text[0]))

@@ -191,6 +191,7 @@ def test_a_queue_is_stored_in_the_oldest_version_that_can_say_it() -> None:
         assert encode_queue_binding(replace(plain, options=option))[0] == 2
     of_values = replace(plain, options=QueueOptions(last_value_key="id"))
     assert encode_queue_binding(of_values)[0] == 3
+    assert encode_queue_binding(replace(plain, priority=9))[0] == 3
 
 
 def test_a_binding_of_a_later_version_is_corrupt() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from orthia.config.address_settings import AddressSettings
+from orthia.journal.message import DEFAULT_PRIORITY
 from tests.core.support import SETTINGS
 from tests.core.test_against_a_model import KINDS, ModelConsumer, QueueMachine
 from tests.stomp.test_scheduled import Clock, send
@@ -58,15 +59,26 @@ class MessagesMachine(QueueMachine):
         delay_ms=st.sampled_from([0, 0, 1, 5, LONGEST_DELAY_MS]),
         lives_ms=st.sampled_from([0, 0, 0, 1, 7, LONGEST_DELAY_MS]),
         duplicate_id=st.sampled_from(["", "", "x", "y", "z"]),
+        priority=st.sampled_from([4, 4, 4, 9, 0]),
         again=st.integers(1, 6),
     )
     def send(
-        self, kind: str, group: str, delay_ms: int, lives_ms: int, duplicate_id: str, again: int
+        self,
+        kind: str,
+        group: str,
+        delay_ms: int,
+        lives_ms: int,
+        duplicate_id: str,
+        priority: int,
+        again: int,
     ) -> None:
         """A producer sends one message after the other, each stored."""
         for _ in range(again):
             number = self.sent = self.sent + 1
             headers: dict[str, Any] = {"kind": kind}
+            self.priorities[number] = priority
+            if priority != DEFAULT_PRIORITY:
+                headers["priority"] = priority
             if group:
                 headers["JMSXGroupID"] = group
             if lives_ms:
@@ -130,7 +142,7 @@ class MessagesMachine(QueueMachine):
         self.pass_ms(LONGEST_DELAY_MS)
         self.clock.pass_ms(SCANS_MS)
         expired = {one for one in self.waiting if self.has_expired(one)}
-        there = [one for one in self.waiting if one not in expired]
+        there = self.in_order(one for one in self.waiting if one not in expired)
         assert numbers(self.core.consume("/queue/orders").texts) == there
         assert sorted(numbers(self.core.consume(f"/queue/{EXPIRED}").texts)) == sorted(expired)
         schedule = "orthia.scheduled.anycast.orders"

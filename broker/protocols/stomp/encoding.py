@@ -12,7 +12,7 @@ from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape,
 from orthia.config.address_settings import RoutingType
 from orthia.journal.encodings import FIRST_ENCODING, Encoding
 from orthia.journal.fields import Fields, Property, decode_fields
-from orthia.journal.message import Message
+from orthia.journal.message import DEFAULT_PRIORITY, Message
 
 TAG: Final = FIRST_ENCODING
 _STANDARD: Final = frozenset(
@@ -34,8 +34,7 @@ _BY_JMS: Final = {
 """What Artemis makes of a STOMP client's headers, for its filters; the others are properties."""
 _BROKERS_OWN: Final = "_AMQ_"
 _ROUTING_TYPES: Final = {one.value: one for one in RoutingType}
-_DEFAULT_PRIORITY: Final = 4
-_DEFAULTS: Final = b"expires:0\npersistent:true\npriority:%d\n" % _DEFAULT_PRIORITY
+_DEFAULTS: Final = b"expires:0\npersistent:true\npriority:%d\n" % DEFAULT_PRIORITY
 
 
 class StompEncoding(Encoding):
@@ -186,7 +185,7 @@ def _said(message: Message) -> Iterator[tuple[str, str]]:
         "destination-type": None if fields.routing_type is None else fields.routing_type.value,
         "persistent": "false" if fields.durable is False else None,
         "expires": str(message.expires_ms) if message.expires_ms else None,
-        "priority": str(message.priority) if message.priority != _DEFAULT_PRIORITY else None,
+        "priority": str(message.priority) if message.priority != DEFAULT_PRIORITY else None,
         "_AMQ_SCHED_DELIVERY": None if fields.delivery_ms is None else str(fields.delivery_ms),
         "JMSMessageID": fields.id,
     }

@@ -120,16 +120,11 @@ HEADERS: Final = (
             "transformation": "how the sender wrote a JMS map or object, for the receiver to read",
         }.items()
     ),
-    *_refused(
-        ("SEND",),
-        "has messages of a higher priority delivered before others; here they are delivered in the"
-        " order they came, as with 4",
-        "priority",
-        harmless=frozenset({"", "4"}),
-    ),
     *_acts(
         ("SEND",),
         {
+            "priority": "0 to 9, without it 4: a message is delivered before those of a lower one"
+            " that wait, see [priorities](priorities.md)",
             "JMSXGroupID": "the messages of a group go to one consumer of their queue; to the next"
             " one when it leaves, and has nothing of the group any more",
             "_AMQ_GROUP_ID": "the same, as in Artemis, and wins over it",
@@ -319,7 +314,7 @@ LOOKED_AT: Final = (
     frozenset(_REFUSED["SEND"])
     | TOOLS_OWN
     | SCHEDULING
-    | {b"destination-type", b"expires", b"reply-to", b"_AMQ_DUPL_ID"}
+    | {b"destination-type", b"expires", b"priority", b"reply-to", b"_AMQ_DUPL_ID"}
 )
 """Headers of a SEND that few messages have: without any of them there is nothing to look at."""
 
@@ -353,9 +348,17 @@ def _refusal(command: str, header: Header, given: str) -> str:
     )
 
 
+_PRIORITIES: Final = frozenset("0123456789")
 _KNOWN_OF_FAMILY: Final = frozenset(
     one.name for one in HEADERS if one.name.startswith(REFUSED_FAMILY)
 )
+
+
+def priority_of(text: str) -> int:
+    """Return the priority that a SEND says; raises ProtocolError."""
+    if text.strip() not in _PRIORITIES:
+        raise ProtocolError(f"header priority is {quoted(text[:80])}; expected 0 to 9")
+    return int(text)
 
 
 def resendable(headers: Mapping[str, str]) -> dict[str, str]:
@@ -365,4 +368,6 @@ def resendable(headers: Mapping[str, str]) -> dict[str, str]:
     id, which were of the first sending: it is sent again because somebody wants it twice.
     """
     left_out = _REFUSED["SEND"].keys() | {b"destination-type", b"_AMQ_DUPL_ID"}
+    if headers.get("priority", "").strip() not in _PRIORITIES:
+        left_out |= {b"priority"}
     return {name: value for name, value in headers.items() if name.encode() not in left_out}

@@ -25,6 +25,7 @@ from orthia.broker.protocols.stomp.headers import (
     NOT_PASSED_ON,
     SCHEDULING,
     TOOLS_OWN,
+    priority_of,
     refuse,
 )
 from orthia.broker.protocols.stomp.login import Client
@@ -38,10 +39,8 @@ from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.temporary import Temporaries
 from orthia.broker.protocols.stomp.transactions import OpenTransactions, unpin
 from orthia.broker.protocols.stomp.uploads import LargeSend, Uploads
-from orthia.journal.message import LargeBody
+from orthia.journal.message import DEFAULT_PRIORITY, LargeBody
 
-_PRIORITY: Final = 4
-"""Of every message: it is the only one a client may give."""
 _MOST_KNOWN: Final = 16
 """Destinations whose names in the core a connection remembers; with one more it forgets all."""
 _LONGEST_KNOWN: Final = 128
@@ -203,12 +202,15 @@ class Sender:
         """Return a SEND's message and where it goes, once its type is known."""
         raw = frame.raw
         not_passed_on, expires_ms, when = NOT_PASSED_ON, 0, b""
+        priority = DEFAULT_PRIORITY
         duplicate_id: str | None = None
         if not LOOKED_AT.isdisjoint(raw):
             refuse("SEND", raw)
             self._temporaries.name_for_others(frame)
             destination = of_type(destination, frame.get(b"destination-type"))
             expires_ms = frame.number(b"expires", 0)
+            if b"priority" in raw:
+                priority = priority_of(frame.get(b"priority") or str(DEFAULT_PRIORITY))
             duplicate_id = frame.get(b"_AMQ_DUPL_ID")
             if duplicate_id == "":
                 raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
@@ -223,7 +225,7 @@ class Sender:
         if user is not None:
             headers += header_lines({"JMSXUserID": user})
         is_persistent = raw.get(b"persistent") != b"false"
-        message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, _PRIORITY)
+        message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, priority)
         if duplicate_id is not None:
             message = message._replace(duplicate_id=duplicate_id)
         if when:

@@ -1,0 +1,361 @@
+"""Messages of a higher priority first: in memory and paged, and whatever else a queue does."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orthia.broker.core import window as window_module
+from orthia.broker.core.api import Browser, TransactionWork
+from orthia.config.address_settings import (
+    AddressConfiguration,
+    AddressSettings,
+    QueueSettings,
+    RoutingType,
+)
+from orthia.config.settings import Settings
+from orthia.journal.codec import QueueBinding, decode_queue_binding, encode_queue_binding
+from orthia.journal.errors import CorruptRecord
+from orthia.journal.memory import MemoryStore
+from tests.core.support import (
+    ANYONE,
+    SETTINGS,
+    CoreUnderTest,
+    FakeConsumer,
+    anyone,
+    message,
+    settings,
+)
+
+QUEUE = "/queue/orders"
+PAGED = settings(max_size_messages=3)
+BOTH = pytest.mark.parametrize("options", [SETTINGS, PAGED], ids=["in-memory", "paged"])
+PRIORITIES = "4904739"
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every backlog be of many windows."""
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 4)
+
+
+def send(core: CoreUnderTest, priorities: str, destination: str = QUEUE, **options: Any) -> None:
+    """Send messages of these priorities, each called by its own and its number."""
+    for number, priority in enumerate(priorities):
+        core.send(destination, f"{priority}-{number}", priority=int(priority), **options)
+
+
+def in_order(priorities: str) -> list[str]:
+    """Return what ``send`` sends as it is to be delivered."""
+    texts = [f"{priority}-{number}" for number, priority in enumerate(priorities)]
+    return sorted(texts, key=lambda text: -int(text[0]))
+
+
+@BOTH
+def test_a_higher_priority_is_delivered_first(options: Settings) -> None:
+    """And those of one in the order in which they came."""
+    core = CoreUnderTest(options)
+    send(core, PRIORITIES * 5)
+    assert core.broker.depths()["orders"] == 35
+    consumer = core.consume(QUEUE)
+    assert consumer.texts == in_order(PRIORITIES * 5)
+    consumer.acknowledge(*consumer.texts)
+    core.settle()
+    assert core.broker.depths()["orders"] == 0
+    assert not core.journal.store.messages
+
+
+@BOTH
+def test_one_after_the_other_as_they_are_taken(options: Settings) -> None:
+    """What comes meanwhile with a higher priority is next; what a client has is not overtaken."""
+    core = CoreUnderTest(options)
+    send(core, "4" * 12)
+    consumer = core.consume(QUEUE, prefetch=1)
+    core.send(QUEUE, "urgent", "urgent too", priority=9)
+    core.send(QUEUE, "some time", priority=1)
+    for _ in range(20):
+        consumer.acknowledge(*consumer.texts[-1:])
+        core.settle()
+    plain = [f"4-{n}" for n in range(12)]
+    assert consumer.texts == [plain[0], "urgent", "urgent too", *plain[1:], "some time"]
+
+
+@BOTH
+def test_they_survive_a_takeover(options: Settings) -> None:
+    """Nothing is delivered before it is known what is first; the counts have all of them."""
+    core = CoreUnderTest(options)
+    send(core, PRIORITIES * 5)
+    successor = core.takeover(options)
+    early = successor.consume(QUEUE, prefetch=1)
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert early.texts == in_order(PRIORITIES * 5)[:1]
+    assert successor.broker.depths()["orders"] == 35
+    assert successor.consume(QUEUE).texts == in_order(PRIORITIES * 5)[1:]
+
+
+@BOTH
+def test_a_message_given_back_is_in_its_place_again(options: Settings) -> None:
+    """Before all of lower priority, and of its own those that came later."""
+    core = CoreUnderTest(options)
+    send(core, PRIORITIES * 2)
+    first = core.consume(QUEUE, prefetch=6)
+    wanted = in_order(PRIORITIES * 2)
+    assert first.texts == wanted[:6]
+    first.end.close()
+    core.settle()
+    again = core.consume(QUEUE)
+    assert again.texts == wanted
+    assert [again.is_flagged(text) for text in wanted] == [True] * 6 + [False] * 8
+
+
+@BOTH
+def test_each_consumer_gets_the_first_that_its_selector_matches(options: Settings) -> None:
+    """AMQPriority among what it may ask for."""
+    core = CoreUnderTest(options)
+    send(core, PRIORITIES * 4)
+    high = core.consume(QUEUE, selector="AMQPriority > 5")
+    assert high.texts == [text for text in in_order(PRIORITIES * 4) if text[0] > "5"]
+    low = core.consume(QUEUE, selector="JMSPriority < 5 AND body IS NULL")
+    assert low.texts == [text for text in in_order(PRIORITIES * 4) if text[0] < "5"]
+
+
+@BOTH
+def test_groups_stay_together(options: Settings) -> None:
+    """Of a group the higher priority is first, too, and it has one consumer."""
+    core = CoreUnderTest(options)
+    consumers = [core.consume(QUEUE, prefetch=3) for _ in range(2)]
+    for number, priority in enumerate(PRIORITIES * 4):
+        headers = f"JMSXGroupID:{'ab'[number % 2]}\n".encode()
+        core.send(QUEUE, f"{number}", priority=int(priority), headers=headers)
+    for _ in range(30):
+        for one in consumers:
+            one.acknowledge(*one.texts[-3:])
+            core.settle()
+    owned = [{int(text) % 2 for text in one.texts} for one in consumers]
+    assert [len(one) for one in owned] == [1, 1]
+    assert owned[0] != owned[1]
+    assert core.broker.depths()["orders"] == 0
+
+
+class FakeBrowser(FakeConsumer):
+    """A client that looks through a queue."""
+
+    is_over = False
+
+    def browsed(self) -> None:
+        """Note the end."""
+        self.is_over = True
+
+
+@BOTH
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_browser_is_shown_them_in_the_order_of_delivery(
+    options: Settings, persistent: bool
+) -> None:
+    """And changes nothing."""
+    core = CoreUnderTest(options)
+    send(core, PRIORITIES * 2, persistent=persistent)
+    browser = FakeBrowser()
+    end: Browser = browser
+    browser.subscription = core.broker.browse(ANYONE, QUEUE, end, prefetch=0)
+    browser.end.resume()
+    core.settle()
+    assert browser.texts == in_order(PRIORITIES * 2)
+    assert browser.is_over
+    assert core.broker.depths()["orders"] == 14
+
+
+@BOTH
+def test_dead_letters_keep_their_priority(options: Settings) -> None:
+    """And so does what has expired."""
+    core = CoreUnderTest(
+        replace(
+            options,
+            address_settings=(
+                AddressSettings("#", max_delivery_attempts=1),
+                *options.address_settings,
+            ),
+        )
+    )
+    send(core, "4199")
+    consumer = core.consume(QUEUE)
+    consumer.reject(*consumer.texts)
+    core.settle()
+    assert core.consume("/queue/DLQ").texts == ["9-2", "9-3", "4-0", "1-1"]
+
+
+def test_what_has_expired_keeps_its_priority_and_is_found_in_the_table() -> None:
+    """Nobody consumes."""
+    now = 1_000
+    core = CoreUnderTest(PAGED, store=MemoryStore(clock_ms=lambda: now), time_ms=lambda: now)
+    send(core, PRIORITIES * 2, expires_ms=2_000)
+    core.broker.start_schedule()
+    now = 3_000
+    core.pass_time(60)
+    assert core.broker.depths()["orders"] == 0
+    assert core.consume("/queue/ExpiryQueue").texts == in_order(PRIORITIES * 2)
+
+
+@BOTH
+def test_a_transaction_sends_and_takes_them(options: Settings) -> None:
+    """All of it is in the queue before any of it is delivered."""
+    core = CoreUnderTest(options)
+    work = TransactionWork()
+    consumer = core.consume(QUEUE, prefetch=3)
+    for number, priority in enumerate(PRIORITIES):
+        work.sends.append((QUEUE, message(f"{priority}-{number}", priority=int(priority))))
+    core.commit(work, lambda: None)
+    core.settle()
+    assert consumer.texts == in_order(PRIORITIES)[:3]
+    taking = TransactionWork()
+    taking.acknowledgements[consumer.end] = consumer.take(*consumer.texts)
+    consumer.end.set_aside(consumer.received[:3])
+    consumer.end.resume()
+    core.commit(taking, lambda: None)
+    core.settle()
+    assert consumer.texts == in_order(PRIORITIES)[:6]
+    assert core.broker.depths()["orders"] == 4
+
+
+def test_the_plain_machine_delivers_again_when_priorities_are_out_of_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After many messages without one; and is not left for a queue that has none of other ids."""
+    monkeypatch.setattr("orthia.broker.core.taken._SWEEP_AT", 8)
+    core = CoreUnderTest()
+    consumer = core.consume(QUEUE, auto=True)
+    queue = core.broker.queues()["orders"]
+    core.send(QUEUE, "a")
+    matching = [queue.is_matching]
+    core.send(QUEUE, "b", priority=9)
+    matching.append(queue.is_matching)
+    core.send(QUEUE, *map(str, range(20)))
+    assert [*matching, queue.is_matching] == [False, True, False]
+    core.send(QUEUE, "c", priority=9)
+    assert consumer.texts == ["a", "b", *map(str, range(20)), "c"]
+    assert core.consume(QUEUE).texts == []
+    assert core.broker.depths()["orders"] == 0
+
+
+@BOTH
+def test_a_queue_is_deleted_with_all_of_them(options: Settings) -> None:
+    """And with what says that it had them."""
+    core = CoreUnderTest(options)
+    send(core, PRIORITIES * 3)
+    gone: list[int] = []
+    core.broker.delete_queue(ANYONE, "orders", gone.append, force=True)
+    core.settle()
+    assert gone == [21]
+    assert not core.journal.store.messages
+    assert not [row for row in core.journal.store.bindings.values() if row.user_record_type == 21]
+
+
+@BOTH
+def test_of_a_ring_the_oldest_of_the_lowest_goes(options: Settings) -> None:
+    """Whether somebody consumes or not."""
+    core = CoreUnderTest(with_options(options, ring_size=5))
+    send(core, PRIORITIES * 3)
+    assert core.broker.depths()["orders"] == 5
+    wanted = [text for text in in_order(PRIORITIES * 3) if text[0] == "9"][-5:]
+    assert core.consume(QUEUE, prefetch=5).texts == wanted
+    send(core, "1234567")
+    assert core.broker.depths()["orders"] == 10
+    assert core.consume(QUEUE).texts == ["7-6", "6-5", "5-4", "4-3", "3-2"]
+
+
+@BOTH
+def test_without_consumers_all_of_them_are_purged(options: Settings) -> None:
+    """Once the last has left."""
+    core = CoreUnderTest(with_options(options, purge_on_no_consumers=True))
+    consumer = core.consume(QUEUE, prefetch=2)
+    send(core, PRIORITIES * 3)
+    assert core.broker.depths()["orders"] == 21
+    consumer.end.close()
+    core.pass_time(1)
+    assert core.broker.depths()["orders"] == 0
+    assert not core.journal.store.messages
+
+
+@BOTH
+def test_an_exclusive_consumer_gets_them_in_order(options: Settings) -> None:
+    """And the next one when it leaves."""
+    core = CoreUnderTest(with_options(options, exclusive=True))
+    first, second = core.consume(QUEUE, prefetch=3), core.consume(QUEUE)
+    send(core, "4" + PRIORITIES * 3)
+    assert not second.received
+    first.end.close()
+    core.settle()
+    assert second.texts[0] == in_order("4" + PRIORITIES * 3)[0]
+    assert len(second.texts) == 22
+
+
+def with_options(options: Settings, **said: Any) -> Settings:
+    """Return settings with a queue that has options."""
+    kind = RoutingType.ANYCAST
+    queue = QueueSettings("orders", kind, options=said)
+    configured = AddressConfiguration("orders", frozenset({kind}), (queue,))
+    return replace(options, addresses=(configured,))
+
+
+def test_subscribers_of_a_topic_that_wait_get_the_higher_first() -> None:
+    """Those of one priority in order; and of what they have nothing is overtaken."""
+    core = CoreUnderTest()
+    consumer = core.consume("/topic/news", prefetch=2)
+    send(core, "4" + PRIORITIES, "/topic/news")
+    wanted = ["4-0", "4-1", *in_order("4" + PRIORITIES)]
+    wanted = [one for n, one in enumerate(wanted) if one not in wanted[:n]]
+    late = core.consume("/topic/news", prefetch=1)
+    send(core, "19", "/topic/news")
+    for _ in range(12):
+        consumer.acknowledge(*consumer.texts[-2:])
+        late.acknowledge(*late.texts[-1:])
+        core.settle()
+    assert late.texts == ["1-0", "9-1"]
+    assert [one for one in consumer.texts if one not in ("1-0", "9-1")] == wanted
+    assert consumer.texts[-1] == "0-3"
+
+
+@BOTH
+def test_a_temporary_queue_keeps_them_in_order(options: Settings) -> None:
+    """And leaves nothing behind."""
+    core = CoreUnderTest(options)
+    owner = anyone()
+    name = core.broker.create_temporary(owner, RoutingType.ANYCAST, "mine")
+    send(core, PRIORITIES * 2, name)
+    consumer = FakeConsumer()
+    consumer.subscription = core.broker.subscribe(owner, name, consumer, prefetch=0)
+    consumer.end.resume()
+    core.settle()
+    assert consumer.texts == in_order(PRIORITIES * 2)
+    consumer.end.close()
+    core.broker.end_temporaries(owner)
+    core.settle()
+    assert not core.journal.store.messages
+    successor = core.takeover(options)
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert not [
+        row for row in successor.journal.store.bindings.values() if row.user_record_type == 21
+    ]
+
+
+def test_an_older_node_refuses_what_says_of_them() -> None:
+    """It knows no queue binding above version 2."""
+    binding = QueueBinding(7, "orders", "orders", RoutingType.ANYCAST, priority=9)
+    data = encode_queue_binding(binding)
+    assert data[0] == 3
+    assert decode_queue_binding(data, 7) == binding
+    with pytest.raises(CorruptRecord, match="version is 4 and this node reads 1 to 3"):
+        decode_queue_binding(bytes([4]) + data[1:], 7)
+
+
+def test_a_queue_without_priorities_has_nothing_of_it() -> None:
+    """No binding more, and the plain machine."""
+    core = CoreUnderTest(PAGED)
+    core.send(QUEUE, *map(str, range(20)))
+    queue = core.broker.queues()["orders"]
+    assert list(queue.ids) == [queue.id]
+    consumer = core.consume(QUEUE)
+    assert not queue.is_matching
+    assert consumer.texts == [str(n) for n in range(20)]
