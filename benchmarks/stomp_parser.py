@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, unescape
-from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import StompLimits
 
 PIECE_BYTES = 65_536

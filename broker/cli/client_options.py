@@ -12,12 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from orthia.broker.cli.node_options import DEFAULT_HOST, DEFAULT_PORTS, HostPort
 from orthia.broker.cli.privacy import ask_password, seen_on_command_line
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.client.connection import (
-    BrokerAddress,
-    ClientError,
-    FailoverLink,
-    Login,
-)
+from orthia.broker.client.connection import BrokerAddress, ClientError, Login
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer, TrafficReport
 from orthia.broker.node.exit_codes import ExitCode
 

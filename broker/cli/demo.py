@@ -22,7 +22,8 @@ from orthia.broker.cli.group import example, styled
 from orthia.broker.cli.node_options import DEFAULT_HOST
 from orthia.broker.cli.opening import opened
 from orthia.broker.cli.settings_options import DATABASE_FILE, URL
-from orthia.broker.client.connection import BrokerAddress, FailoverLink, ServerFrame
+from orthia.broker.client.connection import BrokerAddress, ServerFrame
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.errors import OrthiaError

@@ -8,7 +8,8 @@ import click
 from orthia.broker.cli.client_options import broker_options, link_to
 from orthia.broker.cli.group import example
 from orthia.broker.cli.rendering import print_json
-from orthia.broker.client.connection import BrokerRefused, Connection, ConnectionLost, FailoverLink
+from orthia.broker.client.connection import BrokerRefused, Connection, ConnectionLost
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.node.exit_codes import ExitCode
 
 _MANAGEMENT: Final = "activemq.management"

@@ -1,13 +1,13 @@
 """A small STOMP 1.2 client of Orthia's own: what the command line sends and receives with.
 
-It shares no code with the broker's STOMP, so that it tests it as a stranger's client would.
+It shares no code with the broker's STOMP, so that it tests it as any other client would.
 One thread; the socket never blocks: ``exchange`` writes what it can and returns what has come.
 """
 
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +20,8 @@ _READ_BYTES: Final = 262_144
 _WAITING_BYTES: Final = 1024 * 1024
 """What of a body may wait for the socket before its next piece is taken."""
 _WAIT_SECONDS: Final = 0.2
-_RETRY_SECONDS: Final = 0.1
-_LOGIN_REFUSED: Final = "login or passcode is wrong"
-"""What the broker says of a login that it does not know; to guessers it says no more."""
-_HEART_BEAT_MS: Final = 5_000
-_MAX_FRUITLESS_ENDS: Final = 5
+HEART_BEAT_MS: Final = 5_000
+"""How often a node is to be heard of."""
 _SILENT_BEATS: Final = 2.5
 """A node that was silent for so many heart-beats is frozen, or the network to it is gone."""
 
@@ -127,7 +124,7 @@ class Connection:
         *,
         client_id: str | None = None,
         timeout_seconds: float = 10.0,
-        heart_beat_ms: int = _HEART_BEAT_MS,
+        heart_beat_ms: int = HEART_BEAT_MS,
     ) -> "Connection":
         """Connect and wait for CONNECTED; ``client_id`` says whose durable subscriptions are used.
 
@@ -297,100 +294,6 @@ def _secured(plain: socket.socket, address: BrokerAddress) -> socket.socket | Se
     except BaseException:
         plain.close()
         raise
-
-
-class FailoverLink:
-    """A connection to whichever node of a pair serves, found again when it is lost."""
-
-    def __init__(
-        self,
-        addresses: Sequence[BrokerAddress],
-        login: Login | None = None,
-        *,
-        patience_seconds: float = 60.0,
-        heart_beat_ms: int = _HEART_BEAT_MS,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Try ``addresses`` in turn for up to ``patience_seconds``; ``say`` tells a person."""
-        self._addresses = list(addresses)
-        self._login = login
-        self._patience_seconds = patience_seconds
-        self._heart_beat_ms = heart_beat_ms
-        self._say = say
-        self.reconnects = 0
-        self.longest_outage_seconds = 0.0
-        self._first = True
-        self._fruitless_ends = 0
-        self._progress = 0
-
-    def lost(self, error: ConnectionLost, progress: int) -> None:
-        """Note why a connection was lost, with a count that grows as long as work gets done.
-
-        Raises BrokerRefused when the broker has ended several in a row without any progress: then
-        it is not stopping, it cannot bear what it is sent.
-        """
-        self._say(f"lost the connection: {error}")
-        if progress > self._progress or not isinstance(error, EndedByBroker):
-            self._fruitless_ends = 0
-        self._progress = progress
-        if isinstance(error, EndedByBroker):
-            self._fruitless_ends += 1
-            if self._fruitless_ends >= _MAX_FRUITLESS_ENDS:
-                raise BrokerRefused(str(error)) from error
-
-    def connect(self) -> Connection:
-        """Return a connection to a node that serves; tells at once if there is none yet.
-
-        Raises BrokerUnreachable after ``patience_seconds``, BrokerRefused at once.
-        """
-        started = time.monotonic()
-        deadline = started + self._patience_seconds
-        told = False
-        while True:
-            reasons: list[str] = []
-            for address in self._addresses:
-                try:
-                    connection = Connection.open(
-                        address, self._login, heart_beat_ms=self._heart_beat_ms
-                    )
-                except ConnectionLost as error:
-                    reasons.append(str(error))
-                    continue
-                except BrokerRefused as error:
-                    raise BrokerRefused(f"{error}{self._what_is_missing(str(error))}") from error
-                self._connected(connection, time.monotonic() - started)
-                return connection
-            if time.monotonic() >= deadline:
-                raise BrokerUnreachable(
-                    f"no broker in {self._patience_seconds:g} s ({'; '.join(reasons)});"
-                    " is one running there? try `orthia status`"
-                )
-            if not told:
-                told = True
-                self._say(
-                    f"no node serves yet ({'; '.join(reasons)}); trying for"
-                    f" {self._patience_seconds:g} s"
-                )
-            time.sleep(_RETRY_SECONDS)
-
-    def _what_is_missing(self, refusal: str) -> str:
-        """Return what to add to the words of a broker that refused a CONNECT."""
-        if _LOGIN_REFUSED not in refusal:
-            return ""
-        if self._login is None:
-            return "; no user was given: say --user NAME, with the password in ORTHIA_PASSWORD"
-        if not self._login.passcode:
-            return "; no password was given: set ORTHIA_PASSWORD"
-        return ""
-
-    def _connected(self, connection: Connection, outage_seconds: float) -> None:
-        if self._first:
-            self._first = False
-            self._say(f"connected to {connection.address}")
-            return
-        self.reconnects += 1
-        self.longest_outage_seconds = max(self.longest_outage_seconds, outage_seconds)
-        self._say(f"connected to {connection.address} after {outage_seconds:.1f} s")
 
 
 def _error_text(frame: ServerFrame) -> str:

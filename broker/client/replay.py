@@ -35,9 +35,9 @@ from orthia.broker.client.connection import (
     ClientError,
     Connection,
     ConnectionLost,
-    FailoverLink,
     ServerFrame,
 )
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.core.destinations import REPLAYS
 from orthia.broker.protocols.stomp.headers import resendable
 from orthia.broker.quoting import quoted

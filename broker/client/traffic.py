@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
-from orthia.broker.client.connection import Connection, ConnectionLost, FailoverLink, ServerFrame
+from orthia.broker.client.connection import Connection, ConnectionLost, ServerFrame
+from orthia.broker.client.failover import FailoverLink
 
 _POLL_SECONDS: Final = 0.2
 _BURST: Final = 64

@@ -16,7 +16,8 @@ from orthia.config.errors import OrthiaError
 from orthia.config.reminders import Reminder
 from orthia.database import NoRoom, StoreError
 from orthia.journal.engine.abc import BatchStore
-from orthia.journal.engine.batch import Batch, BatchReport, batch_of, probe
+from orthia.journal.engine.attempts import AtFault, Attempts, OutOfRoom, given_up
+from orthia.journal.engine.batch import Batch, BatchReport, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
 from orthia.journal.engine.retry import (
     NextStep,
@@ -24,40 +25,18 @@ from orthia.journal.engine.retry import (
     after_failure,
     after_probe,
     is_answer,
-    is_suspect,
     pause_seconds,
     room_needed,
 )
 from orthia.journal.engine.senders import in_turn, mark_refused, refusal_before, storable
 from orthia.journal.engine.worker import Worker
-from orthia.journal.errors import JournalError, LeaseExpired, StoreFull, UnitRefused
+from orthia.journal.errors import StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
 from orthia.journal.unit import Appended
 
 LOGGER = logging.getLogger("orthia.journal")
-_STUCK_SECONDS = 2.0
 ROOM_SECONDS = 1.0
 """How often a store that had no room is asked whether it has some."""
-
-
-class _AtFault(Exception):  # noqa: N818 - of a batch
-    """The store takes others and not this batch, of which nothing is stored.
-
-    Unless it has no marker: then an earlier attempt, if it is ``unresolved``, may have been.
-    """
-
-    def __init__(self, error: StoreError, *, unresolved: bool) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.unresolved = unresolved
-
-
-class _OutOfRoom(Exception):  # noqa: N818 - of a batch
-    """The store has no room for a batch, of which nothing is stored."""
-
-    def __init__(self, error: NoRoom) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Writer:
@@ -104,6 +83,9 @@ class Writer:
             ended=store.close,
         )
         self._abandoned = self._worker.stopping
+        self._attempts = Attempts(
+            store, still_valid=still_valid, abandoned=self._abandoned, clock=clock
+        )
         self.start = self._worker.start
         self.join = self._worker.join
         self.submit = self._worker.put
@@ -182,11 +164,13 @@ class Writer:
             stored = storable(part) if self._has_refused else part
             started = self._clock()
             try:
-                attempts = self._store_batch(stored, unresolved=unresolved) if stored.items else 0
-            except _OutOfRoom as full:
+                attempts = (
+                    self._attempts.store(stored, unresolved=unresolved) if stored.items else 0
+                )
+            except OutOfRoom as full:
                 self._do_without_room(part, full.error)
                 continue
-            except _AtFault as fault:
+            except AtFault as fault:
                 smaller = self._part_or_refuse(part, fault.error)
                 parts.extendleft((one, fault.unresolved) for one in reversed(smaller))
                 continue
@@ -218,8 +202,8 @@ class Writer:
             except StoreError as error:
                 step = after_failure(error, unresolved=False, lease_valid=self._still_valid())
                 if step is NextStep.GIVE_UP:
-                    raise _given_up(batch, error) from error
-                reminder = self._say_stuck(reminder, error)
+                    raise given_up(batch, error) from error
+                reminder = self._attempts.say_stuck(reminder, error)
                 self._abandoned.wait(pause_seconds(attempts))
                 with contextlib.suppress(StoreError):  # the next attempt will tell
                     self._store.connect()
@@ -285,7 +269,7 @@ class Writer:
                 return
             batch = screened
         started = self._clock()
-        attempts = self._store_batch(batch, unresolved=False, after_no_room=True)
+        attempts = self._attempts.store(batch, unresolved=False, after_no_room=True)
         if attempts is not None and not self._abandoned.is_set():
             self._duplicates.stored(batch)
             self._stored(batch, batch.report(self._clock() - started, attempts))
@@ -318,7 +302,7 @@ class Writer:
         if step is NextStep.SPLIT:
             return batch.split()
         if step is NextStep.GIVE_UP:
-            raise _given_up(batch, error) from error
+            raise given_up(batch, error) from error
         self._unanswered = 0 if is_answer(error) else self._unanswered + 1
         LOGGER.error(
             "the database does not store %s, though it stores others; it is refused to its client,"
@@ -328,97 +312,3 @@ class Writer:
         )
         self._refuse(batch.items[0], UnitRefused(str(error)))
         return []
-
-    def _store_batch(
-        self, batch: Batch, *, unresolved: bool, after_no_room: bool = False
-    ) -> int | None:
-        """Store ``batch``, repeating as ``orthia.journal.engine.retry`` says; return how often.
-
-        ``unresolved`` says that it may be part of what was stored already. None if it was
-        abandoned. Raises what it gave up for, _AtFault if the store takes others, _OutOfRoom if it
-        takes nothing that grows; not so ``after_no_room``, when all that is left is to try on.
-        """
-        attempts = failures = 0
-        kind: type[StoreError] | None = None
-        step: NextStep | None = NextStep.RECONNECT if after_no_room else None
-        reminder: Reminder | None = None
-        while not self._abandoned.is_set():
-            if not self._still_valid():
-                raise LeaseExpired(
-                    f"the lease ended before {batch.describe()} was known to be stored;"
-                    " nothing of it was confirmed to a client"
-                )
-            attempts += 1
-            is_storing = False
-            try:
-                found = step is not None and self._recover(batch, step)
-                if not found:
-                    is_storing = True
-                    self._store.store(batch)
-                    is_storing = False
-                if unresolved and (found or batch.marker() is None):
-                    self._store.confirm()
-            except StoreError as error:
-                valid = self._still_valid()
-                if isinstance(error, NoRoom) and valid and not after_no_room:
-                    # Whatever became of an attempt before, this one has looked for it.
-                    was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
-                    if not unresolved or (was_looked_for and batch.marker() is not None):
-                        raise _OutOfRoom(error) from error
-                step = after_failure(error, unresolved=unresolved, lease_valid=valid)
-                unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
-                if is_storing:
-                    failures = failures + 1 if type(error) is kind else 1
-                    kind = type(error)
-                    if is_suspect(error, failures=failures, lease_valid=valid):
-                        failures = 0
-                        if self._takes_others(batch):
-                            raise _AtFault(error, unresolved=unresolved) from error
-                        if step is not NextStep.GIVE_UP:
-                            # The connection is lost with the probe, or the batch turned out stored.
-                            step, unresolved = NextStep.RECONNECT_AND_RESOLVE, True
-                if step is NextStep.GIVE_UP:
-                    raise _given_up(batch, error) from error
-                reminder = self._say_stuck(reminder, error)
-                self._abandoned.wait(pause_seconds(attempts))
-            else:
-                return attempts
-        return None
-
-    def _takes_others(self, batch: Batch) -> bool:
-        """Return whether nothing of ``batch`` is stored, and on a new connection a probe is."""
-        try:
-            if self._recover(batch, NextStep.RECONNECT_AND_RESOLVE):
-                return False
-            self._store.store(probe())
-        except StoreError:
-            return False
-        return True
-
-    def _say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
-        """Say that nothing is stored, if that lasts: what passes at once is a metric only."""
-        now = self._clock()
-        if reminder is None:
-            return Reminder(now, first_seconds=_STUCK_SECONDS)
-        seconds = reminder.due(now)
-        if seconds is not None:
-            LOGGER.warning(
-                "the journal has stored nothing for %.0f s, trying on: %s", seconds, error
-            )
-        return reminder
-
-    def _recover(self, batch: Batch, step: NextStep) -> bool:
-        """Make ready for another attempt; True if the batch turns out to be stored."""
-        if step is NextStep.REPEAT:
-            return False
-        self._store.connect()
-        if step is NextStep.RECONNECT:
-            return False
-        marker = batch.marker()
-        return marker is not None and self._store.is_stored(marker)
-
-
-def _given_up(batch: Batch, error: StoreError) -> JournalError:
-    return JournalError(
-        f"{batch.describe()} was given up, and not confirmed to any client: {error}"
-    )

@@ -32,7 +32,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from orthia.broker.client.checkpoint import Checkpoint, Proofs, default_checkpoint
-from orthia.broker.client.connection import BrokerAddress, FailoverLink, Login
+from orthia.broker.client.connection import BrokerAddress, Login
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.replay import Replay
 from orthia.broker.protocols.stomp.headers import resendable
 from orthia.pipeline.errors import BadOption, RowRefused

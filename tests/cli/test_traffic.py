@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.client.connection import (
-    BrokerAddress,
-    BrokerRefused,
-    BrokerUnreachable,
-    FailoverLink,
-)
+from orthia.broker.client.connection import BrokerAddress, BrokerRefused, BrokerUnreachable
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from tests.cli.conftest import Run
 from tests.cli.scripted_broker import Script, scripted_broker

@@ -10,13 +10,8 @@ from typing import Any, cast
 import pytest
 
 from orthia.broker.client.checkpoint import Checkpoint, default_checkpoint
-from orthia.broker.client.connection import (
-    BrokerAddress,
-    BrokerRefused,
-    Connection,
-    FailoverLink,
-    ServerFrame,
-)
+from orthia.broker.client.connection import BrokerAddress, BrokerRefused, Connection, ServerFrame
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.replay import Replay, ReplayMessage, ReplayReport, UnprovenMarkers
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.config import ConfigurationError

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version
 from orthia.broker.protocols.stomp.options import StompOptions
-from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import User
 from orthia.config.settings import StompLimits

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import override
 
+import orthia.journal.engine.attempts
 import orthia.journal.engine.writer
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
@@ -188,7 +189,8 @@ def test_what_others_have_a_part_in_does_not_make_a_batch_suspect(
     failures: list[StoreError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No probe is stored, so that nobody is refused for the deadlocks of others."""
-    monkeypatch.setattr(orthia.journal.engine.writer, "pause_seconds", lambda _: 0.0)
+    for module in (orthia.journal.engine.attempts, orthia.journal.engine.writer):
+        monkeypatch.setattr(module, "pause_seconds", lambda _: 0.0)
     store = ScriptedStore(*failures)
     assert run(store) == (1, [])
     assert store.calls.count("store") == len(failures) + 1

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import MetaData, Table, delete, select
 
 from orthia import migrations
-from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.connection import BrokerAddress
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Producer
 from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings

@@ -14,7 +14,8 @@ import pytest
 from sqlalchemy import text
 
 from orthia import migrations
-from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.connection import BrokerAddress
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Producer
 from orthia.config.secrets import Secret
 from orthia.config.settings import Role

@@ -3,7 +3,8 @@
 import threading
 from pathlib import Path
 
-from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.connection import BrokerAddress
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from tests.process.file_nodes import file_cluster
 from tests.process.nodes import NodeProcess, cluster

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.connection import BrokerAddress
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 import sqlalchemy as sa
 
-from orthia.broker.client.connection import BrokerAddress, FailoverLink
+from orthia.broker.client.connection import BrokerAddress
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.traffic import Consumer, Producer
 from orthia.config.settings import Role
 from orthia.database import Database

@@ -13,9 +13,9 @@ from orthia.broker.client.connection import (
     BrokerUnreachable,
     Connection,
     ConnectionLost,
-    FailoverLink,
     ServerFrame,
 )
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.replay import Replay, ReplayMessage
 from tests.process.clients import take_all
 from tests.process.nodes import Cluster, NodeProcess, cluster

@@ -1,9 +1,10 @@
 """A STOMP client without a socket, on a real core."""
 
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import StompOptions
-from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest

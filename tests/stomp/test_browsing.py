@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core import browsing
-from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,

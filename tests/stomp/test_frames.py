@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import (
     Version,
     block_for,
@@ -13,7 +14,7 @@ from orthia.broker.protocols.stomp.frames import (
     server_frame,
     unescape,
 )
-from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import StompLimits
 from tests.stomp.support import is_trimmed
 

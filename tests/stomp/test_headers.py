@@ -11,6 +11,7 @@ import pytest
 
 import orthia
 from orthia.broker.protocols.stomp import headers as table
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.headers import (
     HEADERS,
@@ -20,7 +21,6 @@ from orthia.broker.protocols.stomp.headers import (
     Rule,
     resendable,
 )
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from orthia.config.settings import Settings, StompLimits

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.address_settings import AddressSettings
 from tests.core.support import SETTINGS, CoreUnderTest
 from tests.stomp.support import Client

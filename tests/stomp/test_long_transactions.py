@@ -7,7 +7,7 @@ import pytest
 
 from orthia.broker.core.api import MessageReference, Subscription
 from orthia.broker.core.broker import Broker
-from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.settings import StompLimits
 from tests.core.support import CoreUnderTest
 from tests.stomp.support import QUEUE, Client, acknowledge, bodies, fill

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from orthia.broker.core.broker import Broker
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.connection import StompConnection
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import StompOptions
-from orthia.broker.protocols.stomp.parser import Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import StompLimits
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch

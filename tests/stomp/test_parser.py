@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame, LargeFrame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, escape
-from orthia.broker.protocols.stomp.parser import BodyPiece, Frame, FrameParser, LargeFrame
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.config.settings import StompLimits
 from tests.stomp.support import is_trimmed
 

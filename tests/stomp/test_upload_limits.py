@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orthia.broker.protocols.stomp.parser import Frame
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.settings import StompLimits
 from orthia.journal.engine.abc import PIECE_BYTES
 from tests.core.support import SETTINGS, settings

@@ -11,8 +11,8 @@ from orthia.broker.client.connection import (
     BrokerNotTrusted,
     BrokerRefused,
     Connection,
-    FailoverLink,
 )
+from orthia.broker.client.failover import FailoverLink
 from orthia.broker.client.tls import ClientTls
 from tests.core.test_server import serving
 from tests.support.certificates import Authority, Identity, self_signed

@@ -5,9 +5,9 @@ from functools import partial
 from orthia.broker.core.api import BrokerCore, Done, OnRefused, TransactionWork
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.outbox import Outbox
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.subscriptions import ClientSubscriptions

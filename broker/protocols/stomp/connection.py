@@ -19,6 +19,7 @@ from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.refusals import Refusal, refusal_of
 from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.committing import Committer
 from orthia.broker.protocols.stomp.consuming import Receiver
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, error_frame
@@ -34,7 +35,7 @@ from orthia.broker.protocols.stomp.login import (
 )
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.outbox import Outbox
-from orthia.broker.protocols.stomp.parser import BodyPiece, Frame, FrameParser
+from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.receipts import Receipts, id_of
 from orthia.broker.protocols.stomp.sending import Sender
 from orthia.broker.protocols.stomp.silence import Silence

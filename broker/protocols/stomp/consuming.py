@@ -10,11 +10,11 @@ from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.protocols.stomp.attempts import attempted
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.outbox import Outbox
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.several import (
     ConsumerOfSeveral,

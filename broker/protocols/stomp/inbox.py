@@ -6,7 +6,8 @@ while the client is to wait are kept as they came, and parsed only once all befo
 
 from collections.abc import Iterator
 
-from orthia.broker.protocols.stomp.parser import BodyPiece, Frame, FrameParser
+from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
+from orthia.broker.protocols.stomp.parser import FrameParser
 
 Frames = Iterator[Frame | BodyPiece]
 

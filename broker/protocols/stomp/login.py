@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from orthia.broker.core.api import BrokerCore
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.identity import Principal
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, server_frame
 from orthia.broker.protocols.stomp.heartbeats import negotiate
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
 
 Authenticate = Callable[

@@ -12,8 +12,8 @@ Artemis answers at ``reply-to``.
 
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
 from orthia.broker.management.operations import Operation, UnknownOperation, read_operation
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError
-from orthia.broker.protocols.stomp.parser import Frame
 
 DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
 _RESOURCE = b"_AMQ_ResourceName"

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 
 from orthia.broker.core.api import Done
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import receipt_frame
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.outbox import Outbox
-from orthia.broker.protocols.stomp.parser import Frame
 
 _COST = 512
 """What a receipt that waits counts for beside its id."""

@@ -9,8 +9,8 @@ from orthia.broker.core.recurrence import (
     RecurrenceRefused,
     next_time,
 )
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
 from orthia.journal.fields import Fields, encode_fields
 

@@ -18,6 +18,7 @@ from orthia.broker.core.api import (
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
 from orthia.broker.core.slices import Steps
+from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.headers import (
@@ -30,7 +31,6 @@ from orthia.broker.protocols.stomp.headers import (
 )
 from orthia.broker.protocols.stomp.login import Client
 from orthia.broker.protocols.stomp.management import DESTINATIONS, read_request
-from orthia.broker.protocols.stomp.parser import BodyPiece, Frame
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.scheduling import stated

@@ -20,8 +20,8 @@ from enum import Enum, auto
 from typing import Final
 
 from orthia.broker.core.slices import Steps
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
 
 Handlers = dict[str, Callable[[Frame], Steps | None]]

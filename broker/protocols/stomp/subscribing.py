@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, is_whole_number
 from orthia.broker.protocols.stomp.headers import refuse
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.protocols.stomp.subscriptions import AckMode
 from orthia.broker.quoting import quoted
 

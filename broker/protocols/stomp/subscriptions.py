@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any, Final
 
 from orthia.broker.core.api import MessageReference, Subscription
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import (
     TAG,
     default_lines,
@@ -19,7 +20,6 @@ from orthia.broker.protocols.stomp.frames import (
     escape,
     is_whole_number,
 )
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
 from orthia.journal.message import LargeBody
 

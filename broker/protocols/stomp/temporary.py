@@ -7,9 +7,9 @@ gets that message finds in ``reply-to`` what anybody may send to.
 from typing import Final
 
 from orthia.broker.core.api import BrokerCore
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.login import Client
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.config.address_settings import RoutingType
 
 _PREFIXES: Final = {

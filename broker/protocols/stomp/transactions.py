@@ -9,8 +9,8 @@ from orthia.broker.core.api import (
     Subscription,
     TransactionWork,
 )
+from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.frames import ProtocolError
-from orthia.broker.protocols.stomp.parser import Frame
 from orthia.broker.quoting import quoted
 from orthia.config.settings import StompLimits
 

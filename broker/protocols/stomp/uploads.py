@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from orthia.broker.core.api import BrokerCore, Done, OutgoingMessage
 from orthia.broker.core.identity import Principal
-from orthia.broker.protocols.stomp.parser import BodyPiece, Frame
+from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.journal.engine.large import Upload

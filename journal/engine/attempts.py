@@ -1,0 +1,150 @@
+"""Attempts at one batch: it is stored once, or given up, whatever becomes of connections.
+
+``orthia.journal.engine.retry`` says what follows a failure; here it is done, on the writer's
+thread.
+"""
+
+import logging
+from collections.abc import Callable
+from threading import Event
+
+from orthia.config.errors import OrthiaError
+from orthia.config.reminders import Reminder
+from orthia.database import NoRoom, StoreError
+from orthia.journal.engine.abc import BatchStore
+from orthia.journal.engine.batch import Batch, probe
+from orthia.journal.engine.retry import NextStep, after_failure, is_suspect, pause_seconds
+from orthia.journal.errors import JournalError, LeaseExpired
+
+LOGGER = logging.getLogger("orthia.journal")
+_STUCK_SECONDS = 2.0
+
+
+class AtFault(Exception):  # noqa: N818 - of a batch
+    """The store takes others and not this batch, of which nothing is stored.
+
+    Unless it has no marker: then an earlier attempt, if it is ``unresolved``, may have been.
+    """
+
+    def __init__(self, error: StoreError, *, unresolved: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.unresolved = unresolved
+
+
+class OutOfRoom(Exception):  # noqa: N818 - of a batch
+    """The store has no room for a batch, of which nothing is stored."""
+
+    def __init__(self, error: NoRoom) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Attempts:
+    """At storing a batch in ``store``, until ``abandoned`` is set."""
+
+    def __init__(
+        self,
+        store: BatchStore,
+        *,
+        still_valid: Callable[[], bool],
+        abandoned: Event,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._still_valid = still_valid
+        self._abandoned = abandoned
+        self._clock = clock
+
+    def store(self, batch: Batch, *, unresolved: bool, after_no_room: bool = False) -> int | None:
+        """Store ``batch``, repeating as ``orthia.journal.engine.retry`` says; return how often.
+
+        ``unresolved`` says that it may be part of what was stored already. None if it was
+        abandoned. Raises what it gave up for, AtFault if the store takes others, OutOfRoom if it
+        takes nothing that grows; not so ``after_no_room``, when all that is left is to try on.
+        """
+        attempts = failures = 0
+        kind: type[StoreError] | None = None
+        step: NextStep | None = NextStep.RECONNECT if after_no_room else None
+        reminder: Reminder | None = None
+        while not self._abandoned.is_set():
+            if not self._still_valid():
+                raise LeaseExpired(
+                    f"the lease ended before {batch.describe()} was known to be stored;"
+                    " nothing of it was confirmed to a client"
+                )
+            attempts += 1
+            is_storing = False
+            try:
+                found = step is not None and self._recover(batch, step)
+                if not found:
+                    is_storing = True
+                    self._store.store(batch)
+                    is_storing = False
+                if unresolved and (found or batch.marker() is None):
+                    self._store.confirm()
+            except StoreError as error:
+                valid = self._still_valid()
+                if isinstance(error, NoRoom) and valid and not after_no_room:
+                    # Whatever became of an attempt before, this one has looked for it.
+                    was_looked_for = step is NextStep.RECONNECT_AND_RESOLVE and is_storing
+                    if not unresolved or (was_looked_for and batch.marker() is not None):
+                        raise OutOfRoom(error) from error
+                step = after_failure(error, unresolved=unresolved, lease_valid=valid)
+                unresolved = unresolved or step is NextStep.RECONNECT_AND_RESOLVE
+                if is_storing:
+                    failures = failures + 1 if type(error) is kind else 1
+                    kind = type(error)
+                    if is_suspect(error, failures=failures, lease_valid=valid):
+                        failures = 0
+                        if self._takes_others(batch):
+                            raise AtFault(error, unresolved=unresolved) from error
+                        if step is not NextStep.GIVE_UP:
+                            # The connection is lost with the probe, or the batch turned out stored.
+                            step, unresolved = NextStep.RECONNECT_AND_RESOLVE, True
+                if step is NextStep.GIVE_UP:
+                    raise given_up(batch, error) from error
+                reminder = self.say_stuck(reminder, error)
+                self._abandoned.wait(pause_seconds(attempts))
+            else:
+                return attempts
+        return None
+
+    def _takes_others(self, batch: Batch) -> bool:
+        """Return whether nothing of ``batch`` is stored, and on a new connection a probe is."""
+        try:
+            if self._recover(batch, NextStep.RECONNECT_AND_RESOLVE):
+                return False
+            self._store.store(probe())
+        except StoreError:
+            return False
+        return True
+
+    def say_stuck(self, reminder: Reminder | None, error: OrthiaError) -> Reminder:
+        """Say that nothing is stored, if that lasts: what passes at once is a metric only."""
+        now = self._clock()
+        if reminder is None:
+            return Reminder(now, first_seconds=_STUCK_SECONDS)
+        seconds = reminder.due(now)
+        if seconds is not None:
+            LOGGER.warning(
+                "the journal has stored nothing for %.0f s, trying on: %s", seconds, error
+            )
+        return reminder
+
+    def _recover(self, batch: Batch, step: NextStep) -> bool:
+        """Make ready for another attempt; True if the batch turns out to be stored."""
+        if step is NextStep.REPEAT:
+            return False
+        self._store.connect()
+        if step is NextStep.RECONNECT:
+            return False
+        marker = batch.marker()
+        return marker is not None and self._store.is_stored(marker)
+
+
+def given_up(batch: Batch, error: StoreError) -> JournalError:
+    """Return why the journal ends: a batch that was not stored."""
+    return JournalError(
+        f"{batch.describe()} was given up, and not confirmed to any client: {error}"
+    )
