@@ -72,13 +72,13 @@ class Account:
 class ClientMemory:
     """The sum, against its limit."""
 
-    __slots__ = ("_accounts", "_of_one", "_refused", "limit", "share", "strangers", "used")
+    __slots__ = ("_accounts", "_of_one", "_refused", "limit", "share", "unauthenticated", "used")
 
     def __init__(self, limit: int, max_connections: int, *, least_of_one: int = 0) -> None:
         """The clients of one user may hold ``least_of_one`` in any case: the largest frame."""
         self._accounts: dict[str, Account] = {}
         self._of_one = max(limit - limit // _ONE_OF_EIGHT, least_of_one)
-        self.strangers = Account("clients without a login", limit)
+        self.unauthenticated = Account("clients without a login", limit)
         """Of those that are nobody yet, who may hold next to nothing each."""
         self.limit = limit
         self.share = max(MIN_SHARE, limit // max_connections)
@@ -101,7 +101,7 @@ class ClientMemory:
     def leave(self, account: Account, held: int) -> None:
         """Note that a client which ``held`` so much is gone, or is counted as somebody else."""
         account.used -= held
-        if account is not self.strangers:
+        if account is not self.unauthenticated:
             account.clients -= 1
             if not account.clients:
                 del self._accounts[account.name]

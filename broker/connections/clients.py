@@ -133,7 +133,7 @@ class Clients(Generic[_Client]):
         """Forget a connection that is lost."""
         self.memory.used -= client.held
         self.memory.leave(client.account, client.held)
-        client.account = self.memory.strangers
+        client.account = self.memory.unauthenticated
         self.memory.forget(client)
         client.held = 0
         client.is_admitted = False

@@ -20,7 +20,7 @@ from orthia.broker.connections.stream import WebSocketStream
 from orthia.broker.connections.websocket import WebSocket
 from orthia.broker.core.api import BrokerCore
 from orthia.broker.core.refusals import Refusal
-from orthia.broker.protocols.strangers import ENOUGH, GET, recognise, without_tls
+from orthia.broker.protocols.foreign import ENOUGH, GET, recognise, without_tls
 from orthia.broker.security.sources import source_of
 from orthia.broker.tls.channel import IS_HANDSHAKING
 from orthia.config.clock import monotonic_seconds
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self.held = 0
         """Bytes the broker holds for the client, as last counted."""
         self.is_admitted = False
-        self.account = clients.memory.strangers
+        self.account = clients.memory.unauthenticated
         """With whom it shares a bound of what is held."""
         now = monotonic_seconds()
         self.activity = Activity(now)
@@ -155,10 +155,10 @@ class Connection(asyncio.Protocol):
             return
         if GET.startswith(first):
             return
-        stranger = recognise(self._first)
-        if stranger is not None:
-            self._refused(Refusal.PROTOCOL, stranger.reason)
-            self._write(stranger.answer)
+        foreign = recognise(self._first)
+        if foreign is not None:
+            self._refused(Refusal.PROTOCOL, foreign.reason)
+            self._write(foreign.answer)
             self._hang_up()
             return
         if len(first) >= ENOUGH:
@@ -185,9 +185,9 @@ class Connection(asyncio.Protocol):
 
     def has_no_tls(self, reason: str, first: bytes) -> None:
         """End a client that speaks no TLS on a port that speaks nothing else."""
-        stranger = without_tls(reason, first)
-        self._refused(Refusal.TLS, stranger.reason)
-        self._write(stranger.answer)
+        foreign = without_tls(reason, first)
+        self._refused(Refusal.TLS, foreign.reason)
+        self._write(foreign.answer)
         self._hang_up()
 
     def certificate(self) -> bytes | None:

@@ -18,9 +18,9 @@ import h11
 from wsproto.utilities import generate_accept_token
 
 from orthia.broker.core.refusals import Refusal
+from orthia.broker.protocols.foreign import http_answer
 from orthia.broker.protocols.stomp.frames import Version
 from orthia.broker.protocols.stomp.options import MAX_CONNECT_BYTES
-from orthia.broker.protocols.strangers import http_answer
 from orthia.broker.quoting import quoted
 from orthia.config.acceptor_websocket import ANY_ORIGIN
 from orthia.config.settings import AcceptorSettings

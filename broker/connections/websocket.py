@@ -22,8 +22,8 @@ from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opc
 
 from orthia.broker.connections.upgrade import MAX_HEAD_BYTES, Refused, answer_to
 from orthia.broker.core.refusals import Refusal
+from orthia.broker.protocols.foreign import http_answer
 from orthia.broker.protocols.stomp.frames import Version
-from orthia.broker.protocols.strangers import http_answer
 from orthia.broker.quoting import quoted
 from orthia.config.settings import AcceptorSettings
 

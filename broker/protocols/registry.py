@@ -1,7 +1,7 @@
 """The protocols that are served, and which of them a connection speaks.
 
 That is one of the ``protocols`` of its acceptor. The first bytes may show that the client speaks
-something else: ``orthia.broker.protocols.strangers``.
+something else: ``orthia.broker.protocols.foreign``.
 """
 
 from collections.abc import Callable, Mapping

@@ -30,7 +30,7 @@ _BINARY: Final = (
 )
 
 
-class Stranger(NamedTuple):
+class ForeignClient(NamedTuple):
     """A client that does not speak STOMP."""
 
     reason: str
@@ -38,24 +38,26 @@ class Stranger(NamedTuple):
     """What it is sent before the connection is closed, in its own protocol where that can be."""
 
 
-def recognise(first: bytes) -> Stranger | None:
+def recognise(first: bytes) -> ForeignClient | None:
     """Return whose first bytes these are; None for STOMP, and while it is not certain."""
     if first.startswith(_HTTP):
         reason = "the first bytes are of HTTP, and this port speaks STOMP, over TCP or WebSocket"
-        return Stranger(reason, http_answer("400 Bad Request", reason))
+        return ForeignClient(reason, http_answer("400 Bad Request", reason))
     for beginning, name, advice in _BINARY:
         if first.startswith(beginning):
             reason = f"the first bytes are of {name}; {advice}"
-            return Stranger(reason, error_frame(reason, None, Version.V1_2, names_versions=True))
+            return ForeignClient(
+                reason, error_frame(reason, None, Version.V1_2, names_versions=True)
+            )
     return None
 
 
-def without_tls(why: str, first: bytes) -> Stranger:
+def without_tls(why: str, first: bytes) -> ForeignClient:
     """Return a client that speaks no TLS where nothing else is spoken."""
     reason = f"{why}, and this acceptor has sslEnabled=true: connect by TLS"
     if first.startswith((GET, *_HTTP)):
-        return Stranger(reason, http_answer("400 Bad Request", reason))
-    return Stranger(reason, error_frame(reason, None, Version.V1_2))
+        return ForeignClient(reason, http_answer("400 Bad Request", reason))
+    return ForeignClient(reason, error_frame(reason, None, Version.V1_2))
 
 
 def http_answer(status: str, reason: str, headers: bytes = b"") -> bytes:

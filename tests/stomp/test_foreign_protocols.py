@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.core.refusals import Refusal
-from orthia.broker.protocols.strangers import ENOUGH, recognise
+from orthia.broker.protocols.foreign import ENOUGH, recognise
 from tests.core.test_server import CONNECT, ServerUnderTest, read_to_the_end, serving
 
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -60,7 +60,9 @@ def test_a_client_of_another_protocol_is_told_at_its_first_bytes(
 
 @pytest.mark.parametrize("before", [b"", b"\n", b"\r\n\r\n\n\n\n\n\n\n"])
 @pytest.mark.parametrize("frame", [CONNECT, CONNECT.replace(b"CONNECT", b"STOMP")])
-def test_a_client_of_stomp_is_not_taken_for_a_stranger(before: bytes, frame: bytes) -> None:
+def test_a_client_of_stomp_is_not_taken_for_one_of_another_protocol(
+    before: bytes, frame: bytes
+) -> None:
     """Nor if its frame comes byte by byte, or after line ends."""
     with serving() as server, connect(server) as client:
         send(client, before + frame, at_once=False)
