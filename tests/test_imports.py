@@ -158,14 +158,27 @@ def test_no_module_of_the_core_is_in_a_circle() -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def test_modules_of_the_core_are_of_one_concept() -> None:
-    """One of more than 400 lines has become several things, and hides what it is about."""
+_LONG = {
+    # Its state is one: a part in a module of its own would be asked for it with each frame.
+    "broker/protocols/stomp/connection.py",
+    # A record is written and read in one place, and each is made on the path of every message.
+    "journal/codec.py",
+    "journal/unit.py",
+}
+"""Those that could not be split without a cost to each message."""
+
+
+def test_modules_are_of_one_concept() -> None:
+    """One of 400 lines or more has become several things, and hides what it is about."""
     lines = {
-        path: len(path.read_text().splitlines()) for path in (_ROOT / "broker/core").rglob("*.py")
+        path.relative_to(_ROOT).as_posix(): len(path.read_text().splitlines())
+        for top in _TOPS
+        for path in (_ROOT / top).rglob("*.py")
     }
-    long = [f"{path.relative_to(_ROOT)}: {count}" for path, count in lines.items() if count >= 400]
-    assert lines
-    assert not long, "\n".join(long)
+    long = {path: count for path, count in lines.items() if count >= 400}
+    new = [f"{path}: {count}" for path, count in long.items() if path not in _LONG]
+    assert not new, "\n".join(new)
+    assert {*long} == _LONG, "take what is short again from the list"
 
 
 @pytest.mark.parametrize("room", ["broker/core", "broker/security", "broker/protocols"])
