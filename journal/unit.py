@@ -262,7 +262,7 @@ class Unit(Changes):
         """Those to be stored, each with its queues, and ..."""
         self.deleted: Sequence[MessageLocation] = ()
         """... those to be deleted, which ``place`` makes changes of."""
-        self.replaced: tuple[tuple[int, MessageLocation], ...] = ()
+        self.replaced: Sequence[tuple[int, MessageLocation]] = ()
         """Those of ``deleted`` that go for one of ``messages``, each with which that is."""
         self.attempted: Sequence[MessageTime] = ()
         """Messages that were delivered in vain, which ``place`` makes changes of."""
@@ -326,7 +326,7 @@ class Unit(Changes):
     def replace(self, location: MessageLocation, by: int) -> None:
         """Delete a queue's message if one of ``messages``, which has that number, is stored."""
         self.delete(location, RemovalReason.DELETED)
-        self.replaced = (*self.replaced, (by, location))
+        self.replaced = extended(self.replaced, ((by, location),))
 
     def count_attempts(self, time: MessageTime) -> None:
         """Store how often a message was delivered in vain, with all that is kept of its time."""
@@ -410,12 +410,13 @@ class Unit(Changes):
             return self
         left = Changes()
         left.merge(self)
+        gone: set[int] = set()
         for one in self.guarded:
             if one.messages[0] in self.dropped:
-                gone = range(one.first_seq, one.last_seq + 1)
-                left.rows = [row for row in left.rows if row.seq not in gone]
-                left.linked = [link for link in left.linked if link.seq not in gone]
-                left.timed = [time for time in left.timed if time.seq not in gone]
+                gone.update(range(one.first_seq, one.last_seq + 1))
+        left.rows = [row for row in left.rows if row.seq not in gone]
+        left.linked = [link for link in left.linked if link.seq not in gone]
+        left.timed = [time for time in left.timed if time.seq not in gone]
         stays = {one.seq for number, one in self.replaced if number in self.dropped}
         if stays:
             left.deletes = [seq for seq in left.deletes if seq not in stays]

@@ -21,7 +21,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
-from orthia.broker.core.newest import Value, ValueCount, digest_of
+from orthia.broker.core.newest import Latest, Value, ValueCount, digest_of
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.removal import RemovingMatching
 from orthia.broker.core.selectors import Said
@@ -50,7 +50,7 @@ class LastValueQueue(OptionedQueue):
     def begin(self, options: QueueOptions) -> None:
         super().begin(options)
         self._key = options.last_value_key or ""
-        self._latest: dict[bytes, Value] = {}
+        self._latest = Latest()
         self._out: dict[bytes, int] = {}
         """How many messages of a key consumers have: as long as there are any it is known which
         is the newest."""
@@ -99,12 +99,14 @@ class LastValueQueue(OptionedQueue):
         latest = self._latest.get(key)
         if latest is None:
             self._count.now += 1
-        value = self._latest[key] = Value(location, size_in_store(record), latest)
+        value = Value(location, size_in_store(record), latest)
         value.replaces = replaces
+        self._latest.sent(key, value)
 
     def not_sent(self, key: bytes, location: MessageLocation) -> None:
         """Note that a message was not stored."""
-        value = self._find(key, location.seq)
+        value = self._latest.find(key, location.seq)
+        self._latest.answered(location.seq)
         if value is None:
             return
         value.is_gone = True
@@ -122,21 +124,16 @@ class LastValueQueue(OptionedQueue):
     def place(self, reference: MessageReference) -> None:
         super().place(reference)
         key = self.key_of(reference.record)
-        value = None if key is None else self._find(key, reference.seq)
+        value = None if key is None else self._latest.find(key, reference.seq)
         if key is None or value is None:
             return
+        self._latest.answered(reference.seq)
         value.is_stored = True
         before, value.before = value.before, None
         while before is not None and not before.is_stored:
             before = before.before  # which was refused
         if before is not None and not before.is_out and not before.is_gone:
             self._remove(before, is_deleted=before.location == value.replaces)
-
-    def _find(self, key: bytes, seq: int) -> Value | None:
-        value = self._latest.get(key)
-        while value is not None and value.seq != seq:
-            value = value.before
-        return value
 
     def _forget(self, key: bytes) -> None:
         if self._latest.pop(key, None) is not None:
@@ -159,7 +156,7 @@ class LastValueQueue(OptionedQueue):
         matching.take_in()
         seq = value.seq
         reference = matching.remove(seq)
-        if reference is None:
+        if reference is None and matching.is_taken(seq):
             reference = next((one for one in self._delayed if one.seq == seq), None)
             if reference is not None:
                 self._delayed.remove(reference)
@@ -170,6 +167,8 @@ class LastValueQueue(OptionedQueue):
         elif not matching.pass_over(seq):
             return
         self.use.release(value.size)
+        if not self._is_started:
+            matching.tidy()  # which is done with every delivery, where there are any
 
     def _removing(self) -> RemovingMatching:
         matching = self.match()
@@ -197,12 +196,11 @@ class LastValueQueue(OptionedQueue):
         return super().hand_out(reference)
 
     def _goes_out(self, key: bytes, reference: MessageReference) -> None:
-        value = self._find(key, reference.seq)
-        if value is None and key not in self._latest and reference.location is not None:
-            value = Value(reference.location, size_in_store(reference.record), None)
-            value.is_stored = True
-            self._latest[key] = value
-            self._count.now += 1
+        value = self._latest.find(key, reference.seq)
+        if value is None and reference.location is not None:
+            self._count.now += key not in self._latest
+            size = size_in_store(reference.record)
+            value = self._latest.again(key, Value(reference.location, size, None))
         if value is not None:
             value.is_out = True
         self._out[key] = self._out.get(key, 0) + 1
@@ -210,7 +208,7 @@ class LastValueQueue(OptionedQueue):
     def _comes_back(self, key: bytes, reference: MessageReference) -> bool:
         """Note that a message is with nobody any more; return whether it still counts."""
         self._one_less(key)
-        value = self._find(key, reference.seq)
+        value = self._latest.find(key, reference.seq)
         if value is None:
             self._settle(key)
             return False
@@ -230,7 +228,7 @@ class LastValueQueue(OptionedQueue):
         if key is None:
             return
         self._one_less(key)
-        value = self._find(key, reference.seq)
+        value = self._latest.find(key, reference.seq)
         if value is not None:
             value.is_out, value.is_gone = False, True
         self._settle(key)
@@ -262,9 +260,9 @@ class LastValueQueue(OptionedQueue):
     def _again(self, reference: MessageReference) -> None:
         """Note that a message is out again that was thought to be gone."""
         key = self.key_of(reference.record)
-        if key is None:
+        if key is None or self._is_forgotten:
             return
-        value = self._find(key, reference.seq)
+        value = self._latest.find(key, reference.seq)
         if value is not None:
             value.is_gone = False
         self._goes_out(key, reference)
@@ -277,7 +275,7 @@ class LastValueQueue(OptionedQueue):
     @override
     def move_expired(self, reference: MessageReference) -> None:
         key = self.key_of(reference.record)
-        value = None if key is None else self._find(key, reference.seq)
+        value = None if key is None else self._latest.find(key, reference.seq)
         if key is not None and (value is None or not value.is_out):
             self._goes_out(key, reference)  # found where it was, and not in turn
         super().move_expired(reference)
@@ -293,7 +291,7 @@ class LastValueQueue(OptionedQueue):
         replaced: list[MessageReference] = []
         for reference in references:
             key = self.key_of(reference.record)
-            is_kept = key is None or self._find(key, reference.seq) is not None
+            is_kept = key is None or self._latest.find(key, reference.seq) is not None
             (kept if is_kept else replaced).append(reference)
         if replaced:
             self._acknowledged(replaced)
@@ -302,14 +300,15 @@ class LastValueQueue(OptionedQueue):
         super()._give_some_back(kept, in_vain)
         for reference in kept:
             key = self.key_of(reference.record)
-            value = None if key is None else self._find(key, reference.seq)
+            value = None if key is None else self._latest.find(key, reference.seq)
             if key is not None and value is not None and value.is_out:
+                if reference.location is not None:
+                    value.location = reference.location  # its attempts may be stored by now
                 self._comes_back(key, reference)
 
     @override
     def forget_memory(self) -> int:
-        self._count.now -= len(self._latest)
-        self._latest.clear()
+        self._count.now -= self._latest.forget_all()
         self._out.clear()
         return super().forget_memory()
 

@@ -235,7 +235,7 @@ class Matching(MatchedLevels):
         """Return the first that a view wants, and up to where there is none."""
         for reference in where.behind(after):
             if self.takes_all(view):
-                return reference.seq, after
+                return reference.seq, reference.seq - 1
             if self._work <= 0:
                 break
             self._work -= MATCH_COST
@@ -243,7 +243,7 @@ class Matching(MatchedLevels):
             is_wanted = self.is_for(view, said)
             self._work -= said.searched // CHARACTERS_AT_COST
             if is_wanted:
-                return reference.seq, after
+                return reference.seq, reference.seq - 1
             after = reference.seq
         return None, after
 

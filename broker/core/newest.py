@@ -54,3 +54,52 @@ class Value:
     def seq(self) -> int:
         """Its place."""
         return self.location.seq
+
+
+class Latest(dict[bytes, Value]):
+    """The newest of each key, and what is before those that are on their way to the store."""
+
+    __slots__ = ("_on_their_way",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_their_way: dict[int, Value] = {}
+
+    def find(self, key: bytes, seq: int) -> Value | None:
+        """Return the one with the ``seq``; None if it does not count any more."""
+        value = self.get(key)
+        if value is not None and value.seq != seq:
+            value = self._on_their_way.get(seq, value)  # there may be very many of one key
+        while value is not None and value.seq != seq:
+            value = value.before
+        return value
+
+    def sent(self, key: bytes, value: Value) -> None:
+        """Note one that is on its way to the store."""
+        self[key] = self._on_their_way[value.seq] = value
+
+    def answered(self, seq: int) -> None:
+        """Note that one is on its way no more."""
+        self._on_their_way.pop(seq, None)
+
+    def again(self, key: bytes, value: Value) -> Value | None:
+        """Have one again that was thought to be gone; None if a newer one is stored.
+
+        One that is only on its way may be refused.
+        """
+        newer = self.setdefault(key, value)
+        while newer.before is not None:
+            newer = newer.before
+        if newer.is_stored:
+            return None
+        value.is_stored = True
+        if newer is not value:
+            newer.before = value
+        return value
+
+    def forget_all(self) -> int:
+        """Forget all; return how many keys there were."""
+        keys = len(self)
+        self.clear()
+        self._on_their_way.clear()
+        return keys

@@ -329,7 +329,7 @@ class Publisher:
         But for those that were dropped, since they are duplicates.
         """
         placed: list[tuple[int, Queue, Message, MessageLocation]] = []
-        values = replaced_values(unit, messages) if self.values.is_used else ()
+        values = replaced_values(unit, messages) if self.values.is_used else {}
 
         def stored() -> None:
             dropped = unit.dropped
@@ -337,8 +337,8 @@ class Publisher:
                 queue.in_flight -= 1
                 if number in dropped:
                     queue.use.release(size_in_store(record))
-                    for value in values:
-                        value.refuse(number)
+                    if (number, queue) in values:
+                        values[number, queue].refuse()
                     continue
                 size = size_in_memory(record)
                 reference = MessageReference(
@@ -354,7 +354,7 @@ class Publisher:
         def refused(error: OrthiaError) -> None:
             for _, queue, _, _ in placed:
                 queue.in_flight -= 1
-            for value in values:
+            for value in values.values():
                 value.refuse()
             on_refused(error)
 
@@ -366,9 +366,10 @@ class Publisher:
         for number, (queues, record) in enumerate(messages):
             for queue in queues:
                 queue.in_flight += 1
-                placed.append((number, queue, record, next(locations)))
-        for value in values:
-            value.sent(placed)
+                location = next(locations)
+                placed.append((number, queue, record, location))
+                if (number, queue) in values:
+                    values[number, queue].sent(record, location)
 
     def taken_over(self, bodies: Iterable[LargeBody]) -> None:
         """Have bodies counted with their messages from here on, and not as uploads any more."""

@@ -21,6 +21,10 @@ class RemovingMatching(Matching):
             own.taken.take(seq)
         return reference
 
+    def is_taken(self, seq: int) -> bool:
+        """Return whether a message is somebody's, or was."""
+        return seq in self._own.taken
+
     def pass_over(self, seq: int) -> bool:
         """Have a message of the table no more; return whether it was counted there."""
         cursor, taken = self._own.cursor, self._own.taken

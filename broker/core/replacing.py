@@ -1,53 +1,47 @@
 """What is sent to last value queues, in the unit that deletes what it replaces."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.queue import Queue
 from orthia.journal.message import Message
 from orthia.journal.unit import MessageLocation, Unit
 
-Placed = tuple[int, Queue, Message, MessageLocation]
+Place = tuple[int, Queue]
 """One of a unit's messages, by its number, in one of its queues."""
 
 
 class SentValue:
     """A message on its way to a last value queue."""
 
-    __slots__ = ("_key", "_location", "_queue", "_replaces", "number")
+    __slots__ = ("_key", "_location", "_queue", "_replaces")
 
-    def __init__(
-        self, number: int, queue: LastValueQueue, key: bytes, replaces: MessageLocation | None
-    ) -> None:
-        self.number = number
-        """Which of the unit's messages it is."""
+    def __init__(self, queue: LastValueQueue, key: bytes, replaces: MessageLocation | None) -> None:
         self._queue = queue
         self._key = key
         self._replaces = replaces
         self._location: MessageLocation | None = None
 
-    def sent(self, placed: Iterable[Placed]) -> None:
-        """Note where it will be, which is among ``placed``."""
-        for number, queue, record, location in placed:
-            if number == self.number and queue is self._queue:
-                self._location = location
-                self._queue.sent(self._key, record, location, self._replaces)
+    def sent(self, record: Message, location: MessageLocation) -> None:
+        """Note where it will be."""
+        self._location = location
+        self._queue.sent(self._key, record, location, self._replaces)
 
-    def refuse(self, number: int | None = None) -> None:
-        """Note that it was not stored, if it is the one with the ``number``; None is any."""
-        if self._location is not None and number in (None, self.number):
+    def refuse(self) -> None:
+        """Note that it was not stored."""
+        if self._location is not None:
             self._queue.not_sent(self._key, self._location)
             self._location = None
 
 
 def replaced_values(
     unit: Unit, messages: Sequence[tuple[Sequence[Queue], Message]]
-) -> list[SentValue]:
-    """Have a unit delete what its ``messages`` replace; return those that have a value.
+) -> dict[Place, SentValue]:
+    """Have a unit delete what its ``messages`` replace; return those that have a value, by place.
 
     Raises LimitExceeded.
     """
-    found: list[SentValue] = []
+    found: dict[Place, SentValue] = {}
     seen: set[tuple[Queue, bytes]] = set()
     for number, (queues, record) in enumerate(messages):
         for queue in queues:
@@ -61,7 +55,7 @@ def replaced_values(
             else:
                 location = None  # it was replaced by a message before it in the unit
             seen.add((queue, key))
-            found.append(SentValue(number, queue, key, location))
+            found[number, queue] = SentValue(queue, key, location)
     return found
 
 

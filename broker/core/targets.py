@@ -6,6 +6,7 @@ from orthia.broker.core.addresses import AddressBook
 from orthia.broker.core.auto_creation import AutoCreation
 from orthia.broker.core.destinations import parse
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.routing import Router
 from orthia.broker.core.topic import Topic
@@ -14,6 +15,9 @@ from orthia.config.address_settings import RoutingType
 
 _MULTICAST: Final = RoutingType.MULTICAST
 """Asked for every SEND: an enumeration looks its members up each time."""
+_BY_UNIT: Final = Router({}, (), (), lambda *_: [])
+"""For a queue that is named itself and takes all: what is routed is stored by a unit, which can
+delete, too."""
 Route = tuple[str, list[Queue], Topic | None, Router | None]
 """An address, the queues and the topic that a message for it goes to, and what says which of them
 take it, where not all do. Of ANYCAST queues one gets it."""
@@ -40,7 +44,8 @@ class Targets:
         if is_temporary and not self._book.is_there(where):
             return name, [], None, None
         if only is not None:
-            return name, [self._creation.qualified(principal, where, only)], None, None
+            named = self._creation.qualified(principal, where, only)
+            return name, [named], None, _BY_UNIT if isinstance(named, LastValueQueue) else None
         if (kind or self._book.routing_type(where)) is _MULTICAST:
             address = self._book.address(name)
             if RoutingType.MULTICAST not in address.types:

@@ -7,6 +7,8 @@ import pytest
 
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import LimitExceeded
+from orthia.broker.core.last_value import LastValueQueue
+from orthia.broker.core.removal import RemovingMatching
 from orthia.config.address_settings import (
     AddressConfiguration,
     AddressSettings,
@@ -294,3 +296,79 @@ def test_which_queues_are_of_last_values(
     """As their own settings say, or those of their address."""
     options = replace(SETTINGS, address_settings=(AddressSettings("#", **settings),))
     assert options_of(AddressResolver(options).resolve("a"), given).last_value_key == key
+
+
+def test_a_queue_that_is_named_itself_replaces_too() -> None:
+    """``prices::prices`` is the same queue, also in a transaction."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    send(core, "a2", destination="/queue/prices::prices")
+    assert (depth(core), rows(core)) == (1, 1)
+    work = TransactionWork()
+    work.sends.append(("/queue/prices::prices", message("a3", headers=b"_AMQ_LVQ_NAME:a\n")))
+    core.commit(work, lambda: None)
+    core.settle()
+    send(core, "a4")
+    assert core.consume(QUEUE).texts == ["a4"]
+    assert (depth(core), rows(core)) == (1, 1)
+
+
+def test_nothing_is_left_of_the_attempts_of_what_is_replaced() -> None:
+    """What the store keeps of a message that was delivered in vain goes with it."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    consumer = core.consume(QUEUE, prefetch=1)
+    consumer.reject("a1")
+    consumer.end.close()
+    core.settle()
+    assert core.journal.store.times
+    send(core, "a2")
+    assert rows(core) == 1
+    assert not core.journal.store.times
+
+
+def test_what_a_refused_commit_acknowledged_counts_if_what_came_behind_it_is_refused_too() -> None:
+    """Otherwise nobody would have the last value any more."""
+    core = CoreUnderTest(LAST)
+    send(core, "a1")
+    consumer = core.consume(QUEUE, prefetch=1)
+    core.consume("/queue/other")
+    core.journal.auto_commit = False
+    references = consumer.take("a1")
+    consumer.end.set_aside(references)
+    work = TransactionWork([("/queue/other", message("other"))])
+    work.acknowledgements[consumer.end] = references
+    core.commit(work, lambda: None)
+    core.broker.send(anyone(), QUEUE, message("a2", headers=b"_AMQ_LVQ_NAME:a\n"), None)
+    core.journal.refuse(UnitRefused("no"))
+    core.journal.refuse(UnitRefused("no"))
+    core.journal.auto_commit = True
+    core.journal.commit()
+    core.settle()
+    assert (depth(core), rows(core)) == (1, 1)
+    consumer.end.close()
+    assert core.consume(QUEUE).texts == ["a1"]
+
+
+def test_what_was_replaced_is_forgotten_where_nothing_is_delivered_yet() -> None:
+    """Until there are enough consumers there may be very many newer ones."""
+    declared = AddressConfiguration(
+        "prices",
+        frozenset({RoutingType.ANYCAST}),
+        (
+            QueueSettings(
+                "prices",
+                RoutingType.ANYCAST,
+                options={"last_value": True, "consumers_before_dispatch": 1},
+            ),
+        ),
+    )
+    core = CoreUnderTest(replace(SETTINGS, addresses=(declared,)))
+    send(core, *(["a1"] * 3_000))
+    assert (depth(core), rows(core)) == (1, 1)
+    queue = core.broker.queues()["prices"]
+    assert isinstance(queue, LastValueQueue)
+    machine = queue.match()
+    assert isinstance(machine, RemovingMatching)
+    assert sum(machine.is_taken(seq) for seq in range(core.journal.next_id())) < 2_000
+    assert core.consume(QUEUE).texts == ["a1"]
