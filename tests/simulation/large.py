@@ -158,7 +158,7 @@ class Large:
     def _refused(self, error: OrthiaError) -> None:
         """Check that this node could not have been served, or should not."""
         is_newest = self._world.database.store.fence_token == self._node.token
-        is_served = is_newest and self._node.is_open and self._node.manager.is_lease_valid()
+        is_served = is_newest and self._node.is_open and self._node.may_deliver()
         if is_served and not isinstance(error, PermanentStoreError):
             raise Violation(f"{self._node.holder_id} holds its lease, and a client got: {error}")
 
