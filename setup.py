@@ -16,7 +16,7 @@ COMPILED = {
     "orthia/broker/protocols/stomp": "attempts client_frame committing connection consuming"
     " encoding frames headers heartbeats holdings inbox options outbox parser prefixes receipts"
     " sending several silence states streaming subscribing subscriptions transactions uploads",
-    "orthia/journal": "codec encodings fields message moments unit",
+    "orthia/journal": "changes codec document encodings fields message moments unit xid",
     "orthia/journal/engine": "batch intake",
 }
 """By room. Not ``core/identity``: somebody has weak references to a ``Principal``, and a compiled

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 from orthia.config.errors import OrthiaError
+from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.history import HistoryTotals
 from orthia.journal.moments import MomentKind, MomentPlace, Reached
-from orthia.journal.unit import Binding, Done, MessageLocation, Refused, Sender, Unit
+from orthia.journal.unit import Binding, Done, Refused, Sender, Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 

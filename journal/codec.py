@@ -14,7 +14,6 @@ change nothing of what is in a queue.
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
 
-import json
 import struct
 import zlib
 from dataclasses import dataclass, fields
@@ -23,17 +22,22 @@ from typing import Any, Final, NamedTuple
 
 from orthia.config.address_settings import RoutingType
 from orthia.config.queues import PLAIN, QueueOptions
+from orthia.journal.document import (
+    FIRST_VERSION,
+    Document,
+    encode_document,
+    read_document,
+)
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import NEWEST_VERSION
 from orthia.journal.records import ID_COUNTER_SEQ, UserRecordType
+from orthia.journal.xid import Xid
 
-_VERSION = 1
 _WITH_OPTIONS: Final = 2
 """Of a queue's binding that older nodes would take for that of a plain queue."""
 _OF_VALUES_OR_PRIORITY: Final = 3
 """Of one whose messages replace one another, which nodes that know the option did nothing for; and
 of one that is a part of a queue, which they would take for a queue of its own."""
-_DOCUMENT_HEADER = struct.Struct(">BI")
 _CRC = struct.Struct(">I")
 _ATTEMPTS = struct.Struct(">Iq")
 
@@ -106,28 +110,6 @@ class IdCacheBinding:
     address: str
 
 
-class Xid(NamedTuple):
-    """The name a transaction manager gives a branch of a transaction (X/Open XA)."""
-
-    format_id: int
-    global_transaction_id: bytes
-    branch_qualifier: bytes
-
-    @classmethod
-    def parse(cls, text: str) -> "Xid":
-        """Read what ``str`` gives; raises ValueError."""
-        try:
-            format_id, global_id, branch = text.split(":")
-            return cls(int(format_id), bytes.fromhex(global_id), bytes.fromhex(branch))
-        except ValueError:
-            raise ValueError(
-                f"{text!r} is not FORMAT:GLOBAL:BRANCH, the latter two in hex"
-            ) from None
-
-    def __str__(self) -> str:
-        return f"{self.format_id}:{self.global_transaction_id.hex()}:{self.branch_qualifier.hex()}"
-
-
 @dataclass(frozen=True)
 class PreparedTransaction:
     """A transaction in doubt: what it will do if it is committed."""
@@ -145,12 +127,12 @@ class PreparedTransaction:
 
 def encode_reference(reference: ReferenceRecord) -> bytes:
     """Return the stored form of ``reference``."""
-    return _encode_document({"position": reference.position, "total": reference.total})
+    return encode_document({"position": reference.position, "total": reference.total})
 
 
 def decode_reference(data: bytes, seq: int) -> ReferenceRecord:
     """Return the reference stored as ``data`` in row ``seq``; raise CorruptRecord."""
-    document = _read_document(data, seq)
+    document = read_document(data, seq)
     return ReferenceRecord(document.integer("position"), document.integer("total"))
 
 
@@ -182,16 +164,16 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
     if options:
         document["options"] = {name.replace("_", "-"): value for name, value in options.items()}
     if binding.priority is not None:
-        return _encode_document({**document, "priority": binding.priority}, _OF_VALUES_OR_PRIORITY)
+        return encode_document({**document, "priority": binding.priority}, _OF_VALUES_OR_PRIORITY)
     if binding.options.last_value_key is not None:
-        return _encode_document(document, _OF_VALUES_OR_PRIORITY)
+        return encode_document(document, _OF_VALUES_OR_PRIORITY)
     is_plain = document.keys().isdisjoint(("options", "no-local"))
-    return _encode_document(document, _VERSION if is_plain else _WITH_OPTIONS)
+    return encode_document(document, FIRST_VERSION if is_plain else _WITH_OPTIONS)
 
 
 def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
     """Return the queue stored as ``data`` in row ``queue_id``; raise CorruptRecord."""
-    document = _read_document(data, queue_id, newest=_OF_VALUES_OR_PRIORITY)
+    document = read_document(data, queue_id, newest=_OF_VALUES_OR_PRIORITY)
     return QueueBinding(
         queue_id,
         name=document.text("name"),
@@ -216,7 +198,7 @@ def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
     )
 
 
-def _options(document: "_Document") -> QueueOptions:
+def _options(document: Document) -> QueueOptions:
     """Return a queue's options, all of which this node must know; raise CorruptRecord."""
     stored = document.inner("options")
     readers = {bool: stored.flag, int: stored.integer}
@@ -233,7 +215,7 @@ def _options(document: "_Document") -> QueueOptions:
 
 def encode_address_binding(binding: AddressBinding) -> bytes:
     """Return the stored form of ``binding``; its id is the row's ``id`` column."""
-    return _encode_document(
+    return encode_document(
         {
             "name": binding.name,
             "routing-types": sorted(kind.value for kind in binding.routing_types),
@@ -244,7 +226,7 @@ def encode_address_binding(binding: AddressBinding) -> bytes:
 
 def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
     """Return the address stored as ``data`` in row ``address_id``; raise CorruptRecord."""
-    document = _read_document(data, address_id)
+    document = read_document(data, address_id)
     return AddressBinding(
         address_id,
         name=document.text("name"),
@@ -255,7 +237,7 @@ def decode_address_binding(data: bytes, address_id: int) -> AddressBinding:
 
 def encode_record_version(binding: RecordVersion) -> bytes:
     """Return the stored form of ``binding``; its id is the row's ``id`` column."""
-    return _encode_document({"record-version": binding.version})
+    return encode_document({"record-version": binding.version})
 
 
 def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
@@ -263,7 +245,7 @@ def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
 
     Raises CorruptRecord, also for one that this node does not read.
     """
-    version = _read_document(data, binding_id).integer("record-version")
+    version = read_document(data, binding_id).integer("record-version")
     if version > NEWEST_VERSION:
         raise CorruptRecord(
             binding_id,
@@ -275,22 +257,22 @@ def decode_record_version(data: bytes, binding_id: int) -> RecordVersion:
 
 def encode_id_cache(binding: IdCacheBinding) -> bytes:
     """Return the stored form of ``binding``; its id is the row's ``id`` column."""
-    return _encode_document({"address": binding.address})
+    return encode_document({"address": binding.address})
 
 
 def decode_id_cache(data: bytes, cache_id: int) -> IdCacheBinding:
     """Return the id cache stored as ``data`` in row ``cache_id``; raise CorruptRecord."""
-    return IdCacheBinding(cache_id, _read_document(data, cache_id).text("address"))
+    return IdCacheBinding(cache_id, read_document(data, cache_id).text("address"))
 
 
 def encode_duplicate_id(digest: bytes) -> bytes:
     """Return the record of a duplicate id, of which its digest is kept."""
-    return _encode_document({"duplicate-id": digest.hex()})
+    return encode_document({"duplicate-id": digest.hex()})
 
 
 def decode_duplicate_id(data: bytes, seq: int) -> bytes:
     """Return the digest stored as ``data`` in row ``seq``; raise CorruptRecord."""
-    text = _read_document(data, seq).text("duplicate-id")
+    text = read_document(data, seq).text("duplicate-id")
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -299,14 +281,14 @@ def decode_duplicate_id(data: bytes, seq: int) -> bytes:
 
 def encode_pruned_through(instant: datetime) -> bytes:
     """Return the record of the counter's row: up to when the history was pruned."""
-    return _encode_document({"history-pruned-through": instant.isoformat()})
+    return encode_document({"history-pruned-through": instant.isoformat()})
 
 
 def decode_pruned_through(data: bytes) -> datetime | None:
     """Return up to when the history was pruned; None if it never was. Raises CorruptRecord."""
     if not data:
         return None
-    text = _read_document(data, ID_COUNTER_SEQ).text("history-pruned-through")
+    text = read_document(data, ID_COUNTER_SEQ).text("history-pruned-through")
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
@@ -315,7 +297,7 @@ def decode_pruned_through(data: bytes) -> datetime | None:
 
 def encode_prepared_transaction(prepared: PreparedTransaction) -> bytes:
     """Return the transaction as stored: a document, and the messages' records after it."""
-    document = _encode_document(
+    document = encode_document(
         {
             "xid": str(prepared.xid),
             "prepared-ms": prepared.prepared_ms,
@@ -338,7 +320,7 @@ def decode_prepared_transaction(data: bytes, transaction_id: int) -> PreparedTra
     ):
         raise CorruptRecord(transaction_id, "its checksum does not match")
     at = _CRC.size + _CRC.unpack_from(data)[0]
-    document = _read_document(data[_CRC.size : at], transaction_id)
+    document = read_document(data[_CRC.size : at], transaction_id)
     messages = []
     try:
         for queues, size in document.rows("messages"):
@@ -384,103 +366,6 @@ def decode_binding(
 
 
 _OPTIONS: Final = {one.name: one.default for one in fields(QueueOptions)}
-
-
-def _check_version(version: int, seq: int, newest: int) -> None:
-    if not _VERSION <= version <= newest:
-        known = str(_VERSION) if newest == _VERSION else f"{_VERSION} to {newest}"
-        raise CorruptRecord(seq, f"its codec version is {version} and this node reads {known}")
-
-
-def _encode_document(document: dict[str, object], version: int = _VERSION) -> bytes:
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    return _DOCUMENT_HEADER.pack(version, zlib.crc32(text)) + text
-
-
-def _is_text(value: object) -> bool:
-    """Return whether ``value`` is a text that can be stored: JSON can name half a character."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _read_document(data: bytes, seq: int, newest: int = _VERSION) -> "_Document":
-    if len(data) < _DOCUMENT_HEADER.size:
-        raise CorruptRecord(seq, f"{len(data)} bytes are fewer than a record has")
-    version, checksum = _DOCUMENT_HEADER.unpack_from(data)
-    _check_version(version, seq, newest)
-    text = data[_DOCUMENT_HEADER.size :]
-    if zlib.crc32(text) != checksum:
-        raise CorruptRecord(seq, "its checksum does not match")
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptRecord(seq, "it is not JSON") from error
-    if not isinstance(said, dict):
-        raise CorruptRecord(seq, "it is not a JSON object")
-    return _Document(said, seq)
-
-
-class _Document:
-    """A checked JSON record whose fields are read by type."""
-
-    def __init__(self, said: dict[str, Any], seq: int) -> None:
-        self._fields = said
-        self.seq = seq
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._fields)
-
-    def inner(self, name: str) -> "_Document":
-        """Return the object that a field is."""
-        value = self._fields.get(name)
-        if not isinstance(value, dict):
-            raise CorruptRecord(self.seq, f"its field {name!r} is not a JSON object")
-        return _Document(value, self.seq)
-
-    def has(self, name: str) -> bool:
-        return name in self._fields
-
-    def text(self, name: str) -> str:
-        value = self._fields.get(name)
-        if not _is_text(value):
-            raise CorruptRecord(self.seq, f"its field {name!r} is not a text")
-        return str(value)
-
-    def texts(self, name: str) -> list[str]:
-        values = self._fields.get(name)
-        if not isinstance(values, list) or not all(map(_is_text, values)):
-            raise CorruptRecord(self.seq, f"its field {name!r} is not a list of texts")
-        return values
-
-    def integer(self, name: str) -> int:
-        value = self._fields.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise CorruptRecord(self.seq, f"its field {name!r} is not an integer")
-        return value
-
-    def rows(self, name: str) -> list[Any]:
-        value = self._fields.get(name)
-        if not isinstance(value, list):
-            raise CorruptRecord(self.seq, f"its field {name!r} is not a list")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self._fields.get(name)
-        if not isinstance(value, bool):
-            raise CorruptRecord(self.seq, f"its field {name!r} is not true or false")
-        return value
-
-    def routing_type(self, text: str) -> RoutingType:
-        try:
-            return RoutingType(text)
-        except ValueError as error:
-            raise CorruptRecord(self.seq, f"{text!r} is no routing type") from error
 
 
 def encode_attempts(attempts: int, retry_ms: int) -> bytes:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import Body, MessageLocation, Row
 from orthia.journal.codec import decode_binding
 from orthia.journal.engine.batch import BatchReport, batch_of
 from orthia.journal.engine.duplicates import DuplicateIds, without_conflicts
@@ -25,17 +26,7 @@ from orthia.journal.limits import JournalLimits
 from orthia.journal.message import large_body_size
 from orthia.journal.moments import MessageTime, MomentKind, MomentPlace, Reached, TimedMessage
 from orthia.journal.records import UserRecordType
-from orthia.journal.unit import (
-    Appended,
-    AppendedMessage,
-    Body,
-    Done,
-    MessageLocation,
-    Refused,
-    Row,
-    Sender,
-    Unit,
-)
+from orthia.journal.unit import Appended, AppendedMessage, Done, Refused, Sender, Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
 
 _UNBOUNDED = 2**63 - 1

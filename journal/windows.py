@@ -2,11 +2,11 @@
 
 from typing import Final, NamedTuple
 
+from orthia.journal.changes import Body, MessageLocation
 from orthia.journal.codec import decode_reference
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import Message, decode_message
 from orthia.journal.records import UserRecordType
-from orthia.journal.unit import Body, MessageLocation
 
 
 class StoredMessage(NamedTuple):

@@ -161,11 +161,8 @@ def test_no_module_of_the_core_is_in_a_circle() -> None:
 _LONG = {
     # Its state is one: a part in a module of its own would be asked for it with each frame.
     "broker/protocols/stomp/connection.py",
-    # A record is written and read in one place, and each is made on the path of every message.
-    "journal/codec.py",
-    "journal/unit.py",
 }
-"""Those that could not be split without a cost to each message."""
+"""Those that could not be split without a cost to each frame."""
 
 
 def test_modules_are_of_one_concept() -> None:

@@ -9,10 +9,10 @@ from orthia.broker.core.identity import Identities, Principal
 from orthia.broker.core.slices import Slices, Steps, Wait
 from orthia.config.address_settings import RoutingType
 from orthia.config.errors import OrthiaError
+from orthia.journal.changes import MessageLocation
 from orthia.journal.encodings import FIRST_ENCODING
 from orthia.journal.engine.large import LargeMessages, Upload
 from orthia.journal.message import LargeBody, Message
-from orthia.journal.unit import MessageLocation
 
 Done = Callable[[], None]
 OnRefused = Callable[[OrthiaError, Done | None], None]

@@ -19,9 +19,10 @@ from orthia.broker.core.targets import Route
 from orthia.broker.core.topic import Topic
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
+from orthia.journal.changes import extended
 from orthia.journal.errors import SentBehindRefused, StoreFull
 from orthia.journal.message import Message
-from orthia.journal.unit import Unit, extended
+from orthia.journal.unit import Unit
 
 _AT_ONCE = 32
 """How many messages of a transaction are made ready before others have a turn."""

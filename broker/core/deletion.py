@@ -31,9 +31,10 @@ from orthia.broker.quoting import quoted
 from orthia.broker.security.permissions import Security
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import MessageLocation
 from orthia.journal.errors import JournalClosed
 from orthia.journal.records import RemovalReason
-from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.unit import Unit
 from orthia.journal.windows import Window
 from orthia.journal.xa import XaTransactions
 

@@ -11,9 +11,10 @@ from hashlib import blake2b
 
 from orthia.broker.core.errors import NotLive
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import DuplicateId
 from orthia.journal.codec import IdCacheBinding
 from orthia.journal.errors import JournalClosed
-from orthia.journal.unit import Binding, DuplicateId
+from orthia.journal.unit import Binding
 
 MOST_IN_MEMORY = 100_000
 """Ids of messages that are not stored, of all addresses together."""

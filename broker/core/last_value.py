@@ -29,10 +29,11 @@ from orthia.broker.core.window import MAX_WINDOW_BYTES, WINDOW_MESSAGES
 from orthia.broker.quoting import quoted
 from orthia.config.errors import OrthiaError
 from orthia.config.queues import QueueOptions
+from orthia.journal.changes import MessageLocation
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import RECORD_OVERHEAD, Message
 from orthia.journal.records import RemovalReason
-from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.unit import Unit
 from orthia.journal.windows import Window
 
 LOGGER = logging.getLogger("orthia.broker")

@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from typing import Final
 
-from orthia.journal.unit import MessageLocation
+from orthia.journal.changes import MessageLocation
 
 MOST_VALUES: Final = 1_000_000
 """Values of all last value queues together: about 300 MB. One more is refused."""

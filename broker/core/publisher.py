@@ -22,10 +22,11 @@ from orthia.broker.core.topic import Topic, first_behind
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import DuplicateId, MessageLocation
 from orthia.journal.encodings import NO_HEAD, encoding_of
 from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.message import DEFAULT_PRIORITY, LargeBody, Message, encode_message
-from orthia.journal.unit import DuplicateId, MessageLocation, Sender, Unit
+from orthia.journal.unit import Sender, Unit
 
 LOGGER = logging.getLogger("orthia.broker")
 

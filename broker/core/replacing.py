@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from orthia.broker.core.last_value import LastValueQueue
 from orthia.broker.core.queue import Queue
+from orthia.journal.changes import MessageLocation
 from orthia.journal.message import Message
-from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.unit import Unit
 
 Place = tuple[int, Queue]
 """One of a unit's messages, by its number, in one of its queues."""

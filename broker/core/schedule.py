@@ -30,12 +30,13 @@ from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import MessageLocation
 from orthia.journal.errors import JournalClosed, StoreFull
 from orthia.journal.fields import decode_fields, encode_fields
 from orthia.journal.message import Message
 from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached, TimedMessage
 from orthia.journal.records import RemovalReason
-from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.unit import Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 LOGGER = logging.getLogger("orthia.broker")

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from orthia.broker.core.api import Consumer, Done, MessageReference, Settlement
 from orthia.broker.core.memory import CreditPool
 from orthia.config.address_settings import RoutingType
-from orthia.journal.unit import MessageLocation
+from orthia.journal.changes import MessageLocation
 
 Reference = TypeVar("Reference", bound=MessageReference)
 

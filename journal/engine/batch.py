@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from orthia.journal.changes import Body, Changes, Row, extended
 from orthia.journal.records import UserRecordType
-from orthia.journal.unit import Appended, AppendedMessage, Body, Changes, Row, Unit, extended
+from orthia.journal.unit import Appended, AppendedMessage, Unit
 
 _PROBE_SEQ = -1
 """Of no message."""

@@ -3,21 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from orthia.config.errors import OrthiaError
+from orthia.journal.changes import MessageLocation
 from orthia.journal.codec import RecordVersion
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.errors import RecordTooLarge
 from orthia.journal.limits import JournalLimits
 from orthia.journal.message import STATED_VERSION
-from orthia.journal.unit import (
-    Appended,
-    AppendedMessage,
-    Binding,
-    Done,
-    MessageLocation,
-    Refused,
-    Sender,
-    Unit,
-)
+from orthia.journal.unit import Appended, AppendedMessage, Binding, Done, Refused, Sender, Unit
 
 
 class Intake:

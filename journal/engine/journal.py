@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BatchStore, BodyStore, Recovered, Windows
 from orthia.journal.engine.batch import Batch, BatchReport
 from orthia.journal.engine.intake import Intake
@@ -19,7 +20,7 @@ from orthia.journal.errors import JournalClosed
 from orthia.journal.history import HistoryTotals
 from orthia.journal.limits import JournalLimits
 from orthia.journal.moments import MomentKind, MomentPlace, Reached
-from orthia.journal.unit import Appended, Done, MessageLocation, Refused, Sender, Unit
+from orthia.journal.unit import Appended, Done, Refused, Sender, Unit
 from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
+from orthia.journal.changes import Row
 from orthia.journal.codec import decode_attempts
 from orthia.journal.file.format import Record, encode_count, encode_seqs
 from orthia.journal.file.index import Added
 from orthia.journal.message import large_body_id, moment
 from orthia.journal.moments import Moment
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType, UserRecordType
-from orthia.journal.unit import Row
 
 
 def row_record(row: Row, token: int) -> Record:

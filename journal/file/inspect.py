@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from orthia.config.store_settings import FileStoreSettings
+from orthia.journal.changes import LargeReference
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.errors import JournalDamaged, JournalError, JournalIOError
 from orthia.journal.file.fence import Fence, FenceState
@@ -18,7 +19,7 @@ from orthia.journal.file.opening import (
 )
 from orthia.journal.file.recovery import refuse_damage
 from orthia.journal.records import UserRecordType
-from orthia.journal.unit import LargeReference, large_references
+from orthia.journal.unit import large_references
 
 _ATTEMPTS = 10
 

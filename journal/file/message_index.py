@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
+from orthia.journal.changes import LargeReference
 from orthia.journal.file.format import RECORD_BYTES
 from orthia.journal.file.index import Added, Position, RecordIndex
 from orthia.journal.file.moment_index import MomentIndex
 from orthia.journal.moments import Moment, MomentKind, MomentPlace
 from orthia.journal.records import UserRecordType
-from orthia.journal.unit import AppendedMessage, LargeReference
+from orthia.journal.unit import AppendedMessage
 
 _BODY: Final = -1
 _DEAD: Final = -2

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import FileStoreSettings, JournalType
+from orthia.journal.changes import LargeReference
 from orthia.journal.codec import PreparedTransaction, decode_binding
 from orthia.journal.errors import CorruptRecord, Fenced, JournalDamaged, JournalInUse
 from orthia.journal.file import disk, recovery
@@ -26,7 +27,7 @@ from orthia.journal.file.recovery import Listing, Replay
 from orthia.journal.file.transactions import Transactions
 from orthia.journal.file.writing import OpenFile, opener, probe
 from orthia.journal.records import ID_COUNTER_SEQ, RecordType
-from orthia.journal.unit import Binding, LargeReference, large_references
+from orthia.journal.unit import Binding, large_references
 
 LOGGER = logging.getLogger("orthia.journal")
 PROBE_FILE = "journal.probe"

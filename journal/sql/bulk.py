@@ -14,6 +14,7 @@ from sqlalchemy import MetaData, insert
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, write_transaction
+from orthia.journal.changes import LargeReference, Row, extended
 from orthia.journal.codec import PreparedTransaction, decode_prepared_transaction
 from orthia.journal.engine.abc import Piece
 from orthia.journal.engine.batch import batch_of
@@ -25,7 +26,7 @@ from orthia.journal.sql.fence import fenced_engine, prove_fence
 from orthia.journal.sql.journal import batch_store
 from orthia.journal.sql.recovery import recover
 from orthia.journal.sql.tables import history_table
-from orthia.journal.unit import LargeReference, Row, Unit, extended, large_references
+from orthia.journal.unit import Unit, large_references
 
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 4 * 1024 * 1024

@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from typing_extensions import override
 
 from orthia.database import translate_errors
+from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
 from orthia.journal.moments import MessageTime
@@ -36,7 +37,7 @@ from orthia.journal.sql.statements import (
     history_of,
 )
 from orthia.journal.sql.store import SqlStore, Values
-from orthia.journal.unit import AppendedMessage, Body, Row
+from orthia.journal.unit import AppendedMessage
 
 _STATEMENT_BYTES = 4 * 1024 * 1024
 """The size multi-row statements are filled to, where the server allows it."""

@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from orthia.database import UnknownOutcome, translate_errors
 from orthia.database.sessions import end_postgresql_session
+from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
 from orthia.journal.moments import MessageTime
@@ -41,7 +42,7 @@ from orthia.journal.sql.statements import (
     history_of,
 )
 from orthia.journal.sql.store import SqlStore, Values
-from orthia.journal.unit import AppendedMessage, Body, Row
+from orthia.journal.unit import AppendedMessage
 
 PLAN_FOR_ROWS = 5_000
 """Rows inserted, after which statements are planned anew; a fraction of a millisecond each time."""

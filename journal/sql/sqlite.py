@@ -13,6 +13,7 @@ from orthia.config.dialects import Dialect
 from orthia.database import Database, NoRoom, StoreUnavailable, Turnstile, translate_errors
 from orthia.database.sqlite_reserve import SpaceReserve
 from orthia.database.sqltime import microsecond_after
+from orthia.journal.changes import Body, Row
 from orthia.journal.engine.batch import Batch
 from orthia.journal.errors import Fenced
 from orthia.journal.moments import MessageTime
@@ -30,7 +31,7 @@ from orthia.journal.sql.statements import (
     history_of,
 )
 from orthia.journal.sql.store import SqlStore, Values
-from orthia.journal.unit import AppendedMessage, Body, Row
+from orthia.journal.unit import AppendedMessage
 
 
 class SqliteStore(SqlStore):

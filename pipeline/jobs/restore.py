@@ -22,6 +22,7 @@ from sqlalchemy import MetaData, func, select, update
 from orthia import migrations
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors, write_transaction
+from orthia.journal.changes import Row
 from orthia.journal.engine.abc import Piece
 from orthia.journal.records import UserRecordType
 from orthia.journal.sql.bulk import (
@@ -38,7 +39,6 @@ from orthia.journal.sql.tables import (
     large_messages_table,
     messages_table,
 )
-from orthia.journal.unit import Row
 from orthia.nodemanager.errors import LockLost
 from orthia.nodemanager.locks.lease import Lease, Lock
 from orthia.nodemanager.locks.maintenance import Maintenance, maintenance, refuse_held

@@ -12,12 +12,13 @@ from orthia.broker.core.identity import Principal
 from orthia.config.address_settings import AddressConfiguration, QueueSettings, RoutingType
 from orthia.config.security_settings import SecuritySetting
 from orthia.config.settings import Settings, StompLimits
-from orthia.journal.codec import QueueBinding, Xid
+from orthia.journal.codec import QueueBinding
 from orthia.journal.errors import StoreFull
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.unit import Unit
 from orthia.journal.windows import BEGINNING, QueueCounts
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, message, settings
 from tests.core.test_slices import Work
 

@@ -10,8 +10,8 @@ from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.selectors import SelectorRefused
 from orthia.config.address_settings import AddressSettings
 from orthia.journal import Unit
-from orthia.journal.codec import Xid
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
 
 QUEUE = "/queue/orders"

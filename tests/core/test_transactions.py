@@ -6,9 +6,9 @@ from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.errors import DestinationRefused, LimitExceeded
 from orthia.journal import Unit
-from orthia.journal.codec import Xid
 from orthia.journal.memory import MemoryJournal
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.core.support import SETTINGS, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
 

@@ -8,10 +8,10 @@ import pytest
 from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.journal import MessageJournal, MessageLocation, Unit
+from orthia.journal.changes import DuplicateId
 from orthia.journal.codec import IdCacheBinding
 from orthia.journal.engine import duplicates
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.unit import DuplicateId
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import (
     OTHER_QUEUE,

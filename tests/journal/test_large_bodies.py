@@ -15,7 +15,6 @@ from orthia.config.errors import OrthiaError
 from orthia.config.store_settings import RetentionSettings
 from orthia.database import PermanentStoreError
 from orthia.journal import Fenced, JournalLimits, Unit, encode_message
-from orthia.journal.codec import Xid
 from orthia.journal.engine.abc import PIECE_BYTES, BodyStore, Piece
 from orthia.journal.engine.large import UPLOAD_WINDOW_BYTES, LargeMessages
 from orthia.journal.errors import LargeBodyError
@@ -27,6 +26,7 @@ from orthia.journal.message import LargeBody
 from orthia.journal.sql.bodies import SqlBodies
 from orthia.journal.windows import BEGINNING
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.conftest import EVERY_DBMS
 from tests.journal.large_support import (
     DATA,

@@ -7,18 +7,14 @@ from typing_extensions import override
 
 from orthia.config.address_settings import RoutingType
 from orthia.database import NoRoom, UnknownOutcome
+from orthia.journal.changes import MessageLocation
 from orthia.journal.codec import QueueBinding, encode_duplicate_id
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import StoreFull
 from orthia.journal.limits import JournalLimits
-from orthia.journal.unit import (
-    Appended,
-    AppendedMessage,
-    MessageLocation,
-    Unit,
-)
+from orthia.journal.unit import Appended, AppendedMessage, Unit
 from tests.support.waiting import wait_until
 
 QUEUE = 7

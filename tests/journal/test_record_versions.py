@@ -17,11 +17,11 @@ from orthia.journal import (
     decode_message,
     encode_message,
 )
+from orthia.journal.changes import Row
 from orthia.journal.codec import (
     AddressBinding,
     PreparedTransaction,
     RecordVersion,
-    Xid,
     decode_binding,
     encode_record_version,
 )
@@ -30,8 +30,8 @@ from orthia.journal.fields import Fields, encode_fields
 from orthia.journal.message import LargeBody, record_version
 from orthia.journal.records import RecordType, UserRecordType
 from orthia.journal.soundness import JudgedBinding, RowKeys, judge_binding, judge_message
-from orthia.journal.unit import Row
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.journal.support import (
     QUEUE,
     JournalStore,

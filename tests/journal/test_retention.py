@@ -11,7 +11,7 @@ from sqlalchemy import Engine, MetaData, select, text, update
 
 from orthia.config.store_settings import DatabaseStoreSettings, RetentionSettings
 from orthia.journal import Fenced, MessageJournal, MessageLocation
-from orthia.journal.codec import Xid, decode_pruned_through
+from orthia.journal.codec import decode_pruned_through
 from orthia.journal.engine.batch import Batch
 from orthia.journal.engine.retention import (
     BYTES_IN_STEP,
@@ -28,6 +28,7 @@ from orthia.journal.sql.postgresql import PLAN_FOR_ROWS, PostgresqlStore
 from orthia.journal.sql.tables import history_table
 from orthia.journal.unit import AppendedMessage, Unit
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.journal.keeping import KeepingStore
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
 from tests.support.waiting import wait_until

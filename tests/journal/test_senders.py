@@ -14,6 +14,7 @@ from typing_extensions import override
 from orthia.config.errors import OrthiaError
 from orthia.database import NoRoom, PermanentStoreError, StoreError, UnknownOutcome
 from orthia.journal.abc import MessageJournal
+from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BatchStore
 from orthia.journal.engine.batch import Batch, Marker
 from orthia.journal.engine.journal import Journal
@@ -21,13 +22,7 @@ from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import SentBehindRefused, StoreFull, UnitRefused
 from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
-from orthia.journal.unit import (
-    Appended,
-    AppendedMessage,
-    MessageLocation,
-    Sender,
-    Unit,
-)
+from orthia.journal.unit import Appended, AppendedMessage, Sender, Unit
 from tests.journal.support import OTHER_QUEUE, QUEUE, JournalStore, payload
 
 POISON = b"poison"

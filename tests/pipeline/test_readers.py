@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceReader
 
 from orthia.config.address_settings import RoutingType
 from orthia.journal import JournalLimits, QueueBinding
-from orthia.journal.codec import Xid
 from orthia.journal.unit import Unit
 from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from orthia.pipeline.errors import BadOption
 from orthia.pipeline.failover_source import FailoverLogReader, FailoverLogSource
 from orthia.pipeline.journal_source import (

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError, StoreUnavailable, TransientStoreError
+from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BodyStore, Piece, Windows
 from orthia.journal.errors import Fenced, LargeBodyError
 from orthia.journal.message import Message
 from orthia.journal.moments import MomentKind, MomentPlace, Reached
-from orthia.journal.unit import MessageLocation
 from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window
 from tests.simulation.database import CALL_TIMEOUT_SECONDS, Database
 from tests.simulation.tables import Client

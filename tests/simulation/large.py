@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from orthia.config.errors import OrthiaError
 from orthia.database import PermanentStoreError
 from orthia.journal import JournalClosed
+from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import PIECE_BYTES
 from orthia.journal.engine.journal import Journal
 from orthia.journal.message import LargeBody, Message, decode_message, encode_message
-from orthia.journal.unit import MessageLocation, Unit
+from orthia.journal.unit import Unit
 from orthia.journal.windows import Window
 from tests.simulation.tables import PIECES, Violation
 
