@@ -45,7 +45,8 @@ class LastValueQueue(OptionedQueue):
 
     __slots__ = ("_count", "_is_known", "_key", "_latest", "_out")
 
-    machine, has_levels = RemovingMatching, False
+    machine = RemovingMatching
+    has_levels = False
 
     @override
     def begin(self, options: QueueOptions) -> None:
