@@ -174,16 +174,18 @@ class Matching(MatchedLevels):
         self._work = AT_ONCE * MATCH_COST
         self.take_in()
         active = self._active
-        while active and self._queue.may_go_on():
-            if self._work <= 0:
-                self._queue.go_on_later()
-                return False
-            view = next(iter(active))
-            del active[view]
-            if self._serve(view):
-                active[view] = None
-        self._reads.ask()
-        return True
+        while True:
+            while active and self._queue.may_go_on():
+                if self._work <= 0:
+                    self._queue.go_on_later()
+                    return False
+                view = next(iter(active))
+                del active[view]
+                if self._serve(view):
+                    active[view] = None
+            self._reads.ask()  # after which views may look at their next levels
+            if not active or not self._queue.may_go_on():
+                return True
 
     def _serve(self, view: View) -> bool:
         """Deliver one message of a view; return whether it is to have another turn."""
@@ -191,7 +193,7 @@ class Matching(MatchedLevels):
             return False
         found = self._find(view)
         if found is None:
-            return self._work <= 0 and view not in self._reads.waiting
+            return self._work <= 0
         subscription = view.turns.next()
         if subscription is None:
             return False
@@ -210,12 +212,17 @@ class Matching(MatchedLevels):
 
     def _find(self, view: View) -> tuple[Look, int] | None:
         """Return the first message that a view wants; None if it has to wait, or to go on later."""
+        waiting = self._reads.waiting
         for look in view.looks:
             seq = self._find_in(view, look)
             if seq is not None:
                 return look, seq
-            if self._work <= 0 or view in self._reads.waiting:
+            if self._work <= 0:
                 return None
+            if waiting.get(view) is look:
+                if look.has_unread:
+                    return None
+                del waiting[view]  # what it waited for others took, or there was nothing
         return None
 
     def _find_in(self, view: View, look: Look) -> int | None:

@@ -110,11 +110,12 @@ class MatchingReads:
         """Ask for a window, if a view waits for one."""
         if self.is_reading or self._queue.is_leaving:
             return
-        self.waiting = {
-            view: look
-            for view, look in self.waiting.items()
-            if view.turns.is_wanted and look.has_unread
-        }
+        for view, look in list(self.waiting.items()):
+            if not look.has_unread:
+                del self.waiting[view]
+                self._reader.look(view)  # there may be something of a lower priority
+            elif not view.turns.is_wanted:
+                del self.waiting[view]
         if not self.waiting:
             return
         if self._journal.is_full:

@@ -95,6 +95,42 @@ def test_they_survive_a_takeover(options: Settings) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("left", ["000", "009", "3", "99"])
+def test_a_consumer_that_came_before_the_counts_gets_what_there_is(
+    options: Settings, left: str
+) -> None:
+    """Also where the queue has nothing of a priority that it would deliver first."""
+    core = CoreUnderTest(options)
+    send(core, left)
+    successor = core.takeover(options)
+    consumer = successor.consume(QUEUE)
+    successor.broker.count_backlogs()
+    successor.settle()
+    assert consumer.texts == in_order(left)
+
+
+def test_a_consumer_whose_level_another_empties_goes_on_with_the_next() -> None:
+    """What it waits for to be read is gone before it can be."""
+    core = CoreUnderTest(PAGED)
+    core.send(QUEUE, "a", "b", "c", "d", priority=9)
+    core.send(QUEUE, "red", headers=b"colour:red\n")
+    core.send(QUEUE, "e", "f", "g")
+    successor = core.takeover(PAGED)
+    successor.broker.count_backlogs()
+    first = successor.consume(QUEUE, prefetch=3)
+    assert first.texts == ["a", "b", "c"]
+    second = FakeConsumer()
+    second.subscription = successor.broker.subscribe(
+        ANYONE, QUEUE, second, prefetch=9, selector="colour = 'red'"
+    )
+    second.subscription.resume()
+    first.acknowledge("a")
+    assert first.texts == ["a", "b", "c", "d"]
+    successor.settle()
+    assert second.texts == ["red"]
+
+
+@BOTH
 def test_a_message_given_back_is_in_its_place_again(options: Settings) -> None:
     """Before all of lower priority, and of its own those that came later."""
     core = CoreUnderTest(options)
