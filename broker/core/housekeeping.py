@@ -54,9 +54,9 @@ class Housekeeping:
                 self._slices,
                 settings.address_queue_scan_period,
             ).start()
-        # Those of last values count what they read.
+        # Those of last values count what they read, but for what they have of another kind.
         queues = [one for one in self._queues() if not isinstance(one, LastValueQueue)]
-        levels = [level for one in queues for level in one.levels_to_count]
+        levels = [level for one in self._queues() for level in one.levels_to_count]
         BacklogCount(queues, levels, self._journal, self._timers).start()
 
     def start_expiry_scan(self) -> None:

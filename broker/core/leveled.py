@@ -68,7 +68,7 @@ class LeveledQueue(SelectiveQueue):
     def _add_level(self, level: Level) -> Level:
         if self._levels is None:
             self._levels = Levels(Level(self.id, DEFAULT_PRIORITY, self._cursor))
-        self._levels.add(level)
+        self._levels.add(level, is_open=self.has_levels)
         if self._matching is not None:
             self._matching.add_level(level)
         return level

@@ -51,11 +51,12 @@ class Levels:
         """Return the level of a priority; None if there is none of its own."""
         return self._by_priority.get(priority)
 
-    def add(self, level: Level) -> None:
-        """Have one more."""
-        self._by_priority[level.priority] = level
+    def add(self, level: Level, *, is_open: bool) -> None:
+        """Have one more; unless it ``is_open`` what comes is not of it, but of the own."""
+        if is_open:
+            self._by_priority[level.priority] = level
         self.highest_first = sorted(
-            self._by_priority.values(), key=lambda one: one.priority, reverse=True
+            (*self.highest_first, level), key=lambda one: one.priority, reverse=True
         )
 
     @property

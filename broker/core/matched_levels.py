@@ -205,6 +205,8 @@ class MatchedLevels:
         first: dict[Stretch, int] = {}
         for reference in returned:
             stretch = self._by_priority.get(reference.record.priority, self._own)
+            if reference.seq in self._own.taken:
+                stretch = self._own  # stored there while the queue was another kind
             stretch.returned.add(reference)
             first[stretch] = min(first.get(stretch, reference.seq), reference.seq)
         for stretch, seq in first.items():

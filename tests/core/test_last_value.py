@@ -372,3 +372,27 @@ def test_what_was_replaced_is_forgotten_where_nothing_is_delivered_yet() -> None
     assert isinstance(machine, RemovingMatching)
     assert sum(machine.is_taken(seq) for seq in range(core.journal.next_id())) < 2_000
     assert core.consume(QUEUE).texts == ["a1"]
+
+
+def test_what_it_had_of_other_priorities_is_delivered_when_its_kind_is_changed() -> None:
+    """And its values replace one another whatever their priorities."""
+
+    def of_kind(*, last_value: bool) -> Settings:
+        options = {"last_value": last_value}
+        queue = QueueSettings("prices", RoutingType.ANYCAST, options=options)
+        address = AddressConfiguration("prices", frozenset({RoutingType.ANYCAST}), (queue,))
+        return replace(SETTINGS, addresses=(address,))
+
+    core = CoreUnderTest(of_kind(last_value=False))
+    send(core, "-1", priority=9)
+    send(core, "-2")
+    successor = take_over(core, of_kind(last_value=True))
+    consumer = successor.consume(QUEUE)
+    assert consumer.texts == ["-1", "-2"]
+    send(successor, "a1", priority=9)
+    assert consumer.texts == ["-1", "-2", "a1"]
+    consumer.acknowledge("-1", "-2")
+    consumer.end.close()
+    send(successor, "a2", priority=9)
+    assert successor.consume(QUEUE).texts == ["a2"]
+    assert (depth(successor), rows(successor)) == (1, 1)
