@@ -13,6 +13,7 @@ from orthia.config.acceptors import parse_acceptor
 from orthia.config.errors import ConfigurationError
 from tests.core.test_server import CONNECT, ServerUnderTest, read_until, serving
 from tests.support.certificates import Authority, Identity, write
+from tests.support.waiting import wait_until
 from tests.tls.test_acceptors import secured, trusting, with_tls
 from tests.tls.test_handshakes import showing
 
@@ -53,6 +54,7 @@ def test_a_revoked_certificate_is_refused(
     with serving(with_tls(f"{parameters};crlPath={path}")) as server:
         assert is_let_in(server, authority, good, tmp_path)
         assert not is_let_in(server, authority, bad, tmp_path)
+        wait_until(lambda: server.connections == 0, what="both are forgotten")
         assert server.refused == ["tls"]
     assert "certificate revoked" in caplog.text
 
