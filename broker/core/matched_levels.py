@@ -61,14 +61,18 @@ class MatchedLevels:
         stretch.here.add(reference)
         self.resume()
 
+    def take_out(self, stretch: Stretch, seq: int) -> MessageReference | None:
+        """Take a message out of memory that nobody has; None if it is not there."""
+        reference = stretch.returned.take(seq)
+        if reference is None:
+            return stretch.here.take(seq)
+        self._budget.unclaim(reference.size)
+        return reference
+
     def expire(self, message: StoredMessage, queue_id: int) -> None:
         """Move a message away that has expired, unless somebody has it."""
         seq, stretch = message.seq, self._by_id[queue_id]
-        reference = stretch.returned.take(seq)
-        if reference is not None:
-            self._budget.unclaim(reference.size)
-        else:
-            reference = stretch.here.take(seq)
+        reference = self.take_out(stretch, seq)
         if reference is None:
             cursor = stretch.cursor
             if seq in stretch.taken or not cursor.read_seq < seq <= cursor.tail_seq:

@@ -266,11 +266,7 @@ class Matching(MatchedLevels):
 
     def _take(self, view: View, look: Look, seq: int) -> MessageReference | None:
         stretch = look.stretch
-        reference = stretch.returned.take(seq)
-        if reference is not None:
-            self._budget.unclaim(reference.size)
-        else:
-            reference = stretch.here.take(seq)
+        reference = self.take_out(stretch, seq)
         if reference is None:
             cursor = stretch.cursor
             reference = self._queue.loaded(look.let_go(seq), cursor)

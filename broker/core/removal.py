@@ -12,11 +12,7 @@ class RemovingMatching(Matching):
     def remove(self, seq: int) -> MessageReference | None:
         """Return a message in memory that nobody has, and is no more; None if it is not there."""
         own = self._own
-        reference = own.returned.take(seq)
-        if reference is not None:
-            self._budget.unclaim(reference.size)
-        else:
-            reference = own.here.take(seq)
+        reference = self.take_out(own, seq)
         if reference is not None:
             own.taken.take(seq)
         return reference
