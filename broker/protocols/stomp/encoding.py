@@ -100,12 +100,14 @@ def default_lines(routing_type: RoutingType) -> bytes:
     return b"destination-type:%b\n%b" % (routing_type.value.encode(), _DEFAULTS)
 
 
-def may_say_defaults(head: bytes, expires_ms: int) -> bool:
-    """Return whether header lines may say what ``default_lines`` do: asked for every MESSAGE."""
+def may_say_defaults(head: bytes) -> bool:
+    """Return whether header lines may say what ``default_lines`` do.
+
+    Asked for every MESSAGE that has lines: ``find`` takes half as long as ``in``, or a pattern.
+    """
     find = head.find
     return (
-        expires_ms != 0
-        or find(b"persistent:") >= 0
+        find(b"persistent:") >= 0
         or find(b"priority:") >= 0
         or find(b"expires:") >= 0
         or find(b"destination-type:") >= 0

@@ -91,7 +91,7 @@ def block_for(version: Version, block: bytes) -> bytes:
 
     Lines of before NUL and bare carriage returns were refused are made harmless.
     """
-    if _NUL in block or _RETURN in block:
+    if block.find(_NUL) >= 0 or block.find(_RETURN) >= 0:
         block = block.replace(b"\0", b" ").replace(b"\r", b"\\r")
     if version is _V1_2 or _BACKSLASH not in block:
         return block

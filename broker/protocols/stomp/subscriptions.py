@@ -157,13 +157,15 @@ class ClientSubscription:
         """Return a MESSAGE; of a large one of such a size without the body, and its end."""
         seq, record = reference.seq, reference.record
         # Unpacked: to look each field of a tuple up by its name takes several times as long.
-        _, head, body, sent_ms, expires_ms, _, _, encoding, stated = record
+        _, lines, body, sent_ms, _, _, _, encoding, stated = record
         if stated or encoding != TAG:
-            head = head_for(record)
+            lines = head_for(record)
         defaults = self._defaults
-        if may_say_defaults(head, expires_ms):
-            defaults = defaults_not_said(head, defaults)
-        lines, size, end = block_for(self._version, head), len(body), b"\0"
+        if lines:
+            if may_say_defaults(lines):
+                defaults = defaults_not_said(lines, defaults)
+            lines = block_for(self._version, lines)
+        size, end = len(body), b"\0"
         if large_size is not None:
             size, end = large_size, b""
         again = b"true" if reference.redelivered else b"false"
