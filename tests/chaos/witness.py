@@ -11,6 +11,7 @@ from sqlalchemy import text
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database
 from orthia.journal.moments import MomentKind
+from orthia.journal.records import UserRecordType
 from tests.chaos.writers import Act, Change
 
 _TABLE = (
@@ -61,6 +62,7 @@ _PAGE = 10_000
 def install(database: Database, settings: DatabaseStoreSettings) -> None:
     """Have the database note each change from now on: of messages, bindings and large bodies.
 
+    A row of MESSAGES that is a duplicate id, and no message, is of a kind of its own.
     A change's number is given while its transaction holds the fence's share lock, so by number all
     of one token come before the first of the next, or there were two writers.
     """
@@ -101,7 +103,11 @@ def _body(family: str, kind: str, act: Act, key: str, queue: str) -> str:
     row = "OLD" if act is Act.DELETE else "NEW"
     queue = queue if queue == "NULL" else f"{row}.{queue}"
     token = "NEW.EPOCH" if act is Act.INSERT else _TOKEN[family]
-    note = f"{_INTO} VALUES ('{kind}', '{act}', {row}.{key}, {queue}, {token});"
+    noted = f"'{kind}'"
+    if kind == "M":
+        is_id = f"{row}.USER_RECORD_TYPE = {UserRecordType.DUPLICATE_ID:d}"
+        noted = f"CASE WHEN {is_id} THEN 'D' ELSE 'M' END"
+    note = f"{_INTO} VALUES ({noted}, '{act}', {row}.{key}, {queue}, {token});"
     return note + (_REMEMBER[family] if act is Act.INSERT else "")
 
 
