@@ -13,9 +13,10 @@ COMPILED = {
     " cursor dispatcher expiry gate last_value leveled levels memory optioned publisher queue"
     " queue_factory quota redelivery relocation schedule schedule_queues selective settlement"
     " sources subscriptions targets topic topic_memory turns undeliverable volatile window",
-    "orthia/broker/protocols/stomp": "attempts client_frame committing connection consuming"
-    " encoding frames headers heartbeats holdings inbox options outbox parser prefixes receipts"
-    " sending several silence states streaming subscribing subscriptions transactions uploads",
+    "orthia/broker/protocols/stomp": "attempts client_frame committing connecting connection"
+    " consuming encoding frames headers heartbeats holdings inbox options outbox parser parts"
+    " prefixes receipts sending several silence states streaming subscribing subscriptions"
+    " transactions uploads",
     "orthia/journal": "changes codec document encodings fields message moments unit xid",
     "orthia/journal/engine": "batch intake",
 }

@@ -1,8 +1,9 @@
 """One client's connection as a state machine: frames in, calls to the core, frames out.
 
 Which frame is taken in which state, and what follows, is data: ``states``. What a frame asks for is
-done by a module of its own: logins, SENDs and their uploads, subscriptions, transactions, receipts.
-This one reads frames in their order, has the right one do each, and ends the connection.
+done by a module of its own: logins, SENDs and their uploads, subscriptions, transactions, receipts;
+``parts`` makes them. This one reads frames in their order, has the right part do each, and ends the
+connection.
 
 A node that stops, or is live no more, closes without an ERROR: to clients that says that they did
 wrong, and some end on it.
@@ -10,35 +11,19 @@ wrong, and some end on it.
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from orthia.broker.core.api import BrokerCore, Done
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.identity import Principal
 from orthia.broker.core.refusals import Refusal, refusal_of
 from orthia.broker.core.slices import GO_ON, Steps
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
-from orthia.broker.protocols.stomp.committing import Committer
-from orthia.broker.protocols.stomp.consuming import Receiver
 from orthia.broker.protocols.stomp.frames import ProtocolError, Version, error_frame
-from orthia.broker.protocols.stomp.holdings import Holdings
-from orthia.broker.protocols.stomp.inbox import Inbox
-from orthia.broker.protocols.stomp.login import (
-    Authenticate,
-    Client,
-    Login,
-    asking,
-    connected_frame,
-    read_connect,
-)
+from orthia.broker.protocols.stomp.login import Authenticate, asking
 from orthia.broker.protocols.stomp.options import StompOptions
-from orthia.broker.protocols.stomp.outbox import Outbox
-from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.broker.protocols.stomp.receipts import Receipts, id_of
-from orthia.broker.protocols.stomp.sending import Sender
-from orthia.broker.protocols.stomp.silence import Silence
+from orthia.broker.protocols.stomp.parts import Callbacks, Parts
+from orthia.broker.protocols.stomp.receipts import id_of
 from orthia.broker.protocols.stomp.states import (
     DELIVERING,
     ENDING,
@@ -50,10 +35,6 @@ from orthia.broker.protocols.stomp.states import (
     not_taken,
     taken,
 )
-from orthia.broker.protocols.stomp.subscriptions import ClientSubscriptions
-from orthia.broker.protocols.stomp.temporary import Temporaries
-from orthia.broker.protocols.stomp.transactions import OpenTransactions
-from orthia.broker.protocols.stomp.uploads import Uploads
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import JournalClosed
 from orthia.journal.message import LargeBody
@@ -69,10 +50,10 @@ class StompConnection:
     """The protocol's side of one connection; whoever owns the socket calls it on the loop."""
 
     __slots__ = (
-        "_authenticate", "_clock", "_close", "_committer", "_core", "_handlers",
-        "_inbox", "_is_late", "_left", "_outbox", "_parser", "_receipts", "_receiver", "_refused",
-        "_row", "_sender", "_silence", "_state", "_transactions", "_uploads", "_waited",
-        "client", "holdings", "options", "subscriptions", "was_disconnected",
+        "_clock", "_close", "_committer", "_core", "_handlers", "_inbox", "_is_late", "_left",
+        "_outbox", "_receipts", "_receiver", "_refused", "_row", "_sender", "_silence", "_state",
+        "_transactions", "_uploads", "_waited", "client", "holdings", "options", "subscriptions",
+        "was_disconnected",
     )  # fmt: skip
 
     def __init__(
@@ -99,7 +80,6 @@ class StompConnection:
         does wrong.
         """
         self._core = core
-        self._authenticate = authenticate or asking(core)
         self._left = left
         self.options = options
         self._close = close
@@ -110,59 +90,39 @@ class StompConnection:
         """Whether frames are left for a later turn of the loop."""
         self.was_disconnected = False
         """Whether it has ended, in good order, because the client asked for it."""
-        limits = options.limits
-        parser = self._parser = FrameParser(limits)
-        parser.limit_to(options.limits_before_login, " before CONNECTED")
-        client = self.client = Client()
-        inbox = self._inbox = Inbox(parser)
-        outbox = self._outbox = Outbox(write, may_take)
-        receipts = self._receipts = Receipts(client, outbox)
-        subscriptions = self.subscriptions = ClientSubscriptions(limits.max_subscriptions)
-        transactions = self._transactions = OpenTransactions(limits)
-        uploads = self._uploads = Uploads(
-            core, limits.upload_timeout, room=waited, stored=self._uploaded
-        )
-        self._silence = Silence(limits, uploads, clock())
-        self.holdings = Holdings(
-            parser, inbox, uploads, transactions, receipts, subscriptions, outbox
-        )
-        temporaries = Temporaries(core, client)
-        self._sender = Sender(
+        parts = Parts(
             core,
-            client,
-            options.prefixes,
-            temporaries,
-            transactions,
-            uploads,
-            receipts,
-            self._refuse_unstored,
+            options,
+            self,
+            Callbacks(
+                logged_in=partial(self._move, Event.LOGGED_IN),
+                go_on=self._go_on,
+                refuse_login=self._refuse_for,
+                uploaded=self._uploaded,
+                streamed=self._streamed,
+                refuse_unstored=self._refuse_unstored,
+                fail=lambda reason: self._refuse(reason, None, Refusal.SLOW),
+                cut_off=self.go_away,
+            ),
+            write=write,
+            clock=clock,
+            authenticate=authenticate or asking(core),
+            may_take=may_take,
+            room=waited,
         )
-        self._committer = Committer(
-            core, client, transactions, subscriptions, receipts, outbox, self._refuse_unstored
-        )
-        self._receiver = Receiver(
-            core,
-            client,
-            subscriptions,
-            transactions,
-            receipts,
-            outbox,
-            temporaries=temporaries,
-            options=options,
-            connection=self,
-            holds=self.holdings.hold,
-            fail=lambda reason: self._refuse(reason, None, Refusal.SLOW),
-            cut_off=self.go_away,
-            streamed=self._streamed,
-        )
-        self._handlers: Handlers = {
-            "CONNECT": self._connect,
-            "STOMP": self._connect,
-            "DISCONNECT": self._disconnect,
-            **self._sender.handlers,
-            **self._receiver.handlers,
-            **self._committer.handlers,
-        }
+        self.client = parts.client
+        self._inbox = parts.inbox
+        self._outbox = parts.outbox
+        self._receipts = parts.receipts
+        self.subscriptions = parts.subscriptions
+        self._transactions = parts.transactions
+        self._uploads = parts.uploads
+        self._silence = parts.silence
+        self.holdings = parts.holdings
+        self._sender = parts.sender
+        self._committer = parts.committer
+        self._receiver = parts.receiver
+        self._handlers: Handlers = {**parts.handlers, "DISCONNECT": self._disconnect}
         self._enter(State.CONNECTING)
 
     # --- what the socket's owner calls
@@ -336,45 +296,6 @@ class StompConnection:
             return
         self._go_on()
         self._waited()
-
-    # --- connecting
-
-    def _connect(self, frame: Frame) -> None:
-        login = read_connect(frame, self.client.newest)
-        self.client.version = self._parser.version = login.version
-        principal = self._authenticate(
-            login.login, login.passcode, partial(self._login_answered, login)
-        )
-        if principal is not None:
-            self._connected(login, principal)
-
-    def _login_answered(self, login: Login, outcome: Principal | BrokerError) -> None:
-        if self.is_closed:
-            return
-        if isinstance(outcome, BrokerError):
-            self._refuse_for(outcome, login.frame)
-            return
-        self._connected(login, outcome)
-        self._go_on()
-
-    def _connected(self, login: Login, principal: Principal) -> None:
-        self.client.principal = replace(
-            principal,
-            client_id=login.client_id or None,
-            validated_user=self._core.security.validated_user(principal),
-        )
-        self._silence.agree(
-            login,
-            self._clock(),
-            ttl_ms=self.options.connection_ttl,
-            silence_factor=self.options.silence_factor,
-        )
-        limits = self.options.limits
-        self._parser.limit_to(limits)
-        if self._core.large is not None and limits.min_large_message_size > 0:
-            self._parser.stream_from(limits.min_large_message_size, limits.max_large_message_size)
-        self._move(Event.LOGGED_IN)
-        self._outbox.write(connected_frame(login))
 
     # --- the end
 
