@@ -82,7 +82,7 @@ def upgrade(database: Database, s: DatabaseStoreSettings) -> None:
     if lost:
         raise StoreDamaged(s.jdbc_connection_url.display, lost)
     with translate_errors("look for rights"), database.engine.connect() as connection:
-        missing = missing_rights(connection, TableNames.from_settings(s))
+        missing = missing_rights(connection, s)
     if missing:
         raise RightsMissing(s.jdbc_connection_url.display, missing)
 

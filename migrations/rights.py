@@ -6,6 +6,11 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from orthia.config.store_settings import (
+    DatabaseLockerSettings,
+    DatabaseStoreSettings,
+    SharedFileLockerSettings,
+)
 from orthia.database import Dialect, PermanentStoreError
 from orthia.migrations.names import TableNames
 
@@ -29,17 +34,18 @@ class RightsMissing(PermanentStoreError):  # noqa: N818 - named for what is the 
         )
 
 
-def missing_rights(connection: Connection, names: TableNames) -> list[str]:
+def missing_rights(connection: Connection, s: DatabaseStoreSettings) -> list[str]:
     """Return what the session's user may not do, as "INSERT, DELETE on messages".
 
     A backup with too few rights would else find out when it takes over. PostgreSQL knows what a
     user may do; MySQL and MariaDB, where rights come from roles, databases and tables, are asked
     how they would do it, which they tell nobody who may not. SQLite has no users.
     """
+    names = TableNames.from_settings(s)
     if names.dialect is Dialect.SQLITE:
         return []
     missing = []
-    for table, rights in _needed(names).items():
+    for table, rights in _needed(names, s).items():
         if names.dialect is Dialect.POSTGRESQL:
             found = _lacking(connection, table, rights)
         else:
@@ -86,12 +92,19 @@ def _not_explained(
     return found
 
 
-def _needed(names: TableNames) -> dict[str, tuple[str, ...]]:
+def _needed(names: TableNames, s: DatabaseStoreSettings) -> dict[str, tuple[str, ...]]:
+    # These lockers add a row of their own to the locks; the rows of leases are there.
+    adds_row = isinstance(s.locker, DatabaseLockerSettings | SharedFileLockerSettings)
+    # To leave a row alone that is there already is an UPDATE to MySQL, and none to PostgreSQL.
+    keeps = _CHANGES if names.dialect is Dialect.MYSQL else _APPENDS
     return {
-        names.node_manager_store: ("SELECT", "UPDATE"),
+        names.node_manager_store: ("SELECT", "INSERT", "UPDATE")
+        if adds_row
+        else ("SELECT", "UPDATE"),
+        names.failover_log: ("SELECT", "INSERT"),
         names.bindings: _CHANGES,
         names.messages: _APPENDS,
-        names.history: _APPENDS,
-        names.large_messages: _APPENDS,
+        names.history: keeps,
+        names.large_messages: keeps,
         names.message_times: _CHANGES,
     }

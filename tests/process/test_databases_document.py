@@ -1,15 +1,8 @@
 """The statements of docs/databases.md: what a newcomer copies works, on real servers."""
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import psycopg2
-import pymysql
 import pytest
 from sqlalchemy import text
 
@@ -22,48 +15,9 @@ from orthia.config.settings import Role
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.config.urls import DatabaseUrl
 from orthia.database import Database, PermanentStoreError, write_transaction
+from tests.process.documented_users import asked, blocks, execute
 from tests.process.nodes import NodeProcess
-from tests.support.servers import PASSWORD, USER, PostgresqlServer, ServerProcess
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "databases.md"
-
-
-def blocks(server: ServerProcess) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the statements that make the owner, a node's user of fewer rights, and two readers.
-
-    The second reads the messages, too.
-    """
-    found = re.findall(r"```sql\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    own = slice(0, None, 2) if isinstance(server, PostgresqlServer) else slice(1, None, 2)
-    owner, node, reader, copier = map(_statements, found[own])
-    return owner, node, reader, copier
-
-
-def _statements(block: str) -> list[str]:
-    text = re.sub(r"--.*", "", block).replace("PASSWORD 'PASSWORD'", "PASSWORD 'secret'")
-    # The administrator of the tests' servers is called orthia.
-    text = text.replace("BY 'PASSWORD'", "BY 'secret'").replace("orthia", "broker")
-    return [part.strip() for part in text.split(";") if part.strip()]
-
-
-def execute(server: ServerProcess, statement: str) -> None:
-    """Execute a statement as the administrator."""
-    if isinstance(server, PostgresqlServer):
-        # What comes before the database is there is the administrator's own.
-        name = "postgres" if statement.startswith("CREATE") else "broker"
-        session = psycopg2.connect(
-            host="127.0.0.1", port=server.port, user=USER, password=PASSWORD, dbname=name
-        )
-        session.autocommit = True
-        with session.cursor() as cursor:
-            cursor.execute(statement)
-        session.close()
-        return
-    connection = pymysql.connect(
-        host="127.0.0.1", port=server.port, user=USER, password=PASSWORD.encode()
-    )
-    with connection, connection.cursor() as cursor:
-        cursor.execute(statement)
+from tests.support.servers import PostgresqlServer, ServerProcess
 
 
 @pytest.fixture
@@ -125,52 +79,6 @@ def made(private_server: ServerProcess) -> Iterator[tuple[DatabaseStoreSettings,
     migrations.upgrade(database, made)
     yield made, database
     database.dispose()
-
-
-def test_a_node_with_one_right_less_is_told_before_it_is_needed(
-    private_server: ServerProcess, made: tuple[DatabaseStoreSettings, Database]
-) -> None:
-    """By right and table: a backup would else find out when it takes over."""
-    settings, _ = made
-    for statement in blocks(private_server)[1]:
-        execute(private_server, statement)
-    restricted = replace(settings, jdbc_user="broker_node")
-    is_postgresql = isinstance(private_server, PostgresqlServer)
-    table, to = ("messages", "broker_node") if is_postgresql else ("MESSAGES", "'broker_node'@'%'")
-    where = "ALL TABLES IN SCHEMA public" if is_postgresql else "broker.*"
-
-    def found() -> str:
-        database = Database.from_settings(restricted)
-        try:
-            migrations.upgrade(database, restricted)
-        except PermanentStoreError as error:
-            return str(error)
-        finally:
-            database.dispose()
-        return ""
-
-    assert found() == ""
-    for right in ("SELECT", "INSERT", "UPDATE", "DELETE"):
-        execute(private_server, f"REVOKE {right} ON {where} FROM {to}")
-        missing = found()
-        if right == "SELECT":  # which revision the schema has is read first
-            assert "denied" in missing
-            assert "node_manager_store_version" in missing.lower()
-        else:
-            assert "no right to" in missing
-            assert f"{right} on {'bindings' if is_postgresql else 'BINDINGS'}" in missing
-        if right in ("INSERT", "DELETE"):  # rows of messages are written once
-            assert f"{right} on {table}" in missing
-        execute(private_server, f"GRANT {right} ON {where} TO {to}")
-    assert found() == ""
-    if is_postgresql:
-        # A table that a new version added; rights of MySQL are on those to come, too.
-        execute(private_server, "REVOKE ALL ON messages_times FROM broker_node")
-        execute(private_server, "REVOKE INSERT, DELETE ON messages FROM broker_node")
-        assert (
-            "no right to INSERT, DELETE on messages;"
-            " SELECT, INSERT, UPDATE, DELETE on messages_times" in found()
-        )
 
 
 @pytest.mark.parametrize(
@@ -263,18 +171,3 @@ def test_the_documents_reader_sees_who_serves_and_no_message(
             connection.execute(text("UPDATE NODE_MANAGER_STORE SET ID = ID"))
     finally:
         database.dispose()
-
-
-def asked(*command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    """Run a command, the last of whose words is the URL."""
-    *words, url = command
-    result = subprocess.run(
-        [sys.executable, "-m", "orthia.broker.cli", *words, "--url", url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "ORTHIA_JDBC_PASSWORD": "secret"},
-    )
-    assert result.returncode == code, result.stderr
-    return result

@@ -12,7 +12,7 @@ import pytest
 
 from orthia.config.settings import Role
 from tests.hostile.node import rest_of
-from tests.process.test_user_files import SecuredNode
+from tests.process.secured_node import SecuredNode
 from tests.support.login_flood import Login, LoginFlood
 from tests.support.servers import ServerProcess, free_port, url_with_password
 from tests.support.waiting import wait_until

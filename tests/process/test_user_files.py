@@ -1,10 +1,7 @@
 """Users in files, on a node as it is run: changed with ``orthia user`` while it serves."""
 
 import asyncio
-import os
-import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,63 +11,7 @@ from pathlib import Path
 import pytest
 
 from orthia.config.settings import Role
-from tests.process.nodes import NodeProcess
-
-_CLI = (sys.executable, "-m", "orthia.broker.cli")
-
-
-class SecuredNode(NodeProcess):
-    """A live node alone, on SQLite, whose users are in files beside its broker.xml."""
-
-    core = ""
-    lease = ""
-    """Elements of its store."""
-
-    @property
-    def config_path(self) -> Path:
-        """Its broker.xml."""
-        return self.directory / "broker.xml"
-
-    def command(self) -> list[str]:
-        """Return how it is started, its broker.xml written."""
-        permissions = "".join(
-            f'<permission type="{one}" roles="amq"/>'
-            for one in ("send", "consume", "createAddress", "createDurableQueue")
-        )
-        self.config_path.write_text(
-            f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
-            <name>{self.name}</name>
-            <store><database-store><jdbc-connection-url>{self.url}</jdbc-connection-url>
-            {self.lease}</database-store></store>
-            <acceptors><acceptor name="stomp">tcp://127.0.0.1:{self.port}</acceptor></acceptors>
-            <security-settings><security-setting match="#">{permissions}</security-setting>
-            </security-settings>
-            <login-modules xmlns="urn:orthia"><properties-login-module/></login-modules>{self.core}
-            </core></configuration>"""
-        )
-        return [*_CLI, "run", str(self.config_path)]
-
-    def user(self, *arguments: str, password: str = "") -> None:
-        """Run ``orthia user``."""
-        subprocess.run(
-            [*_CLI, "user", *arguments, "--config", str(self.config_path)],
-            check=True,
-            env={**os.environ, "ORTHIA_PASSWORD": password},
-            timeout=120,
-        )
-
-    def log_in(self, login: str, passcode: str) -> socket.socket:
-        """Connect and say CONNECT."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        client.sendall(
-            f"CONNECT\naccept-version:1.2\nlogin:{login}\npasscode:{passcode}\n\n\0".encode()
-        )
-        return client
-
-    def answer(self, login: str, passcode: str) -> bytes:
-        """Return the beginning of the answer to a login."""
-        with self.log_in(login, passcode) as client:
-            return client.recv(4096)
+from tests.process.secured_node import CLI, SecuredNode
 
 
 @pytest.fixture
@@ -134,7 +75,7 @@ def test_a_node_whose_users_cannot_be_read_does_not_start(node: SecuredNode) -> 
     assert node.start().exit_code() == 78
     assert "artemis-roles.properties: cannot be read: No such file" in node.log
     checked = subprocess.run(
-        [*_CLI, "check", str(node.config_path)], capture_output=True, text=True, check=False
+        [*CLI, "check", str(node.config_path)], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 78
     assert "artemis-roles.properties: cannot be read" in checked.stderr

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 AT_A_TIME: Final = 400
-"""How many connections of a flood there are at once."""
+"""How many connections of a flood there are at once, unless it is told otherwise."""
 _SOURCES: Final = 100
 _PATIENCE_SECONDS: Final = 2.0
 """After which a client leaves that was not answered; its login is under way all the same."""
@@ -21,14 +21,17 @@ class Login(NamedTuple):
     kind: str
     login: str
     passcode: str
+    network: str = "127.0.1"
+    """Of the hundred addresses it comes from."""
 
 
 class LoginFlood:
     """Comes from a hundred addresses of this machine, and counts how its logins were answered."""
 
-    def __init__(self, port: int, logins: Sequence[Login]) -> None:
-        """Offer ``logins`` in turn at a node's port."""
+    def __init__(self, port: int, logins: Sequence[Login], at_a_time: int = AT_A_TIME) -> None:
+        """Offer ``logins`` in turn at a node's port, on so many connections at most."""
         self._port = port
+        self._at_a_time = at_a_time
         self._logins = itertools.cycle(logins)
         self._number = itertools.count()
         self._stopped = threading.Event()
@@ -55,7 +58,7 @@ class LoginFlood:
 
     async def _run(self, a_second: float) -> None:
         loop = asyncio.get_running_loop()
-        places = asyncio.Semaphore(AT_A_TIME)
+        places = asyncio.Semaphore(self._at_a_time)
         began = loop.time()
         async with asyncio.TaskGroup() as tasks:
             while not self._stopped.is_set():
@@ -71,7 +74,7 @@ class LoginFlood:
         try:
             with socket.socket() as client:
                 client.setblocking(False)
-                client.bind((f"127.0.1.{1 + number % _SOURCES}", 0))
+                client.bind((f"{one.network}.{1 + number % _SOURCES}", 0))
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     await loop.sock_connect(client, ("127.0.0.1", self._port))
                     sent = (
