@@ -147,6 +147,7 @@ class AddressSettings:
     auto_delete_queues_message_count: int | None = None
     default_exclusive_queue: bool | None = None
     default_purge_on_no_consumers: bool | None = None
+    default_non_destructive: bool | None = None
     default_ring_size: int | None = None
     default_group_buckets: int | None = None
     default_group_first_key: str | None = None

@@ -98,6 +98,7 @@ class ResolvedAddressSettings:
     default_exclusive_queue: bool = False
     default_purge_on_no_consumers: bool = False
     default_ring_size: int = -1
+    default_non_destructive: bool = False
     default_group_buckets: int = -1
     default_group_first_key: str | None = None
     default_group_rebalance: bool = False
@@ -121,6 +122,7 @@ def options_of(settings: ResolvedAddressSettings, given: Mapping[str, Any]) -> Q
         exclusive=settings.default_exclusive_queue,
         purge_on_no_consumers=settings.default_purge_on_no_consumers,
         ring_size=settings.default_ring_size,
+        non_destructive=settings.default_non_destructive,
         group_buckets=settings.default_group_buckets,
         group_first_key=settings.default_group_first_key,
         group_rebalance=settings.default_group_rebalance,

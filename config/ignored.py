@@ -1,8 +1,7 @@
 """What Artemis knows and Orthia does not have: what changes nothing, and what happens instead.
 
-A key is the name of an element or attribute with that of the element around it:
-``core/bridges``, ``queue/@exclusive``. Every one that the XSD declares ignored is in one of the two
-tables.
+A key is the name of an element with that of the element around it: ``core/bridges``. Every one that
+the XSD declares ignored is in one of the two tables.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,11 +45,6 @@ def what_happens_instead(key: str, value: str | None) -> str | None:
 _FALSE: Final = ("false", "0")
 _NONE: Final = ("-1",)
 _ANY_CONSUMER: Final = "messages of a group go to whichever consumer is next"
-_EVERY_CONSUMER: Final = "all consumers of the queue share its messages"
-_CONSUMED: Final = "a message that is acknowledged is gone from the queue"
-_NOT_PURGED: Final = "messages stay when the last consumer of the queue leaves"
-_NO_RING: Final = "the queue takes every message; it never drops the oldest for a new one"
-_AT_ONCE: Final = "the first consumer gets messages at once, without waiting for others"
 _NOT_DELETED: Final = (
     "what was created for a client stays until it is deleted, though it is empty and unused"
 )
@@ -121,8 +115,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "core/network-check-list": Instead(_NO_NETWORK_CHECK),
     "core/network-check-URL-list": Instead(_NO_NETWORK_CHECK),
     "core/global-max-messages": Instead(_COUNTED_IN_BYTES, _NONE),
-    # One queue.
-    "queue/@non-destructive": Instead(_CONSUMED, _FALSE),
     # Settings of addresses.
     "address-setting/disk-full-policy": Instead(
         "while a disk is fuller than max-disk-usage, each SEND is refused with an ERROR", ("fail",)
@@ -141,7 +133,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
-    "address-setting/default-non-destructive": Instead(_CONSUMED, _FALSE),
     "address-setting/enable-ingress-timestamp": Instead(
         "messages carry no _AMQ_INGRESS_TIMESTAMP", _FALSE
     ),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from orthia.config.address_settings import AddressSettings, QueueSettings
 from orthia.config.addresses import AddressResolver, options_of
+from orthia.config.queues import QueueOptions
 from orthia.config.settings import Settings
 
 _MADE_FOR_UNDELIVERABLE = (
@@ -45,7 +46,7 @@ def conflicts(settings: Settings) -> Iterator[tuple[str, QueueSettings, str]]:
     for address in settings.addresses:
         of_address = resolver.resolve(address.name)
         for queue in address.queues:
-            conflict = options_of(of_address, queue.options).conflict
+            conflict = _conflict(settings, options_of(of_address, queue.options))
             if conflict is not None:
                 yield address.name, queue, conflict
 
@@ -55,6 +56,15 @@ def conflicts_of_defaults(settings: Settings) -> Iterator[tuple[str, str]]:
     resolver = AddressResolver(settings)
     for one in settings.address_settings:
         # The match as an address: what else matches it has all that it matches itself.
-        conflict = options_of(resolver.resolve(one.match), {}).conflict
+        conflict = _conflict(settings, options_of(resolver.resolve(one.match), {}))
         if conflict is not None:
             yield one.match, conflict
+
+
+def _conflict(settings: Settings, options: QueueOptions) -> str | None:
+    if options.non_destructive and not settings.persistence_enabled:
+        return (
+            "is non-destructive, and persistence-enabled is false: its consumers read it from the"
+            " store; expected persistence-enabled true, or non-destructive false"
+        )
+    return options.conflict

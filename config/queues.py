@@ -22,7 +22,7 @@ class QueueOptions:
     last_value_key: str | None = None
     """The header by whose value a newer message replaces an older one; None replaces none."""
     non_destructive: bool = False
-    """An acknowledged message stays."""
+    """Each consumer sees every message, and what it acknowledges stays."""
     ring_size: int = -1
     """Messages kept at most: the oldest goes for a new one. -1 for any number."""
     purge_on_no_consumers: bool = False
@@ -50,11 +50,17 @@ class QueueOptions:
             or self.ring_size >= 0
             or self.purge_on_no_consumers
             or self.consumers_before_dispatch > 0
+            or self.non_destructive
         )
 
     @property
     def conflict(self) -> str | None:
         """What cannot be said of one queue; None if all can."""
+        if self.non_destructive and (grouping := self._grouping) is not None:
+            return (
+                f"is non-destructive with {grouping}: each consumer sees every message, whatever"
+                f" group it is of; expected non-destructive false, or no {grouping}"
+            )
         if self.last_value_key is None:
             return None
         if self.ring_size >= 0:
@@ -70,9 +76,21 @@ class QueueOptions:
         return None
 
     @property
+    def _grouping(self) -> str | None:
+        """The first that is set of what says how groups are given out; None if none is."""
+        said = {
+            "group-rebalance": self.group_rebalance,
+            "group-rebalance-pause-dispatch": self.group_rebalance_pause_dispatch,
+            "group-buckets": self.group_buckets > 0,
+            "group-first-key": self.group_first_key is not None,
+        }
+        return next((name for name, is_set in said.items() if is_set), None)
+
+    @property
     def has_groups(self) -> bool:
         """Whether the messages of a group go to one consumer at a time."""
-        return bool(self.group_buckets) and not self.exclusive and self.ring_size < 0
+        is_one_for_all = self.exclusive or self.ring_size >= 0 or self.non_destructive
+        return bool(self.group_buckets) and not is_one_for_all
 
 
 PLAIN: Final = QueueOptions()

@@ -255,7 +255,7 @@ class Reader(Sections):
         given: dict[str, Any] = self.values_of(node, path)
         for attribute in find(path).attributes.values():
             text = node.get(attribute.name)
-            if text is not None and not attribute.is_ignored:
+            if text is not None:
                 with self.noting(node):
                     value = self.values.read(attribute.kind.name, text.strip())
                     given[snake_case(attribute.name)] = value

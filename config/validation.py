@@ -108,9 +108,6 @@ class Validation:
                     f"unknown attribute {etree.QName(name).localname!r}; {hint}",
                 )
                 del node.attrib[name]
-            elif known.is_ignored:
-                location = self._document.location(node)
-                self._sort(location, element, f"@{name}", f"{element.name}/@{name}", node.get(name))
             elif known.is_refused:
                 location = self._document.location(node)
                 text = f"attribute {name!r} cannot be given; expected {known.kind.expected}"
@@ -126,18 +123,14 @@ class Validation:
         text = None if holds_more else (node.text or "")
         with contextlib.suppress(ConfigurationError):  # nobody reads it, so nothing is wrong
             text = None if text is None else self._properties.substitute(text)
-        self._sort(self._document.location(node), parent, known.name, known.name, text)
-
-    def _sort(
-        self, location: Location, parent: Element, name: str, shown: str, text: str | None
-    ) -> None:
-        """Put what is ignored into one of the two lists."""
-        key = f"{_SAME_AS.get(parent.name, parent.name)}/{name}"
-        instead = what_happens_instead(key, text)
+        location = self._document.location(node)
+        instead = what_happens_instead(
+            f"{_SAME_AS.get(parent.name, parent.name)}/{known.name}", text
+        )
         if instead is None:
-            self.ignored.append((location, shown))
+            self.ignored.append((location, known.name))
         else:
-            self.not_applied.append(NotApplied(location, shown, instead))
+            self.not_applied.append(NotApplied(location, known.name, instead))
 
     def _note_unknown(self, node: Node, parent: Element) -> None:
         location = self._document.location(node)

@@ -21,7 +21,7 @@ _ROOT: Final = "{urn:activemq}configuration"
 _HUMP: Final = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _REFUSED: Final = "refused"
 _KINDS: Final = {"element": "element", "attributeGroup": "attributeGroup"}
-_IGNORED_TYPES: Final = frozenset({"ignored", "ignored-attribute"})
+_IGNORED: Final = "ignored"
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,6 @@ class Attribute:
     kind: ValueKind
     meaning: str
     required: bool
-
-    @property
-    def is_ignored(self) -> bool:
-        """Whether Artemis knows it and it has no meaning here."""
-        return self.kind.name in _IGNORED_TYPES
 
     @property
     def is_refused(self) -> bool:
@@ -164,7 +159,7 @@ class _SchemaReader:
         type_node = self._type_of(node)
         meaning = _documentation(node) or _documentation(type_node)
         example = _example(node) or _example(type_node)
-        ignored = type_node is not None and type_node.get("name") in _IGNORED_TYPES
+        ignored = type_node is not None and type_node.get("name") == _IGNORED
         if type_node is None or ignored:
             return Element(tag, meaning, example, required, ignored)
         if type_node.tag == f"{_XSD}simpleType":

@@ -8,8 +8,8 @@ A document is written in version 1 unless a node that knows no other would do so
 says. That is so of a queue with options, or without its owner's own messages, which is version 2:
 an older node refuses the journal, and does not take the queue for a plain one. Version 3 are last
 value queues, and the bindings of messages of one priority, which are kept by themselves: nodes that
-read version 2 did not know what to do with either. Fields of version 1 that older nodes pass over
-change nothing of what is in a queue.
+read version 2 did not know what to do with either. Version 4 are non-destructive queues. Fields of
+version 1 that older nodes pass over change nothing of what is in a queue.
 
 A decoder takes the row's ``seq`` only to name it in the ``CorruptRecord`` it raises.
 """
@@ -38,6 +38,8 @@ _WITH_OPTIONS: Final = 2
 _OF_VALUES_OR_PRIORITY: Final = 3
 """Of one whose messages replace one another, which nodes that know the option did nothing for; and
 of one that is a part of a queue, which they would take for a queue of its own."""
+_NON_DESTRUCTIVE: Final = 4
+"""Of one whose messages stay when they are acknowledged: nodes that know the option delete them."""
 _CRC = struct.Struct(">I")
 _ATTEMPTS = struct.Struct(">Iq")
 
@@ -163,6 +165,8 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
     }
     if options:
         document["options"] = {name.replace("_", "-"): value for name, value in options.items()}
+    if binding.options.non_destructive:
+        return encode_document(document, _NON_DESTRUCTIVE)
     if binding.priority is not None:
         return encode_document({**document, "priority": binding.priority}, _OF_VALUES_OR_PRIORITY)
     if binding.options.last_value_key is not None:
@@ -173,7 +177,7 @@ def encode_queue_binding(binding: QueueBinding) -> bytes:
 
 def decode_queue_binding(data: bytes, queue_id: int) -> QueueBinding:
     """Return the queue stored as ``data`` in row ``queue_id``; raise CorruptRecord."""
-    document = read_document(data, queue_id, newest=_OF_VALUES_OR_PRIORITY)
+    document = read_document(data, queue_id, newest=_NON_DESTRUCTIVE)
     return QueueBinding(
         queue_id,
         name=document.text("name"),

@@ -192,8 +192,12 @@ class AutoCreation:
     ) -> Queue:
         """Create the queue of a durable subscription for a client; raises BrokerError."""
         address = self._book.address(address_name)
-        key = options_of(address.settings, {}).last_value_key
-        options = replace(options, last_value_key=key)
+        defaults = options_of(address.settings, {})
+        options = replace(
+            options,
+            last_value_key=defaults.last_value_key,
+            non_destructive=defaults.non_destructive,
+        )
         self.create_type(principal, address_name, address, RoutingType.MULTICAST)
         self._security.check_new_queue(principal, address_name, name)
         self._creations.refuse_if_too_many(principal, name, len(self._book.queues))

@@ -22,7 +22,7 @@ from orthia.broker.core.api import (
     unheard,
 )
 from orthia.broker.core.auto_creation import AutoCreation
-from orthia.broker.core.browsing import BrowserReads, Browsing
+from orthia.broker.core.browsing import Browsing
 from orthia.broker.core.commit import commit
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.creations import QueueCreations
@@ -102,7 +102,6 @@ class Broker:
         self.security = Security(settings, clock, audit)
         """Who may connect, and who may do what."""
         self._limits = settings.stomp_limits
-        self._browser_reads = BrowserReads()
         self.store_use = StoreUse(settings.store_limit)
         """What is stored, against the limits of all addresses together."""
         self.large = journal.large
@@ -124,6 +123,7 @@ class Broker:
         )
         self._budget = factory.budget
         self._topic_memory = factory.topic_memory
+        self._showing = factory.showing
         creations = QueueCreations(settings.stomp_limits, settings.resource_limit_settings)
         self._addresses = AddressBook(
             settings,
@@ -327,12 +327,7 @@ class Broker:
             self._sources.to_browse(principal, parse(destination)),
             browser,
             wanted,
-            journal=self._journal,
-            budget=self._budget,
-            gate=self._gate,
-            slices=self.slices,
-            timers=self,
-            reads=self._browser_reads,
+            self._showing,
         )
         most = self._limits.max_unacknowledged_bytes
         return browsing.attach(prefetch, most if window is None else min(window, most))

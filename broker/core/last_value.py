@@ -21,7 +21,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import LimitExceeded
 from orthia.broker.core.memory import MESSAGE_OVERHEAD, size_in_store
-from orthia.broker.core.newest import Latest, Value, ValueCount, digest_of
+from orthia.broker.core.newest import Held, Latest, Value, ValueCount, digest_of
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.removal import RemovingMatching
 from orthia.broker.core.selectors import Said
@@ -53,7 +53,7 @@ class LastValueQueue(OptionedQueue):
         super().begin(options)
         self._key = options.last_value_key or ""
         self._latest = Latest()
-        self._out: dict[bytes, int] = {}
+        self._out = Held()
         """How many messages of a key consumers have: as long as there are any it is known which
         is the newest."""
         self._count = ValueCount()
@@ -149,6 +149,13 @@ class LastValueQueue(OptionedQueue):
 
     # --- what is replaced
 
+    @override
+    def is_there(self, queue_id: int, reference: MessageReference) -> bool:
+        # What it has of other priorities came while it was another kind, and is no value yet.
+        key = self.key_of(reference.record) if queue_id == self.id else None
+        is_newest = key is None or self._latest.find(key, reference.seq) is not None
+        return is_newest and super().is_there(queue_id, reference)
+
     def _remove(self, value: Value, *, is_deleted: bool) -> None:
         """Have a message no more that nobody has; its row may be deleted already."""
         value.is_gone = True
@@ -205,11 +212,11 @@ class LastValueQueue(OptionedQueue):
             value = self._latest.again(key, Value(reference.location, size, None))
         if value is not None:
             value.is_out = True
-        self._out[key] = self._out.get(key, 0) + 1
+        self._out.more(key)
 
     def _comes_back(self, key: bytes, reference: MessageReference) -> bool:
         """Note that a message is with nobody any more; return whether it still counts."""
-        self._one_less(key)
+        self._out.less(key)
         value = self._latest.find(key, reference.seq)
         if value is None:
             self._settle(key)
@@ -217,19 +224,12 @@ class LastValueQueue(OptionedQueue):
         value.is_out = False
         return True
 
-    def _one_less(self, key: bytes) -> None:
-        left = self._out.get(key, 0) - 1
-        if left > 0:
-            self._out[key] = left
-        else:
-            self._out.pop(key, None)
-
     def _left(self, reference: MessageReference) -> None:
         """Note that a message is gone for good that was out."""
         key = self.key_of(reference.record)
         if key is None:
             return
-        self._one_less(key)
+        self._out.less(key)
         value = self._latest.find(key, reference.seq)
         if value is not None:
             value.is_out, value.is_gone = False, True
@@ -321,9 +321,10 @@ class LastValueQueue(OptionedQueue):
         if self.is_leaving or self._is_forgotten:
             super().match_no_more()
 
+    @property
     @override
-    def dispatch(self) -> bool:
-        return self._is_known and super().dispatch()
+    def delivers(self) -> bool:
+        return self._is_known and self._is_started
 
     @override
     def open_trimmed(self) -> None:
@@ -363,9 +364,7 @@ class LastValueQueue(OptionedQueue):
             key = self.key_of(message.record)
             if key is None or self._cursor.is_withheld(message.seq):
                 continue
-            newer, older = None, self._latest.get(key)
-            while older is not None and older.seq > message.seq:
-                newer, older = older, older.before
+            newer, older = self._latest.around(key, message.seq)
             if newer is not None and newer.is_stored:
                 replaced.append(message.location)
                 del kept[message.seq]

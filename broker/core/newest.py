@@ -56,6 +56,24 @@ class Value:
         return self.location.seq
 
 
+class Held(dict[bytes, int]):
+    """How many messages of a key are with consumers."""
+
+    __slots__ = ()
+
+    def more(self, key: bytes) -> None:
+        """Note one more."""
+        self[key] = self.get(key, 0) + 1
+
+    def less(self, key: bytes) -> None:
+        """Note one less."""
+        left = self.get(key, 0) - 1
+        if left > 0:
+            self[key] = left
+        else:
+            self.pop(key, None)
+
+
 class Latest(dict[bytes, Value]):
     """The newest of each key, and what is before those that are on their way to the store."""
 
@@ -73,6 +91,13 @@ class Latest(dict[bytes, Value]):
         while value is not None and value.seq != seq:
             value = value.before
         return value
+
+    def around(self, key: bytes, seq: int) -> tuple[Value | None, Value | None]:
+        """Return the one that came next behind a ``seq``, and the one there was before."""
+        newer, older = None, self.get(key)
+        while older is not None and older.seq > seq:
+            newer, older = older, older.before
+        return newer, older
 
     def sent(self, key: bytes, value: Value) -> None:
         """Note one that is on its way to the store."""

@@ -22,7 +22,7 @@ from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.memory import size_in_store
-from orthia.broker.core.queue import Queue
+from orthia.broker.core.non_destructive import ShownQueue
 from orthia.broker.core.selectors import Selector
 from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.turns import InTurn
@@ -70,7 +70,7 @@ class OneConsumer(InTurn):
         self._closed = 0
 
 
-class OptionedQueue(Queue):
+class OptionedQueue(ShownQueue):
     """A queue with options; all calls on the loop's thread."""
 
     __slots__ = ("_is_started", "_is_trimming", "_one", "_starts", "options")
@@ -78,6 +78,7 @@ class OptionedQueue(Queue):
     def begin(self, options: QueueOptions) -> None:
         """Called once, first: what the queue does more than a ``Queue``."""
         self.options = options
+        self.begin_showing(options)
         self._is_trimming = False
         self._is_started = options.consumers_before_dispatch <= 0
         self._starts = 0
@@ -97,7 +98,8 @@ class OptionedQueue(Queue):
         *,
         selector: Selector | None = None,
     ) -> QueueSubscription:
-        if selector is not None and (self.options.exclusive or self.options.ring_size >= 0):
+        takes = selector is not None and not self.is_non_destructive
+        if takes and (self.options.exclusive or self.options.ring_size >= 0):
             kind = "exclusive" if self.options.exclusive else "a ring"
             raise DestinationRefused(
                 f"queue {quoted(self.name)} is {kind}, where messages are taken from the front"
@@ -107,6 +109,8 @@ class OptionedQueue(Queue):
         if not self._is_started:
             if self.consumers >= self.options.consumers_before_dispatch:
                 self._is_started = True
+                if self.is_non_destructive:
+                    self._timers.call_later(0, self.resume)  # for those that came before it
             elif self.consumers == 1 and self.options.delay_before_dispatch >= 0:
                 self._timers.call_later(
                     self.options.delay_before_dispatch, partial(self._start, self._starts)
@@ -118,9 +122,14 @@ class OptionedQueue(Queue):
             self._is_started = True
             self.resume()
 
+    @property
+    @override
+    def delivers(self) -> bool:
+        return self._is_started
+
     @override
     def dispatch(self) -> bool:
-        return self._is_started and super().dispatch()
+        return self.delivers and super().dispatch()
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
@@ -143,7 +152,7 @@ class OptionedQueue(Queue):
 
     @override
     def expire(self, messages: Sequence[StoredMessage], queue_id: int) -> None:
-        if self.options.ring_size < 0:
+        if self.options.ring_size < 0 or self.is_non_destructive:
             super().expire(messages, queue_id)
             return
         if self.is_leaving or self._held or self._dispatching:
@@ -166,7 +175,8 @@ class OptionedQueue(Queue):
     @override
     def has_groups(self) -> None:
         # With one consumer all groups are together; a ring is taken from the front alone.
-        if self.options.exclusive or self.options.ring_size >= 0:
+        # And where each gets all, there is nothing to be kept together.
+        if not self.options.has_groups:
             self._may_group = False
         else:
             super().has_groups()
@@ -214,7 +224,8 @@ class OptionedQueue(Queue):
         if self._held:
             self._timers.call_later(_AGAIN_MS, self._trim)
             return
-        if not self.consumers and self._levels is None:
+        # What a machine removes out of the middle it knows of until that is committed.
+        if not self.consumers and self._levels is None and not self.is_non_destructive:
             self.match_no_more()
         gone: list[MessageReference] = []
         while self.depth - self._delivered > most and (oldest := self._oldest()) is not None:
@@ -227,7 +238,8 @@ class OptionedQueue(Queue):
 
     def _oldest(self) -> MessageReference | None:
         ready, returned = self._ready, self._returned
-        if self._levels is not None and self._matching is not None:
+        is_of_middle = self._levels is not None or self.is_non_destructive
+        if is_of_middle and self._matching is not None:
             oldest = self._matching.take_oldest()
             if oldest is None:
                 return None

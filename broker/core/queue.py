@@ -121,7 +121,7 @@ class Queue(LeveledQueue):
     @property
     def takes_consumers(self) -> bool:
         """Whether another consumer may be attached."""
-        return self.max_consumers is None or len(self._subscriptions) < self.max_consumers
+        return self.max_consumers is None or self.consumers < self.max_consumers
 
     # --- going out
 
@@ -137,10 +137,7 @@ class Queue(LeveledQueue):
 
         With a ``selector`` it gets what that matches, and nothing of it waits for other consumers.
         """
-        if not self.takes_consumers:
-            raise LimitExceeded(
-                f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
-            )
+        self.refuse_if_too_many()
         subscription = Subscription(self, self._budget, consumer, prefetch, max_bytes)
         if selector is not None or self._levels is not None:
             self.match()
@@ -150,6 +147,13 @@ class Queue(LeveledQueue):
         else:
             self._matching.attach(subscription, selector)
         return subscription
+
+    def refuse_if_too_many(self) -> None:
+        """Raise LimitExceeded if there may be no further consumer."""
+        if not self.takes_consumers:
+            raise LimitExceeded(
+                f"queue {quoted(self.name)} has max-consumers {self.max_consumers} already"
+            )
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
@@ -378,5 +382,5 @@ class Queue(LeveledQueue):
     def leave(self, reason: str) -> None:
         """End every consumer for a ``reason``, and deliver nothing any more."""
         self.is_leaving = True
-        for subscription in list(self._subscriptions):
+        for subscription in self.subscriptions:
             subscription.fail(reason)

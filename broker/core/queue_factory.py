@@ -18,6 +18,7 @@ from orthia.broker.core.newest import ValueCount
 from orthia.broker.core.optioned import OptionedQueue
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.schedule_queues import ScheduleQueue
+from orthia.broker.core.showing import ShowingMeans, ShowingReads
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.topic import Topic
@@ -57,6 +58,7 @@ class QueueFactory:
         self.topic_memory = TopicMemory(
             settings.global_max_size, settings.stomp_limits.max_unacknowledged_bytes, journal.large
         )
+        self.showing = ShowingMeans(journal, self.budget, gate, slices, timers, ShowingReads())
         self._max_behind_bytes = settings.stomp_limits.max_behind_bytes
         self._journal = journal
         self._timers = timers
@@ -109,6 +111,7 @@ class QueueFactory:
         )
         if isinstance(queue, OptionedQueue):
             queue.begin(binding.options)
+            queue.show_by(self.showing)
         if isinstance(queue, LastValueQueue):
             queue.count_values(self._values)
         queue.group_as(binding.options)

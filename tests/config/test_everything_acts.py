@@ -65,6 +65,10 @@ READ_AS: dict[str, tuple[str, ...]] = {
         "config/addresses.py settings.default_group_rebalance_pause_dispatch",
         "broker/core/groups.py options.group_rebalance_pause_dispatch",
     ),
+    "core/address-settings/address-setting/default-non-destructive": (
+        "config/addresses.py settings.default_non_destructive",
+        "broker/core/non_destructive.py options.non_destructive",
+    ),
     "core/address-settings/address-setting/default-ring-size": (
         "config/addresses.py settings.default_ring_size",
         "broker/core/optioned.py self.options.ring_size",
@@ -219,7 +223,7 @@ def _accepted() -> Iterator[str]:
         if element.kind is not None:
             yield path
         for attribute in element.attributes.values():
-            if not attribute.is_ignored and not attribute.is_refused:
+            if not attribute.is_refused:
                 yield f"{path}/@{attribute.name}"
 
 

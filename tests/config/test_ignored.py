@@ -22,9 +22,6 @@ def _file(path: Path, core: str) -> Path:
 
 def _ignored_keys(element: Element) -> Iterator[str]:
     name = {"master": "primary", "slave": "backup"}.get(element.name, element.name)
-    for attribute in element.attributes.values():
-        if attribute.is_ignored:
-            yield f"{name}/@{attribute.name}"
     for child in element.children.values():
         if child.is_ignored:
             yield f"{name}/{child.name}"
@@ -48,9 +45,6 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
             """<broker-plugins><broker-plugin class-name="a"/></broker-plugins>
 <thread-pool-max-size>30</thread-pool-max-size>
 <acceptors><acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP</acceptor></acceptors>
-<addresses><address name="a"><multicast>
-<queue name="b" non-destructive="false"/><queue name="c" non-destructive="true"/>
-</multicast></address></addresses>
 <address-settings>
 <address-setting match="a">
 <retroactive-message-count>${DELAY:10}</retroactive-message-count></address-setting>
@@ -67,13 +61,12 @@ def test_what_changes_something_is_told_by_name_line_and_consequence(tmp_path: P
     assert [one.split(": ")[:2] for one in told] == [
         ["2", "broker-plugins"],
         ["4", "acceptor 'amqp'"],
-        ["6", "queue/@non-destructive"],
-        ["10, 12", "retroactive-message-count"],
+        ["7, 9", "retroactive-message-count"],
     ]
     assert told[0].endswith("no code of yours sees messages, sessions or connections")
     ignored = next(one for one in settings.warnings if "harmless" in one)
     assert "thread-pool-max-size (line 3)" in ignored
-    assert "queue/@non-destructive (line 6)" in ignored
+    assert "retroactive-message-count (line 11)" in ignored
     assert "broker-plugins" not in ignored
 
 
@@ -108,16 +101,3 @@ def test_a_file_that_asks_for_none_of_it_is_told_nothing(tmp_path: Path) -> None
     """Files of Artemis write out what they do not want; that is what Orthia does."""
     settings = config.load(_file(tmp_path / "broker.xml", NOTHING_OF_IT))
     assert settings.not_applied == ()
-
-
-@pytest.mark.parametrize("attribute", ["non-destructive"])
-def test_a_queue_of_another_kind_is_told(attribute: str, tmp_path: Path) -> None:
-    """In each way XML has to say true."""
-    for value in ("true", "1", "TRUE"):
-        queue = f'<queue name="b" {attribute}="{value}"/>'
-        file = _file(
-            tmp_path / "broker.xml",
-            f"<addresses><address name='a'><anycast>{queue}</anycast></address></addresses>",
-        )
-        (told,) = config.load(file).not_applied
-        assert f"queue/@{attribute}: " in told

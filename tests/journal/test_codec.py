@@ -192,13 +192,15 @@ def test_a_queue_is_stored_in_the_oldest_version_that_can_say_it() -> None:
     of_values = replace(plain, options=QueueOptions(last_value_key="id"))
     assert encode_queue_binding(of_values)[0] == 3
     assert encode_queue_binding(replace(plain, priority=9))[0] == 3
+    of_all = replace(plain, options=QueueOptions(last_value_key="id", non_destructive=True))
+    assert encode_queue_binding(of_all)[0] == 4
 
 
 def test_a_binding_of_a_later_version_is_corrupt() -> None:
     """This node does not guess what a newer one would do with it."""
     stored = encode_queue_binding(QueueBinding(3, "q", "q", RoutingType.ANYCAST))
-    with pytest.raises(CorruptRecord, match="version is 4 and this node reads 1 to 3"):
-        decode_queue_binding(b"\x04" + stored[1:], 3)
+    with pytest.raises(CorruptRecord, match="version is 5 and this node reads 1 to 4"):
+        decode_queue_binding(b"\x05" + stored[1:], 3)
     with pytest.raises(CorruptRecord, match="version is 2 and this node reads 1"):
         decode_address_binding(b"\x02" + stored[1:], 3)
 

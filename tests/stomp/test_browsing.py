@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orthia.broker.core import browsing
+from orthia.broker.core import showing
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("options", [SETTINGS, PAGED], ids=["in-memory", "
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every queue be of many windows."""
-    monkeypatch.setattr(browsing, "_WINDOW_MESSAGES", 4)
+    monkeypatch.setattr(showing, "_WINDOW_MESSAGES", 4)
 
 
 def browse(browser: Client, destination: str = QUEUE, **headers: str) -> list[Frame]:

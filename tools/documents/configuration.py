@@ -214,7 +214,7 @@ def _table(path: str, element: Element) -> Iterator[str]:
 
 def _attribute_rows(path: str, element: Element) -> Iterator[str]:
     for attribute in element.attributes.values():
-        if not attribute.is_ignored and not attribute.is_refused:
+        if not attribute.is_refused:
             default = "required" if attribute.required else _default(path, attribute.name)
             yield _row(f"@{attribute.name}", attribute.meaning, attribute.kind.expected, default)
 
