@@ -1,7 +1,8 @@
 """What setup.cfg cannot say: with ORTHIA_COMPILED set, mypyc compiles the modules that decide.
 
-Without it, which is the default, nothing is compiled and no compiler is needed. The version of what
-is compiled ends in ``+compiled``: ``orthia --version`` and the line a node starts with say so.
+It says how far the C compiler optimizes, 0 to 3. Without it, which is the default, nothing is
+compiled and no compiler is needed. The version of what is compiled ends in ``+compiled``: ``orthia
+--version`` and the line a node starts with say so.
 """
 
 import os
@@ -34,7 +35,12 @@ if os.environ.get("ORTHIA_COMPILED"):
     from mypyc.build import mypycify
 
     setup(
-        ext_modules=mypycify(_modules(), opt_level="2", debug_level="0", group_name="orthia"),
+        ext_modules=mypycify(
+            _modules(),
+            opt_level=os.environ["ORTHIA_COMPILED"],
+            debug_level="0",
+            group_name="orthia",
+        ),
         options={"egg_info": {"tag_build": "+compiled"}},
     )
 else:

@@ -15,7 +15,7 @@ from orthia.journal.records import ID_COUNTER_SEQ
 from orthia.journal.sql.journal import batch_store
 from tests.conftest import Servers
 from tests.journal.support import OTHER_QUEUE, QUEUE, SqlJournalStore, payload
-from tests.support.servers import PostgresqlServer, ServerProcess
+from tests.support.servers import MariadbServer, PostgresqlServer, ServerProcess
 from tests.support.waiting import wait_until
 
 Work = Callable[[Journal, int, Callable[[], None]], None]
@@ -87,6 +87,8 @@ class Replicated(SqlJournalStore):
             60,
             what="the configuration is read again",
         )
+        # The checkpointer is who tells commits; it reads the configuration before its checkpoint.
+        self.server._administrate("CHECKPOINT")
 
     @override
     def close(self) -> None:
@@ -188,12 +190,13 @@ def read_only(server: ServerProcess, name: str, *, switch: bool) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name
         )
         return
+    assert isinstance(server, MariadbServer)
     server._administrate(f"SET GLOBAL read_only = {switch:d}")
     sessions = server._administrate(
         "SELECT id FROM information_schema.processlist WHERE db = %s", name
     )
     for (session,) in sessions:
-        server._administrate(f"KILL {session}")
+        server.end_session(session)
 
 
 @pytest.mark.parametrize("work", WORK)

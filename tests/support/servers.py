@@ -28,6 +28,7 @@ from typing import Any, Self
 
 import psycopg2
 import pymysql
+from pymysql.constants import ER
 
 from orthia.config.secrets import Secret
 from orthia.config.store_settings import DatabaseStoreSettings
@@ -417,7 +418,15 @@ class MariadbServer(ServerProcess):
             database,
         )
         for (session,) in idle:
+            self.end_session(session)
+
+    def end_session(self, session: int) -> None:
+        """End a session, unless it has ended by itself since it was seen."""
+        try:
             self._administrate(f"KILL CONNECTION {session}")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ER.NO_SUCH_THREAD:
+                raise
 
     def _initialise(self) -> None:
         self._run(
