@@ -8,6 +8,7 @@
 """
 
 from orthia.config.dialects import Dialect
+from orthia.database.abc import PresenceLock, Turnstile
 from orthia.database.clock import DatabaseClock
 from orthia.database.connecting import SQLITE_BEGIN
 from orthia.database.engine import Database, write_transaction
@@ -24,9 +25,9 @@ from orthia.database.errors import (
     translate_errors,
 )
 from orthia.database.locks import for_share, named_lock
-from orthia.database.presence import PresenceLock, presence_lock
+from orthia.database.presence import presence_lock
 from orthia.database.sessions import Blocker
-from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
+from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile
 from orthia.database.sqltime import UtcTimestamp, db_now, db_now_plus_ms, seconds_until
 from orthia.database.tables import fold_table_name
 

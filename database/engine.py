@@ -15,6 +15,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.errors import ConfigurationError
 from orthia.config.secrets import Secret
 from orthia.config.store_settings import DatabaseStoreSettings
+from orthia.database.abc import Turnstile
 from orthia.database.connecting import (
     SQLITE_BEGIN,
     SessionLimits,
@@ -23,7 +24,7 @@ from orthia.database.connecting import (
 )
 from orthia.database.errors import translate_errors
 from orthia.database.sessions import mark_mysql_session, user_lock_name
-from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile, Turnstile
+from orthia.database.sqlite_turnstile import OpenTurnstile, SqliteTurnstile
 from orthia.database.sqltime import db_now
 from orthia.database.tls import without_tls
 

@@ -8,13 +8,16 @@ is merely frozen holds on. Nothing is decided by a presence lock alone; it tells
 import contextlib
 import os
 import time
+from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
+from typing_extensions import override
 
 from orthia.config.dialects import Dialect
+from orthia.database.abc import PresenceLock
 from orthia.database.engine import Database
 from orthia.database.errors import StoreUnavailable, translate_errors
 from orthia.database.file_lock import try_lock
@@ -25,28 +28,6 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _CLIENT_CHECKS_SINCE = (14, 0)
 _DEAD_HOST_SECONDS = 1
 """Between the probes by which PostgreSQL notices that the host of a session is gone; three fail."""
-
-
-class PresenceLock(Protocol):
-    """One lock, asked for and held by one object; not for several threads at once."""
-
-    patience_seconds: float
-    """How long one ``acquire`` had best wait: longer where it can be interrupted."""
-
-    def acquire(self, timeout_seconds: float) -> bool:
-        """Wait for the lock, in the database where it can; return whether it is held now.
-
-        Raises StoreError.
-        """
-
-    def interrupt(self) -> None:
-        """Make a waiting ``acquire`` return, or raise, soon; any thread, does not wait itself."""
-
-    def is_held(self) -> bool:
-        """Ask the session whether it still is; raises nothing: a lost session holds none."""
-
-    def release(self) -> None:
-        """Let go by ending the session; raises nothing."""
 
 
 def presence_lock(database: Database, name: str, *, query_timeout_ms: int) -> PresenceLock:
@@ -66,7 +47,7 @@ def presence_lock(database: Database, name: str, *, query_timeout_ms: int) -> Pr
     return _MysqlPresenceLock(engine, name)
 
 
-class _SessionPresenceLock:
+class _SessionPresenceLock(PresenceLock):
     """A lock of a database session, which is kept checked out of its engine for as long."""
 
     patience_seconds = 1.0
@@ -77,6 +58,7 @@ class _SessionPresenceLock:
         self._connection: Connection | None = None
         self._held = False
 
+    @override
     def acquire(self, timeout_seconds: float) -> bool:
         try:
             with translate_errors("acquire the presence lock"):
@@ -89,6 +71,7 @@ class _SessionPresenceLock:
             raise
         return self._held
 
+    @override
     def is_held(self) -> bool:
         if not self._held or self._connection is None:
             return False
@@ -100,6 +83,7 @@ class _SessionPresenceLock:
             self.release()
         return held
 
+    @override
     def release(self) -> None:
         self._held = False
         connection, self._connection = self._connection, None
@@ -108,17 +92,20 @@ class _SessionPresenceLock:
                 connection.invalidate()
                 connection.close()
 
+    @override
     def interrupt(self) -> None:
         """Do nothing: one wait is short."""
 
     def _prepare(self, connection: Connection) -> None:
         """Set up a new session."""
 
+    @abstractmethod
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
-        raise NotImplementedError
+        """Wait for the lock; return whether it is held now. Raises DBAPIError."""
 
+    @abstractmethod
     def _asks(self, connection: Connection) -> bool:
-        raise NotImplementedError
+        """Return whether the session still is, and has it. Raises DBAPIError."""
 
 
 class _PostgresqlPresenceLock(_SessionPresenceLock):
@@ -127,11 +114,13 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
     _driver: Any = None
     """The driver's connection while it waits for the lock."""
 
+    @override
     def interrupt(self) -> None:
         driver = self._driver
         if driver is not None:
             driver.abandon()
 
+    @override
     def _prepare(self, connection: Connection) -> None:
         # The server's own default notices a dead host after two hours.
         connection.execute(
@@ -145,6 +134,7 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
             # A session that waits for a lock would not notice that its client is gone.
             connection.execute(text("SET client_connection_check_interval = '5s'"))
 
+    @override
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
         number = lock_key(connection, self._name)
         wait_ms = max(1, round(timeout_seconds * 1000))
@@ -165,18 +155,21 @@ class _PostgresqlPresenceLock(_SessionPresenceLock):
             driver.network_timeout_seconds = usual
         return True
 
+    @override
     def _asks(self, connection: Connection) -> bool:
         connection.execute(text("SELECT 1"))
         return True
 
 
 class _MysqlPresenceLock(_SessionPresenceLock):
+    @override
     def _prepare(self, connection: Connection) -> None:
         # The limit of a query, which may be shorter than the wait, would end that with an error.
         mariadb = connection.dialect.is_mariadb  # type: ignore[attr-defined]
         limit = "max_statement_time" if mariadb else "max_execution_time"
         connection.execute(text(f"SET SESSION {limit} = 0"))
 
+    @override
     def _take(self, connection: Connection, timeout_seconds: float) -> bool:
         answer = connection.execute(
             text("SELECT GET_LOCK(:key, :seconds)"),
@@ -184,6 +177,7 @@ class _MysqlPresenceLock(_SessionPresenceLock):
         )
         return answer.scalar() == 1
 
+    @override
     def _asks(self, connection: Connection) -> bool:
         key = lock_key(connection, self._name)
         answer = connection.execute(
@@ -192,7 +186,7 @@ class _MysqlPresenceLock(_SessionPresenceLock):
         return bool(answer.scalar())
 
 
-class _FilePresenceLock:
+class _FilePresenceLock(PresenceLock):
     """A lock of the operating system on a file beside an SQLite database."""
 
     patience_seconds = 1.0
@@ -201,6 +195,7 @@ class _FilePresenceLock:
         self._path = path
         self._descriptor: int | None = None
 
+    @override
     def acquire(self, timeout_seconds: float) -> bool:
         if self._descriptor is not None:
             return True
@@ -222,9 +217,11 @@ class _FilePresenceLock:
         self._descriptor = descriptor
         return True
 
+    @override
     def interrupt(self) -> None:
         """Do nothing: one wait is short."""
 
+    @override
     def is_held(self) -> bool:
         """Held for as long as the file is the one that others would lock."""
         if self._descriptor is None:
@@ -237,6 +234,7 @@ class _FilePresenceLock:
             self.release()
         return same
 
+    @override
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

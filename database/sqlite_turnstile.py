@@ -16,8 +16,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
+from typing_extensions import override
+
+from orthia.database.abc import Turnstile
 from orthia.database.file_lock import try_lock
 
 GIVE_WAY_SECONDS = 0.3
@@ -27,30 +29,21 @@ _ENTER_SECONDS = 0.1
 _POLL_SECONDS = 0.002
 
 
-class Turnstile(Protocol):
-    """What the lease and the journal see; a DBMS with row locks needs nothing behind it."""
-
-    @contextmanager
-    def urgent(self) -> Iterator[None]:
-        """Make journal writers, of every process, give way for as long as this is held."""
-
-    def give_way(self) -> None:
-        """Let urgent transactions go first; to be called before each batch, outside of one."""
-
-
-class OpenTurnstile:
+class OpenTurnstile(Turnstile):
     """The turnstile of a DBMS that locks rows: nobody is in anybody's way."""
 
     @contextmanager
+    @override
     def urgent(self) -> Iterator[None]:
         """Do nothing."""
         yield
 
+    @override
     def give_way(self) -> None:
         """Do nothing."""
 
 
-class SqliteTurnstile:
+class SqliteTurnstile(Turnstile):
     """The turnstile of one SQLite database; one object serves all threads of a process."""
 
     def __init__(self, database: Path) -> None:
@@ -58,6 +51,7 @@ class SqliteTurnstile:
         self._insist_until_seconds = 0.0
 
     @contextmanager
+    @override
     def urgent(self) -> Iterator[None]:
         """Hold the lock file shared; goes on without it if a frozen writer has it."""
         descriptor = self._open()
@@ -69,6 +63,7 @@ class SqliteTurnstile:
         finally:
             os.close(descriptor)
 
+    @override
     def give_way(self) -> None:
         """Return once nobody holds the turnstile, or after GIVE_WAY_SECONDS."""
         if time.monotonic() < self._insist_until_seconds:

@@ -5,6 +5,7 @@ What waits, wakes, or runs beside the activation thread gets it here. The names 
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
+from typing_extensions import override
 
 
 class Event(Protocol):
@@ -69,56 +71,63 @@ class Thread(Protocol):
         """Wait for its end."""
 
 
-class Repeated(Protocol):
+class Repeated(ABC):
     """Something done again and again, never twice at once."""
 
+    @abstractmethod
     def start(self) -> None:
         """Do it after each period from now on."""
 
+    @abstractmethod
     def run_now(self) -> None:
         """Do it soon instead, and then after each period."""
 
+    @abstractmethod
     def stop(self) -> None:
         """Do it no more; what is under way goes on."""
 
 
-class Threads(Protocol):
+class Threads(ABC):
     """Where a node manager gets them."""
 
+    @abstractmethod
     def event(self) -> Event:
         """Make an event."""
 
+    @abstractmethod
     def condition(self) -> Condition:
         """Make a condition with a lock of its own."""
 
+    @abstractmethod
     def thread(self, run: Callable[[], None], name: str) -> Thread:
         """Make a thread that keeps no process alive; it is not started."""
 
+    @abstractmethod
     def every(self, seconds: float, run: Callable[[], None]) -> Repeated:
         """Make something that is done on a thread of its own; it is not started."""
 
 
-class RealThreads:
+class RealThreads(Threads):
     """Those of the interpreter, and APScheduler's."""
 
+    @override
     def event(self) -> Event:
-        """Make an event."""
         return threading.Event()
 
+    @override
     def condition(self) -> Condition:
-        """Make a condition."""
         return threading.Condition()
 
+    @override
     def thread(self, run: Callable[[], None], name: str) -> Thread:
-        """Make a daemon thread."""
         return threading.Thread(target=run, name=name, daemon=True)
 
+    @override
     def every(self, seconds: float, run: Callable[[], None]) -> Repeated:
-        """Make a job of a scheduler of its own."""
         return _ScheduledJob(seconds, run)
 
 
-class _ScheduledJob:
+class _ScheduledJob(Repeated):
     def __init__(self, seconds: float, run: Callable[[], None]) -> None:
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
@@ -128,6 +137,7 @@ class _ScheduledJob:
         self._seconds = seconds
         self._run = run
 
+    @override
     def start(self) -> None:
         self._job: Any = self._scheduler.add_job(self._do, "interval", seconds=self._seconds)
         self._scheduler.start()
@@ -140,12 +150,14 @@ class _ScheduledJob:
             ended = (type(error), error, error.__traceback__, threading.current_thread())
             threading.excepthook(threading.ExceptHookArgs(ended))
 
+    @override
     def run_now(self) -> None:
         try:
             self._job.modify(next_run_time=datetime.now(UTC))
         except JobLookupError:
             return  # stopped meanwhile
 
+    @override
     def stop(self) -> None:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -167,6 +168,100 @@ def test_modules_are_of_one_concept() -> None:
     }
     long = [f"{path}: {count}" for path, count in lines.items() if count > 400]
     assert not long, "\n".join(long)
+
+
+_PROTOCOL = ("typing", "Protocol")
+_ABC = ("abc", "ABC")
+_BESIDE_VALUES = {"broker.core.api", "broker.core.identity", "journal.encodings"}
+"""What the core and others tell each other in, and a class that is compiled with what uses it."""
+
+
+class _Class(NamedTuple):
+    module: str
+    name: str
+    bases: set[tuple[str, str]]
+    """The module and the name of each."""
+    is_interface: bool
+    """Whether there is nothing in it but what others are to do."""
+
+    @property
+    def package(self) -> str:
+        return self.module.rpartition(".")[0]
+
+
+def _is_abstract(method: ast.FunctionDef) -> bool:
+    return any(ast.unparse(one) == "abstractmethod" for one in method.decorator_list)
+
+
+def _classes(path: Path) -> Iterator[_Class]:
+    tree = ast.parse(path.read_text(), str(path))
+    module = _name(path)
+    places = {
+        name: place.removeprefix("orthia.")
+        for place, _, name in (imported.rpartition(".") for _, imported in _imported(path))
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names = [ast.unparse(base).partition("[")[0] for base in node.bases]
+            bases = {(places.get(name, module), name) for name in names}
+            methods = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+            only_asks = _ABC in bases and all(map(_is_abstract, methods))
+            yield _Class(module, node.name, bases, _PROTOCOL in bases or only_asks)
+
+
+_CLASSES = [one for top in _TOPS for path in (_ROOT / top).rglob("*.py") for one in _classes(path)]
+_INTERFACES = {(one.module, one.name): one for one in _CLASSES if one.is_interface}
+
+
+def test_nobody_derives_from_a_protocol() -> None:
+    """What has implementations by name is an abstract class: CONTRIBUTING.md."""
+    wrong = [
+        f"{one.module}.{one.name} derives from {base}"
+        for one in _CLASSES
+        for base in one.bases & _INTERFACES.keys()
+        if _PROTOCOL in _INTERFACES[base].bases and _PROTOCOL not in one.bases
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_protocol_that_only_its_module_names_is_private() -> None:
+    """Where it is not, somebody would look for its implementations."""
+    imported = {
+        name.removeprefix("orthia.")
+        for top in (*_TOPS, "tests")
+        for path in (_ROOT / top).rglob("*.py")
+        for _, name in _imported(path)
+    }
+    wrong = [
+        f"{module}.{name}"
+        for (module, name), one in _INTERFACES.items()
+        if _PROTOCOL in one.bases and name[0] != "_" and f"{module}.{name}" not in imported
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_other_packages_implement_is_in_abc() -> None:
+    """Whoever writes one more implementation knows where to look."""
+    wrong = [
+        f"{one.module}.{one.name} implements {'.'.join(base)}"
+        for one in _CLASSES
+        for base in one.bases & _INTERFACES.keys()
+        if _INTERFACES[base].package != one.package
+        and base[0].rpartition(".")[2] != "abc"
+        and base[0] not in _BESIDE_VALUES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_class_has_the_name_of_an_interface_beside_it() -> None:
+    """Else nobody knows which of the two is meant."""
+    wrong = [
+        f"{one.module}.{one.name} and {other.module}.{other.name}"
+        for one in _INTERFACES.values()
+        for other in _CLASSES
+        if (one.package, one.name) == (other.package, other.name) and one.module != other.module
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("room", ["broker/core", "broker/security", "broker/protocols"])

@@ -24,11 +24,11 @@ back, and then the place in the sender's own memory counts as well.
 import json
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from orthia.broker.client.abc import Notes
 from orthia.broker.client.checkpoint import Proofs
 from orthia.broker.client.connection import (
     BrokerRefused,
@@ -82,18 +82,6 @@ class LargePieces:
     size: int
     pieces: Callable[[], Iterable[bytes]]
     """Raises OrthiaError before the last one if the body cannot be read: it is then not sent."""
-
-
-class Notes(ABC):
-    """What the markers of a replay say beside their place, so that its next run can check it."""
-
-    @abstractmethod
-    def at(self, place: int) -> str:
-        """Return what a marker of ``place`` is to say; also of one that was found."""
-
-    @abstractmethod
-    def found(self, place: int, note: str) -> None:
-        """Take what the newest marker says, before anything is sent after it."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ _ONE_OF_EIGHT: Final = 8
 """One part of so many is kept for others than the user or address that has most connections."""
 
 
-class Client(Protocol):
+class _Connection(Protocol):
     """A connection, as far as its place goes."""
 
     @property
@@ -29,7 +29,7 @@ class Client(Protocol):
         """Where it comes from: see ``orthia.broker.security.sources``."""
 
 
-_Client = TypeVar("_Client", bound=Client)
+_Client = TypeVar("_Client", bound=_Connection)
 
 
 @dataclass(frozen=True)

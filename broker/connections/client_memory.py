@@ -25,7 +25,7 @@ _ACTIVE_PART = 256
 """A client is active when it reads, sends or acknowledges this part of what it holds."""
 
 
-class Holding(Protocol):
+class _Holding(Protocol):
     """A client, as far as memory goes."""
 
     @property
@@ -41,14 +41,14 @@ class Holding(Protocol):
         """What it does."""
 
 
-class Receiver(Protocol):
+class _Receiver(Protocol):
     """A client, as far as deliveries go."""
 
     def resume_deliveries(self) -> None:
         """Deliver again: there is room. What is held for the client by then is counted."""
 
 
-_Client = TypeVar("_Client", bound=Holding)
+_Client = TypeVar("_Client", bound=_Holding)
 
 
 class Account:
@@ -83,7 +83,7 @@ class ClientMemory:
         self.limit = limit
         self.share = max(MIN_SHARE, limit // max_connections)
         self.used = 0
-        self._refused: Refused[Receiver] = Refused()
+        self._refused: Refused[_Receiver] = Refused()
 
     @property
     def is_full(self) -> bool:
@@ -106,11 +106,11 @@ class ClientMemory:
             if not account.clients:
                 del self._accounts[account.name]
 
-    def refuse(self, client: Receiver) -> bool:
+    def refuse(self, client: _Receiver) -> bool:
         """Note that a client gets nothing because there is no room; return False."""
         return self._refused.note(client)
 
-    def forget(self, client: Receiver) -> None:
+    def forget(self, client: _Receiver) -> None:
         """Note that a client is gone."""
         self._refused.forget(client)
 

@@ -112,7 +112,7 @@ class Browser(Consumer, Protocol):
         """Note that there is nothing more to show."""
 
 
-class Subscription(Protocol):
+class SubscriptionHandle(Protocol):
     """A subscription's end in the core."""
 
     @property
@@ -171,8 +171,8 @@ class TransactionWork:
     """What a client's transaction holds until its COMMIT; messages it has are set aside."""
 
     sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
-    acknowledgements: dict[Subscription, list[MessageReference]] = field(default_factory=dict)
-    rejections: dict[Subscription, list[MessageReference]] = field(default_factory=dict)
+    acknowledgements: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
+    rejections: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
     entries: int = 0
     """How many messages it sends, acknowledges and rejects."""
     size: int = 0
@@ -266,7 +266,7 @@ class BrokerCore(Protocol):
         durable: str | None = None,
         no_local: bool = False,
         selector: str | None = None,
-    ) -> Subscription:
+    ) -> SubscriptionHandle:
         """Attach a consumer; ``prefetch`` 0 leaves the number of unacknowledged unbounded.
 
         ``window`` bounds their bytes, where that is less than the broker's own bound. ``durable``
@@ -296,7 +296,7 @@ class BrokerCore(Protocol):
         prefetch: int,
         window: int | None = None,
         selector: str | None = None,
-    ) -> Subscription:
+    ) -> SubscriptionHandle:
         """Show a queue's messages to a browser, as ``subscribe`` says; they stay where they are.
 
         Those that are there at this moment: ``Browser.browsed`` follows the last.

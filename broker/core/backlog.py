@@ -32,7 +32,7 @@ _WINDOW_MS = 50
 """When a queue is asked for again of which a window is on its way."""
 
 
-class Counted(Protocol):
+class _Counted(Protocol):
     """A queue, or what it has of one priority."""
 
     id: int
@@ -59,8 +59,8 @@ class BacklogCount:
 
     def __init__(
         self,
-        queues: Iterable[Counted],
-        levels: Iterable[Counted],
+        queues: Iterable[_Counted],
+        levels: Iterable[_Counted],
         journal: MessageJournal,
         timers: Timers,
     ) -> None:
@@ -71,7 +71,7 @@ class BacklogCount:
         self._journal = journal
         self._timers = timers
         self._horizon = journal.recovery_horizon
-        self._again: deque[Counted] = deque()
+        self._again: deque[_Counted] = deque()
 
     def start(self) -> None:
         """Begin; it ends by itself, or with the journal."""

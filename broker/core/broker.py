@@ -17,7 +17,7 @@ from orthia.broker.core.api import (
     FanOut,
     OnRefused,
     OutgoingMessage,
-    Subscription,
+    SubscriptionHandle,
     TransactionWork,
     unheard,
 )
@@ -289,7 +289,7 @@ class Broker:
         durable: str | None = None,
         no_local: bool = False,
         selector: str | None = None,
-    ) -> Subscription:
+    ) -> SubscriptionHandle:
         """Attach a consumer to a queue or a topic; creates it where that is allowed."""
         self._refuse_if_stopped()
         max_bytes = self._limits.max_unacknowledged_bytes
@@ -319,7 +319,7 @@ class Broker:
         prefetch: int,
         window: int | None = None,
         selector: str | None = None,
-    ) -> Subscription:
+    ) -> SubscriptionHandle:
         """Show the messages of a queue, which stay where they are; raises BrokerError."""
         self._refuse_if_stopped()
         wanted = None if selector is None else parse_selector(selector)

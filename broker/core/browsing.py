@@ -16,7 +16,7 @@ from orthia.broker.core.showing import Showing, ShowingMeans, Shown
 from orthia.broker.core.subscriptions import Subscription
 
 
-class Browsed(Shown, Protocol):
+class _Browsed(Shown, Protocol):
     """The queue."""
 
     def shown_in_memory(self) -> list[tuple[int, list[MessageReference]]]:
@@ -28,7 +28,7 @@ class Browsing(Showing):
 
     def __init__(
         self,
-        queue: Browsed,
+        queue: _Browsed,
         browser: Browser,
         selector: Selector | None,
         means: ShowingMeans,

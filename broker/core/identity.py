@@ -39,7 +39,7 @@ class Verification(ABC):
         """Return who it is, once it has run; on the loop's thread. Raises AuthenticationFailed."""
 
 
-class AuditNotes(Protocol):
+class _AuditNotes(Protocol):
     """What is noted of logins."""
 
     def logged_in(self, principal: Principal, acceptor: str) -> None:
@@ -56,7 +56,7 @@ class Identities(Protocol):
     """Who clients are."""
 
     @property
-    def audit(self) -> AuditNotes:
+    def audit(self) -> _AuditNotes:
         """Where it is noted who came and who was refused."""
 
     def authenticate(self, login: str | None, passcode: str | None) -> Principal | Verification:

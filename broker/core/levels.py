@@ -75,7 +75,7 @@ class Levels:
         return list(found.items())
 
 
-class Leveled(Protocol):
+class _Leveled(Protocol):
     """A queue, which may have levels."""
 
     id: int
@@ -84,7 +84,7 @@ class Leveled(Protocol):
         """Return what messages of a priority are stored under; raises NotLive."""
 
 
-def ids_for(queues: Iterable[Leveled], record: Message) -> list[int]:
+def ids_for(queues: Iterable[_Leveled], record: Message) -> list[int]:
     """Return what a message is stored under in each of its queues; raises NotLive."""
     priority = record.priority
     if priority == DEFAULT_PRIORITY:

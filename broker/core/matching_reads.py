@@ -22,7 +22,7 @@ LOGGER = logging.getLogger("orthia.broker")
 _RETRY_MS: Final = 1_000
 
 
-class Read(Protocol):
+class _Queue(Protocol):
     """The queue, as far as it is read here."""
 
     name: str
@@ -41,7 +41,7 @@ class Read(Protocol):
         """Have groups kept together: there is a message of one."""
 
 
-class Reader(Protocol):
+class _Reader(Protocol):
     """Who has the views."""
 
     @property
@@ -72,8 +72,8 @@ class MatchingReads:
 
     def __init__(
         self,
-        queue: Read,
-        reader: Reader,
+        queue: _Queue,
+        reader: _Reader,
         journal: MessageJournal,
         timers: Timers,
         slices: Slices,

@@ -74,14 +74,14 @@ class Refused(Generic[_Refused]):
             go_on(self._waiting.popitem(last=False)[0])
 
 
-class Claimant(Protocol):
+class _Claimant(Protocol):
     """A consumer, which wants messages that its budget may refuse it."""
 
     def resume(self) -> None:
         """Ask again."""
 
 
-class Holder(Protocol):
+class _Holder(Protocol):
     """Something whose messages count against a budget."""
 
     def shed(self, size: int) -> bool:
@@ -105,18 +105,18 @@ class CreditPool:
         self.small_claim = small_claim
         """Bytes each consumer may have however little is left in the pool."""
         self.claimed = 0
-        self._refused: Refused[Claimant] = Refused()
+        self._refused: Refused[_Claimant] = Refused()
 
     @property
     def is_exhausted(self) -> bool:
         """Whether what consumers do not acknowledge takes all there is."""
         return self.claimed >= self.limit
 
-    def refuse(self, claimant: Claimant) -> bool:
+    def refuse(self, claimant: _Claimant) -> bool:
         """Note that somebody gets no more because the pool is exhausted; return False."""
         return self._refused.note(claimant)
 
-    def forget(self, claimant: Claimant) -> None:
+    def forget(self, claimant: _Claimant) -> None:
         """Note that somebody wants no more."""
         self._refused.forget(claimant)
 
@@ -157,7 +157,7 @@ class MemoryBudget(CreditPool):
         super().__init__(limit if limit >= 0 else _UNLIMITED, SMALL_CLAIM)
         self.used = 0
         self._relief = relieved
-        self._holders: deque[Holder] = deque()
+        self._holders: deque[_Holder] = deque()
 
     def _relieved(self) -> None:
         self._relief()
@@ -171,7 +171,7 @@ class MemoryBudget(CreditPool):
         """Return whether ``size`` more bytes fit."""
         return self.used + size <= self.limit
 
-    def register(self, holder: Holder) -> None:
+    def register(self, holder: _Holder) -> None:
         """Have ``holder`` asked to shed when another needs room.
 
         Once while it holds something: of very many queues few hold anything.

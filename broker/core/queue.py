@@ -36,7 +36,7 @@ BACK_OFF_MS = 10_000
 """How long a message waits that was delivered too often and has nowhere else to go."""
 
 
-class Disposal(Protocol):
+class _Disposal(Protocol):
     """What becomes of a message its queue cannot deliver."""
 
     def expire(self, queue: "Queue", reference: MessageReference) -> None:
@@ -71,7 +71,7 @@ class Queue(LeveledQueue):
         journal: MessageJournal,
         journal_full: Refused[Deliverer],
         budget: MemoryBudget,
-        disposal: Disposal,
+        disposal: _Disposal,
         timers: Timers,
         gate: DeliveryGate,
         slices: Slices,

@@ -33,7 +33,7 @@ class Routed(NamedTuple):
     topics: Sequence[Topic]
 
 
-class Listeners(Protocol):
+class _Listeners(Protocol):
     """Those who hear an address by wildcards."""
 
     @property
@@ -74,7 +74,7 @@ class Router:
     def __init__(
         self,
         gates: dict[Queue, Gate],
-        patterns: Sequence[Listeners],
+        patterns: Sequence[_Listeners],
         diverts: Sequence[Divert],
         forward: Forward,
     ) -> None:

@@ -8,7 +8,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference, Settlement
 
 
-class Settling(Protocol):
+class _Settling(Protocol):
     """A queue, whose messages a transaction acknowledges or rejects."""
 
     undecided: int
@@ -27,7 +27,7 @@ class Acknowledged(Settlement):
 
     __slots__ = ("_queue", "_taken")
 
-    def __init__(self, queue: Settling, taken: Sequence[MessageReference]) -> None:
+    def __init__(self, queue: _Settling, taken: Sequence[MessageReference]) -> None:
         self._queue = queue
         self._taken = taken
         queue.undecided += 1
@@ -48,7 +48,7 @@ class Rejected(Settlement):
 
     __slots__ = ("_queue", "_taken")
 
-    def __init__(self, queue: Settling, taken: Sequence[MessageReference]) -> None:
+    def __init__(self, queue: _Settling, taken: Sequence[MessageReference]) -> None:
         self._queue = queue
         self._taken = taken
 

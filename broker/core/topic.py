@@ -18,7 +18,7 @@ from orthia.broker.core.selectors import Selector
 from orthia.broker.core.slices import GO_ON, REST, Slices, Steps, Wait
 from orthia.broker.core.subscriptions import Source, Subscription
 from orthia.broker.core.topic_memory import TopicMemory
-from orthia.broker.core.volatile import SelectiveQueue, VolatileQueue
+from orthia.broker.core.volatile import SelectiveVolatileQueue, VolatileQueue
 from orthia.journal.message import DEFAULT_PRIORITY
 from orthia.journal.unit import Sender
 
@@ -88,7 +88,7 @@ class Topic:
         All that is selected but what the connection ``without`` sends.
         """
         is_all = without is None and selector is None
-        kind = VolatileQueue if is_all else SelectiveQueue
+        kind = VolatileQueue if is_all else SelectiveVolatileQueue
         queue = kind(
             memory=self._memory,
             connection=consumer.connection,
@@ -97,7 +97,7 @@ class Topic:
             slices=self._slices,
             subscribers=self.subscribers,
         )
-        if isinstance(queue, SelectiveQueue):
+        if isinstance(queue, SelectiveVolatileQueue):
             queue.leave_out(without, selector)
         if self._is_sorted:
             queue.sort()

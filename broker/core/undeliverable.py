@@ -27,7 +27,7 @@ QueuesFor = Callable[[Queue, str, RemovalReason, Message], Sequence[Queue]]
 """Returns the queues of an address for a message that a queue cannot deliver: never none."""
 
 
-class Relocate(Protocol):
+class _Relocate(Protocol):
     """Takes a message out of its queue for good, in one unit of the journal."""
 
     def __call__(
@@ -54,7 +54,7 @@ class Undeliverable:
         *,
         is_running: Callable[[], bool],
         queues_for: QueuesFor,
-        relocate: Relocate,
+        relocate: _Relocate,
     ) -> None:
         self._is_running = is_running
         self._queues_for = queues_for

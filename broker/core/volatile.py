@@ -167,7 +167,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         """Refuse nothing: what a closed subscription had is gone, as if it was acknowledged."""
 
 
-class SelectiveQueue(VolatileQueue):
+class SelectiveVolatileQueue(VolatileQueue):
     """What a subscriber has that does not want every message: ``no-local`` or ``selector``."""
 
     __slots__ = ("_own", "_selector")

@@ -11,15 +11,15 @@ rendered on a thread, once for all who ask within a second; see
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 import h11
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.exposition import Exposition, RenderingError
 from orthia.config.errors import OrthiaError
 from orthia.config.exposure import is_loopback
@@ -34,32 +34,6 @@ _WRITE_BYTES: Final = 65_536
 _GUARDED: Final = frozenset({b"/role", b"/metrics"})
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain; charset=utf-8"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer of a probe."""
-
-    ok: bool
-    reason: str
-    """Why, in a few words: what a person reads who asks why the probe fails."""
-
-
-class HealthSource(Protocol):
-    """What the endpoint asks the node; called on the event loop, so nothing here may block."""
-
-    @property
-    def registry(self) -> CollectorRegistry:
-        """The node's metrics, which are collected on a thread of the endpoint's own."""
-
-    def liveness(self) -> Verdict:
-        """Tell whether the process is in order; one that is not should be restarted."""
-
-    def readiness(self) -> Verdict:
-        """Tell whether clients are served."""
-
-    def describe_role(self) -> Mapping[str, object]:
-        """Return what ``/role`` shows as JSON: ``name``, ``role``, ``token`` and the like."""
 
 
 @dataclass(frozen=True)

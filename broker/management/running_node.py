@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from orthia.broker.core.broker import Broker
 from orthia.broker.core.quota import ShownUse
-from orthia.broker.management.health import HealthSource, Verdict
+from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.tls.expiry import Validity
 from orthia.journal.abc import MessageJournal

@@ -21,7 +21,7 @@ IO_ERROR_GRACE_SECONDS: Final = 3.0
 """How long an IO-error shutdown may take to log and close before the process ends regardless."""
 
 
-class Shell(Protocol):
+class _Shell(Protocol):
     """The world of a node: what does what effects say."""
 
     def perform(self, work: Work) -> WorkEvent:
@@ -43,7 +43,7 @@ class Shell(Protocol):
 class Driver:
     """One node's state, and its threads."""
 
-    def __init__(self, state: NodeState, shell: Shell) -> None:
+    def __init__(self, state: NodeState, shell: _Shell) -> None:
         """Begin with ``state``; no thread runs yet."""
         self._state = state
         self._shell = shell

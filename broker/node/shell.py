@@ -17,6 +17,7 @@ from orthia.broker.connections.listening import (
 )
 from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.node import effects
+from orthia.broker.node.abc import RETRY_SECONDS, NodeStore
 from orthia.broker.node.effects import Effect, Handover, Work
 from orthia.broker.node.errors import event_of, is_expected
 from orthia.broker.node.exit_codes import ExitCode
@@ -45,7 +46,7 @@ from orthia.broker.node.lives import Life
 from orthia.broker.node.logs import set_role
 from orthia.broker.node.out_of_memory import OutOfMemory
 from orthia.broker.node.service import Service
-from orthia.broker.node.stores import RETRY_SECONDS, NodeStore, node_store
+from orthia.broker.node.stores import node_store
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import Role, Settings

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+
+from typing_extensions import override
 
 from orthia import migrations
+from orthia.broker.node.abc import RETRY_SECONDS, NodeStore, Post
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
 from orthia.config.clock import monotonic_seconds
 from orthia.config.errors import OrthiaError
@@ -40,32 +42,7 @@ from orthia.nodemanager.file_lock_manager import FileLockNodeManager
 from orthia.nodemanager.in_vm_manager import InVmNodeManager
 
 LOGGER = logging.getLogger("orthia.broker")
-RETRY_SECONDS = 1.0
-"""Between two attempts to reach a database at the start of a node."""
 _FILE_FAILBACK_SECONDS = 0.5
-
-Post = Callable[[Callable[[], None]], None]
-
-
-class NodeStore(Protocol):
-    """A store, as the life of a node uses it; every call blocks."""
-
-    failback_poll_seconds: float
-    """How often a live backup looks whether it is to hand back."""
-
-    def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
-        """Make it usable; raises Interrupted once ``stopped`` is set, OrthiaError."""
-
-    def node_manager(self) -> NodeManager:
-        """Return a node manager on it, not started yet."""
-
-    def open_journal(
-        self, manager: NodeManager, post: Post, on_failure: Callable[[OrthiaError], None]
-    ) -> MessageJournal:
-        """Open the journal under the manager's token."""
-
-    def close(self) -> None:
-        """Close what was opened."""
 
 
 def node_store(settings: Settings, *, is_known: bool = False) -> NodeStore:
@@ -145,7 +122,7 @@ def _say_again(reminder: Reminder | None, what: str, detail: object) -> Reminder
     return reminder
 
 
-class _DatabaseStore:
+class _DatabaseStore(NodeStore):
     def __init__(
         self, s: DatabaseStoreSettings, name: str, role: Role, log_path: Path | None
     ) -> None:
@@ -157,11 +134,13 @@ class _DatabaseStore:
         self._database: Database | None = None
         self.failback_poll_seconds = failback_poll_seconds(s)
 
+    @override
     def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Bring the schema up to date; a database that is away is waited for."""
         self._database = Database.from_settings(self._settings)
         _migrate(self._database, self._settings, stopped, retry_seconds)
 
+    @override
     def node_manager(self) -> NodeManager:
         return jdbc_node_manager(
             self._settings,
@@ -171,6 +150,7 @@ class _DatabaseStore:
             log_path=self._log_path,
         )
 
+    @override
     def open_journal(
         self, manager: NodeManager, post: Post, on_failure: Callable[[OrthiaError], None]
     ) -> MessageJournal:
@@ -183,6 +163,7 @@ class _DatabaseStore:
             on_failure=on_failure,
         )
 
+    @override
     def close(self) -> None:
         if self._database is not None:
             self._database.dispose()
@@ -193,7 +174,7 @@ class _DatabaseStore:
         return self._database
 
 
-class _FileStore:
+class _FileStore(NodeStore):
     failback_poll_seconds = _FILE_FAILBACK_SECONDS
 
     def __init__(
@@ -218,6 +199,7 @@ class _FileStore:
         if self._locks_in is not None:
             self.failback_poll_seconds = failback_poll_seconds(self._locks_in)
 
+    @override
     def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Make the directory the locks are in, or the tables.
 
@@ -238,6 +220,7 @@ class _FileStore:
         if lock_directory(s) != s.journal_directory:
             make_directory(lock_directory(s), create=True, element="directory")
 
+    @override
     def node_manager(self) -> NodeManager:
         s = self._settings
         if self._locks_in is not None:
@@ -260,6 +243,7 @@ class _FileStore:
             log_path=self._log_path,
         )
 
+    @override
     def open_journal(
         self, manager: NodeManager, post: Post, on_failure: Callable[[OrthiaError], None]
     ) -> MessageJournal:
@@ -271,6 +255,7 @@ class _FileStore:
             on_failure=on_failure,
         )
 
+    @override
     def close(self) -> None:
         """Close the database of the locks; the journal is closed by now."""
         if self._database is not None:
@@ -283,23 +268,27 @@ class _FileStore:
             return 0  # there is none yet, or opening it will say what is wrong
 
 
-class _NoStore:
+class _NoStore(NodeStore):
     failback_poll_seconds = _FILE_FAILBACK_SECONDS
 
     def __init__(self, name: str, log_path: Path | None) -> None:
         self._name = name
         self._log_path = log_path
 
+    @override
     def prepare(self, stopped: threading.Event, retry_seconds: float = RETRY_SECONDS) -> None:
         """Nothing is there."""
 
+    @override
     def node_manager(self) -> NodeManager:
         return InVmNodeManager(name=self._name, log_path=self._log_path)
 
+    @override
     def open_journal(
         self, manager: NodeManager, post: Post, on_failure: Callable[[OrthiaError], None]
     ) -> MessageJournal:
         return MemoryJournal(still_valid=manager.is_lease_valid, post=post, on_failure=on_failure)
 
+    @override
     def close(self) -> None:
         """Nothing is open."""

@@ -13,7 +13,7 @@ PERIOD_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 5.0
 
 
-class LoginModule(Protocol):
+class _LoginModule(Protocol):
     """What has files that are looked at."""
 
     @property
@@ -25,7 +25,7 @@ class LoginModule(Protocol):
         """Whether they are looked at while the node serves."""
 
 
-_Module = TypeVar("_Module", bound=LoginModule)
+_Module = TypeVar("_Module", bound=_LoginModule)
 _User = TypeVar("_User")
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -108,7 +108,7 @@ class UserFiles(Generic[_Module, _User]):
         LOGGER.error("%s: %s", what, error)
 
 
-def _signature(module: LoginModule) -> _Signature:
+def _signature(module: _LoginModule) -> _Signature:
     return tuple(_of_file(path) for path in module.files)
 
 

@@ -38,7 +38,7 @@ IS_HANDSHAKING: Final = "orthia.is_handshaking"
 """What a transport is asked for the state of its handshake by."""
 
 
-class Inner(Protocol):
+class _Inner(Protocol):
     """A protocol of asyncio that may be told why no TLS came about."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,12 +67,12 @@ class Inner(Protocol):
 
 
 class TlsChannel(asyncio.Transport, asyncio.Protocol):
-    """The protocol of a socket, and the transport of ``Inner``."""
+    """The protocol of a socket, and the transport of ``_Inner``."""
 
     def __init__(
         self,
         context: Callable[[], ssl.SSLContext],
-        inner: Inner,
+        inner: _Inner,
         later: Callable[[Iterator[bool]], None],
     ) -> None:
         """``context`` is asked for once the client is there.

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from orthia.broker.client.replay import Notes, ReplayMessage
+from orthia.broker.client.abc import Notes
+from orthia.broker.client.replay import ReplayMessage
 from orthia.pipeline.errors import RowsDiffer
 
 ROWS_OF_A_BATCH: Final = 2**32

@@ -17,10 +17,12 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from orthia.broker.core.quota import ShownUse
+from orthia.broker.management.abc import HealthSource, Verdict
 from orthia.broker.management.exposition import Exposition, RenderingError
-from orthia.broker.management.health import HealthServer, Verdict
+from orthia.broker.management.health import HealthServer
 from orthia.broker.management.histogram import LoopHistogram
 from orthia.broker.management.metrics import MAX_QUEUES_SHOWN, NodeMetrics
 from orthia.broker.node.node import BrokerNode
@@ -35,7 +37,7 @@ from orthia.nodemanager.in_vm_manager import InVmNodeManager
 from tests.support.waiting import wait_until
 
 
-class Node:
+class Node(HealthSource):
     """A node as the endpoint sees it: a passive backup, unless told otherwise."""
 
     def __init__(self) -> None:
@@ -44,18 +46,22 @@ class Node:
         self.ready = Verdict(False, "passive backup")
 
     @property
+    @override
     def registry(self) -> CollectorRegistry:
         """The node's metrics."""
         return self.metrics.registry
 
+    @override
     def liveness(self) -> Verdict:
         """What was set."""
         return self.live
 
+    @override
     def readiness(self) -> Verdict:
         """What was set."""
         return self.ready
 
+    @override
     def describe_role(self) -> Mapping[str, object]:
         """A backup's description."""
         return {"name": "node-b", "role": "backup", "token": None}

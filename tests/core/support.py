@@ -12,7 +12,7 @@ from orthia.broker.core.api import (
     MessageReference,
     OnRefused,
     OutgoingMessage,
-    Subscription,
+    SubscriptionHandle,
     TransactionWork,
     unheard,
 )
@@ -72,7 +72,7 @@ class FakeConsumer:
     received: list[MessageReference] = field(default_factory=list)
     is_writable: bool = True
     failures: list[str] = field(default_factory=list)
-    subscription: Subscription | None = None
+    subscription: SubscriptionHandle | None = None
     auto: bool = False
     held: int = 0
 
@@ -98,7 +98,7 @@ class FakeConsumer:
         return self
 
     @property
-    def end(self) -> Subscription:
+    def end(self) -> SubscriptionHandle:
         """The core's end."""
         assert self.subscription is not None
         return self.subscription

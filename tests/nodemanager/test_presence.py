@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, PresenceLock, StoreUnavailable, presence_lock
@@ -162,7 +163,7 @@ def test_a_session_that_is_gone_holds_nothing(private_server: ServerProcess) -> 
 # --- the keeper
 
 
-class ScriptedLock:
+class ScriptedLock(PresenceLock):
     """A presence lock the test gives and takes."""
 
     patience_seconds = 0.05
@@ -174,6 +175,7 @@ class ScriptedLock:
         self.asked = 0
         self.error: StoreUnavailable | None = None
 
+    @override
     def acquire(self, timeout_seconds: float) -> bool:
         """Wait for the test."""
         self.asked += 1
@@ -182,13 +184,16 @@ class ScriptedLock:
         self.held = self.free.wait(timeout_seconds)
         return self.held
 
+    @override
     def interrupt(self) -> None:
         """Do nothing: waits are short."""
 
+    @override
     def is_held(self) -> bool:
         """Say what the test says."""
         return self.held
 
+    @override
     def release(self) -> None:
         """Note it."""
         self.held = False

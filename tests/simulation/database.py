@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from orthia.database import Blocker, StoreUnavailable
+from typing_extensions import override
+
+from orthia.database import Blocker, PresenceLock, StoreUnavailable
 from orthia.nodemanager.locks.abc import Acquired, NodeManagerStore
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
@@ -175,7 +177,7 @@ class Database:
         self.tables.end_every_session()
 
 
-class PresenceSession:
+class PresenceSession(PresenceLock):
     """The presence lock as one process asks for it."""
 
     patience_seconds = 60.0
@@ -185,6 +187,7 @@ class PresenceSession:
         self.client = client
         self.wake: Callable[[bool], None] = lambda _: None
 
+    @override
     def acquire(self, timeout_seconds: float) -> bool:
         """Wait for the lock in the database."""
         database = self._database
@@ -201,10 +204,12 @@ class PresenceSession:
             database.waiting.remove(self)
         return database.presence is self
 
+    @override
     def interrupt(self) -> None:
         """End a wait."""
         self.wake(False)
 
+    @override
     def is_held(self) -> bool:
         """Ask the session."""
         try:
@@ -212,6 +217,7 @@ class PresenceSession:
         except StoreUnavailable:
             return False
 
+    @override
     def release(self) -> None:
         """End the session."""
         if self in self._database.waiting:

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any
 
 import greenlet
+from typing_extensions import override
 
-from orthia.nodemanager.threads import Condition, Event, Repeated, Thread
+from orthia.nodemanager.threads import Condition, Event, Repeated, Thread, Threads
 
 SHORTEST_WAIT_SECONDS = 1e-6
 """Of a wait that has to end by its time-out: less than that may be lost in the sum, and time stand
@@ -224,7 +225,7 @@ class SimulatedThread:
         self._ended.wait(timeout)
 
 
-class SimulatedRepeated:
+class SimulatedRepeated(Repeated):
     """As a job of a scheduler."""
 
     def __init__(self, engine: Engine, life: Life, seconds: float, run: Callable[[], None]) -> None:
@@ -242,20 +243,23 @@ class SimulatedRepeated:
                 return
             self._run()
 
+    @override
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
+    @override
     def run_now(self) -> None:
         """Do it soon."""
         self._now.set()
 
+    @override
     def stop(self) -> None:
         """Do it no more."""
         self._stopped = True
 
 
-class SimulatedThreads:
+class SimulatedThreads(Threads):
     """The threads of one life, for a node manager."""
 
     def __init__(self, engine: Engine, life: Life, *, without: str | None = None) -> None:
@@ -264,20 +268,24 @@ class SimulatedThreads:
         self._life = life
         self._without = without
 
+    @override
     def event(self) -> Event:
         """Make an event."""
         return SimulatedEvent(self._engine)
 
+    @override
     def condition(self) -> Condition:
         """Make a condition."""
         return SimulatedCondition(self._engine)
 
+    @override
     def thread(self, run: Callable[[], None], name: str) -> Thread:
         """Make a thread."""
         if self._without is not None and name.startswith(self._without):
             return SimulatedThread(self._engine, self._life, lambda: None)
         return SimulatedThread(self._engine, self._life, run)
 
+    @override
     def every(self, seconds: float, run: Callable[[], None]) -> Repeated:
         """Make a repeated job."""
         return SimulatedRepeated(self._engine, self._life, seconds, run)

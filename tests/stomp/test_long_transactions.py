@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from orthia.broker.core.api import MessageReference, Subscription
+from orthia.broker.core.api import MessageReference, SubscriptionHandle
 from orthia.broker.core.broker import Broker
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.config.settings import StompLimits
@@ -33,7 +33,7 @@ def full(
 class CountedEnd:
     """The core's end of a subscription; notes how many messages each call puts back."""
 
-    def __init__(self, end: Subscription, calls: list[int]) -> None:
+    def __init__(self, end: SubscriptionHandle, calls: list[int]) -> None:
         self._end = end
         self._calls = calls
 

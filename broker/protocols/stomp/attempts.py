@@ -15,11 +15,11 @@ disconnects in good order did not fail: nothing counts, as in Artemis.
 
 from collections.abc import Collection, Iterable
 
-from orthia.broker.core.api import MessageReference, Subscription, TransactionWork
+from orthia.broker.core.api import MessageReference, SubscriptionHandle, TransactionWork
 
 
 def attempted(
-    subscription: Subscription,
+    subscription: SubscriptionHandle,
     oldest: MessageReference | None,
     transactions: Collection[TransactionWork],
     left: int,
@@ -38,7 +38,7 @@ def attempted(
 
 
 def _of(
-    subscription: Subscription, transactions: Iterable[TransactionWork]
+    subscription: SubscriptionHandle, transactions: Iterable[TransactionWork]
 ) -> list[MessageReference]:
     return [
         one

@@ -10,7 +10,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from orthia.broker.core.api import Done, MessageReference, Settlement, Subscription
+from orthia.broker.core.api import Done, MessageReference, Settlement, SubscriptionHandle
 from orthia.broker.protocols.stomp.encoding import default_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
 from orthia.broker.protocols.stomp.subscriptions import HEAD, ClientSubscription
@@ -44,7 +44,7 @@ class SeveralDestinations(ClientSubscription):
         """Called once, first: it has no message yet."""
         given = len(escape(self.destination.encode(), self._version))
         self._after = self._head[len(HEAD) + given :]
-        self.owners: dict[int, Subscription] = {}
+        self.owners: dict[int, SubscriptionHandle] = {}
         """Which consumer has a message, by seq."""
 
     def deliver_of(self, part: "Part", reference: MessageReference) -> None:
@@ -60,7 +60,7 @@ class Part:
 
     __slots__ = ("core", "destination", "whole")
 
-    core: Subscription
+    core: SubscriptionHandle
 
     def __init__(self, whole: SeveralDestinations, destination: str) -> None:
         self.whole = whole
@@ -98,9 +98,9 @@ class ConsumerOfSeveral:
 
     def _by_owner(
         self, references: Sequence[MessageReference], *, forget: bool = False
-    ) -> dict[Subscription, list[MessageReference]]:
+    ) -> dict[SubscriptionHandle, list[MessageReference]]:
         owners = self._whole.owners
-        found: dict[Subscription, list[MessageReference]] = {}
+        found: dict[SubscriptionHandle, list[MessageReference]] = {}
         for one in references:
             owner = owners.pop(one.seq, None) if forget else owners.get(one.seq)
             if owner is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final
 
-from orthia.broker.core.api import MessageReference, Subscription
+from orthia.broker.core.api import MessageReference, SubscriptionHandle
 from orthia.broker.protocols.stomp.client_frame import Frame
 from orthia.broker.protocols.stomp.encoding import (
     TAG,
@@ -72,7 +72,7 @@ class ClientSubscription:
         self.id = subscription_id
         self.destination = destination
         self.mode = mode
-        self.core: Subscription | None = None
+        self.core: SubscriptionHandle | None = None
         self.durable: str | None = None
         """The name of the durable subscription it uses."""
         self.unacknowledged: dict[int, MessageReference] = {}
@@ -101,7 +101,7 @@ class ClientSubscription:
         self._ack = b"\nack:%d-" % number
         self._defaults = b""
 
-    def attach(self, core: Subscription) -> None:
+    def attach(self, core: SubscriptionHandle) -> None:
         """Take its end in the core: called once, before its ``resume``."""
         self.core = core
         self._defaults = default_lines(core.routing_type)
@@ -270,7 +270,7 @@ class ClientSubscriptions:
         self._limit = limit
         self._by_key: dict[str, ClientSubscription] = {}
         self._by_number: dict[int, ClientSubscription] = {}
-        self._by_core: dict[Subscription, ClientSubscription] = {}
+        self._by_core: dict[SubscriptionHandle, ClientSubscription] = {}
         self._numbers = 0
         self.size = 0
         """Bytes they count for."""
@@ -308,7 +308,7 @@ class ClientSubscriptions:
         if subscription.core is not None:
             self._by_core[subscription.core] = subscription
 
-    def of(self, core: Subscription) -> ClientSubscription | None:
+    def of(self, core: SubscriptionHandle) -> ClientSubscription | None:
         """Return the subscription with that end in the core; None if it was closed."""
         return self._by_core.get(core)
 

@@ -6,7 +6,7 @@ from orthia.broker.core.api import (
     BrokerCore,
     MessageReference,
     OutgoingMessage,
-    Subscription,
+    SubscriptionHandle,
     TransactionWork,
 )
 from orthia.broker.protocols.stomp.client_frame import Frame
@@ -71,7 +71,7 @@ class OpenTransactions:
     def answer(
         self,
         frame: Frame,
-        subscription: Subscription,
+        subscription: SubscriptionHandle,
         references: list[MessageReference],
         *,
         nack: bool,

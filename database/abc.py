@@ -1,0 +1,44 @@
+"""What differs by DBMS, and what others see of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Turnstile(ABC):
+    """What the lease and the journal see; a DBMS with row locks needs nothing behind it."""
+
+    @contextmanager
+    @abstractmethod
+    def urgent(self) -> Iterator[None]:
+        """Make journal writers, of every process, give way for as long as this is held."""
+
+    @abstractmethod
+    def give_way(self) -> None:
+        """Let urgent transactions go first; to be called before each batch, outside of one."""
+
+
+class PresenceLock(ABC):
+    """One lock, asked for and held by one object; not for several threads at once."""
+
+    patience_seconds: float
+    """How long one ``acquire`` had best wait: longer where it can be interrupted."""
+
+    @abstractmethod
+    def acquire(self, timeout_seconds: float) -> bool:
+        """Wait for the lock, in the database where it can; return whether it is held now.
+
+        Raises StoreError.
+        """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Make a waiting ``acquire`` return, or raise, soon; any thread, does not wait itself."""
+
+    @abstractmethod
+    def is_held(self) -> bool:
+        """Ask the session whether it still is; raises nothing: a lost session holds none."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go by ending the session; raises nothing."""
