@@ -30,10 +30,10 @@ from orthia.database import (
     translate_errors,
 )
 from orthia.migrations.damage import StoreDamaged, find_damage
+from orthia.migrations.foreign_tables import refuse_tables_of_artemis
 from orthia.migrations.names import TableNames
 from orthia.migrations.rights import RightsMissing, missing_rights
 from orthia.migrations.rows import raise_tokens
-from orthia.migrations.strangers import refuse_tables_of_artemis
 
 if TYPE_CHECKING:
     from alembic.config import Config

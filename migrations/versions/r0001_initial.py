@@ -11,9 +11,9 @@ from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
 from orthia.database import UtcTimestamp, db_now
+from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
 from orthia.migrations.rows import put_back
-from orthia.migrations.strangers import refuse_a_stranger
 
 revision = "0001"
 down_revision = None
@@ -117,7 +117,7 @@ def _journal_table(metadata: sa.MetaData, names: TableNames, name: str) -> sa.Ta
 def _create(table: sa.Table) -> None:
     there: set[str | None] = set()
     if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
-        _refuse_a_stranger(table)
+        _refuse_foreign_table(table)
         there = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table.name)}
     else:
         op.execute(sa.schema.CreateTable(table))
@@ -126,7 +126,7 @@ def _create(table: sa.Table) -> None:
             op.execute(sa.schema.CreateIndex(index))
 
 
-def _refuse_a_stranger(table: sa.Table) -> None:
+def _refuse_foreign_table(table: sa.Table) -> None:
     """Refuse a table of this name that another program made, Artemis for example."""
     there = [column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)]
-    refuse_a_stranger(table.name, there, [column.name for column in table.columns])
+    refuse_foreign_table(table.name, there, [column.name for column in table.columns])

@@ -5,8 +5,8 @@ from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGBLOB
 
 from orthia.database import Dialect, UtcTimestamp, db_now
+from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
-from orthia.migrations.strangers import refuse_a_stranger
 
 revision = "0003"
 down_revision = "0002"
@@ -32,7 +32,7 @@ def upgrade() -> None:
     )
     if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
         found = [column["name"] for column in sa.inspect(op.get_bind()).get_columns(table.name)]
-        refuse_a_stranger(table.name, found, [column.name for column in table.columns])
+        refuse_foreign_table(table.name, found, [column.name for column in table.columns])
     else:
         op.execute(sa.schema.CreateTable(table))
     if names.dialect is Dialect.POSTGRESQL:

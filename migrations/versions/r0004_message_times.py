@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import context, op
 
+from orthia.migrations.foreign_tables import refuse_foreign_table
 from orthia.migrations.names import TableNames
-from orthia.migrations.strangers import refuse_a_stranger
 
 revision = "0004"
 down_revision = "0003"
@@ -35,7 +35,7 @@ def upgrade() -> None:
     if not context.is_offline_mode() and sa.inspect(op.get_bind()).has_table(table.name):
         inspector = sa.inspect(op.get_bind())
         found = [column["name"] for column in inspector.get_columns(table.name)]
-        refuse_a_stranger(table.name, found, [column.name for column in table.columns])
+        refuse_foreign_table(table.name, found, [column.name for column in table.columns])
         there = {one["name"] for one in inspector.get_indexes(table.name)}
     else:
         op.execute(sa.schema.CreateTable(table))

@@ -77,7 +77,7 @@ class ExclusiveLocker(RowLocker):
         try:
             row = seen or self._store.lock_status(self._lock)
             self._exclusive.keep_alive()
-            if seen is not None or not self._is_a_strangers(row):
+            if seen is not None or not self._is_of_another_locker(row):
                 lease = self._take_row(row)
         finally:
             if lease is None:
@@ -106,7 +106,7 @@ class ExclusiveLocker(RowLocker):
 
         One that is never proved is held for ever, as far as anybody can see.
         """
-        if row.holder_id is None or self._is_a_strangers(row):
+        if row.holder_id is None or self._is_of_another_locker(row):
             return row
         if self._held or not self._exclusive.is_free():
             left = max(row.expires_in_seconds or 0.0, _MOMENT_SECONDS)
@@ -129,7 +129,7 @@ class ExclusiveLocker(RowLocker):
             self._held = False
             self._exclusive.release()
 
-    def _is_a_strangers(self, row: LockStatus) -> bool:
+    def _is_of_another_locker(self, row: LockStatus) -> bool:
         """Tell whether ``row`` is held, by a node that does not take this kind of lock."""
         if row.holder_id is None or not row.is_held:
             return False

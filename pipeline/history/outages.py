@@ -217,7 +217,7 @@ def after_the_last(
         return None
     served: Tenure | None = last.tenure
     if present is not None and not present.is_held and present.token > live[-1].token:
-        return _after_a_stranger(last, present, end)
+        return _after_an_unknown_holder(last, present, end)
     _may_have_served(last.tenure, present, end)
     if last.tenure.serving is None:
         served = last.before
@@ -260,7 +260,7 @@ def _may_have_served(tenure: Tenure, present: Present | None, end: int) -> None:
         tenure.serving = Span(tenure.not_before, max(tenure.since, over))
 
 
-def _after_a_stranger(last: Takeover, present: Present, end: int) -> Outage:
+def _after_an_unknown_holder(last: Takeover, present: Present, end: int) -> Outage:
     """Return the outage after a holder that may have served, and of which the log knows nothing."""
     served = last.tenure
     begin = last.begin if served.serving is None else served.ended

@@ -243,8 +243,8 @@ class _Examination:
         known = [*self._known]
         for rows, table in ((messages, "messages"), (history, "history")):
             if rows is not None:
-                strangers = audit_messages.strangers(rows, self._queues)
-                frame, misbound = audit_messages.wrong_addresses(strangers, rows, table)
+                misaddressed = audit_messages.misaddressed(rows, self._queues)
+                frame, misbound = audit_messages.wrong_addresses(misaddressed, rows, table)
                 known += [one for one in misbound if one not in known]
                 found += [] if frame is None else [frame]
         frame = audit_messages.out_of_order(reduce(DataFrame.unionByName, written), limits)

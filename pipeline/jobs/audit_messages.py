@@ -214,7 +214,7 @@ def transactions(messages: DataFrame) -> DataFrame:
 # --- addresses
 
 
-def strangers(rows: DataFrame, queues: DataFrame) -> DataFrame:
+def misaddressed(rows: DataFrame, queues: DataFrame) -> DataFrame:
     """Return messages, and queues' shares of a body, of another address than their queue's."""
     bodies = rows.where("kind = 'body'").select(
         F.col("seq").alias("body_at"), F.col("address").alias("of_body")
@@ -237,7 +237,7 @@ def strangers(rows: DataFrame, queues: DataFrame) -> DataFrame:
 def wrong_addresses(
     found: DataFrame, rows: DataFrame, table: str
 ) -> tuple[DataFrame | None, list[Fault]]:
-    """Tell of ``strangers`` among ``rows``.
+    """Tell of ``misaddressed`` among ``rows``.
 
     If it is most of a queue's messages it is the queue's binding, and if it is all references of a
     body the body: told once.

@@ -190,9 +190,9 @@ def test_a_client_logs_in_by_its_certificate(
             with secured(server, context("relay")) as client:
                 client.sendall(CONNECT.replace(b"host", login + b"host"))
                 assert answer in read_until(client, b"\0")
-        with secured(server, context("stranger")) as client:
+        with secured(server, context("unlisted")) as client:
             client.sendall(CONNECT)
-            assert b"the certificate of 'CN=stranger' is no user's" in read_to_the_end(client)
+            assert b"the certificate of 'CN=unlisted' is no user's" in read_to_the_end(client)
         with secured(server, trusting(authority)) as client:
             client.sendall(CONNECT)
             assert b"login or passcode is wrong" in read_to_the_end(client)
@@ -202,7 +202,7 @@ def test_a_client_logs_in_by_its_certificate(
             "certificate",
             "authentication",
         ]
-    assert "refused: the certificate of 'CN=stranger' is no user's" in caplog.text
+    assert "refused: the certificate of 'CN=unlisted' is no user's" in caplog.text
 
 
 def test_an_ordinary_client_logs_in_by_its_certificate(

@@ -126,7 +126,7 @@ def test_a_client_shows_its_own_certificate(
     """To a broker that needs one; without one, or with another's, it learns why it is refused."""
     store = authority.sign().write_pem(tmp_path / "broker.pem")
     mine = authority.sign(subject=(("CN", "client"),)).write_pkcs12(tmp_path / "me.p12", "hunter2")
-    stranger = Authority(name="other").sign().write_pem(tmp_path / "stranger.pem")
+    untrusted = Authority(name="other").sign().write_pem(tmp_path / "untrusted.pem")
     ca = tmp_path / "ca.pem"
     needing = f"keyStorePath={store};trustStorePath={ca};needClientAuth=true"
     with serving(with_tls(f"{needing};enabledProtocols={version}")) as server:
@@ -136,4 +136,4 @@ def test_a_client_shows_its_own_certificate(
         with pytest.raises(BrokerNotTrusted, match=r"if it has needClientAuth, name the file"):
             Connection.open(BrokerAddress.parse(url))
         with pytest.raises(BrokerNotTrusted, match=r"does not trust the certificate of keyStorePa"):
-            Connection.open(BrokerAddress.parse(f"{url};keyStorePath={stranger}"))
+            Connection.open(BrokerAddress.parse(f"{url};keyStorePath={untrusted}"))

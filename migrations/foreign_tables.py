@@ -44,7 +44,7 @@ def refuse_tables_of_artemis(connection: Connection, names: TableNames) -> None:
                 raise _artemis(table)
 
 
-def refuse_a_stranger(table: str, found: Collection[str], wanted: Collection[str]) -> None:
+def refuse_foreign_table(table: str, found: Collection[str], wanted: Collection[str]) -> None:
     """Raise PermanentStoreError unless a table of this name has the ``wanted`` columns.
 
     A later revision may have added some. Nothing was changed, in this table or any other.
