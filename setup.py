@@ -17,8 +17,8 @@ COMPILED = {
     " volatile window",
     "orthia/broker/protocols/stomp": "attempts client_frame committing connecting connection"
     " consuming encoding frames headers heartbeats holdings inbox options outbox parser parts"
-    " prefixes receipts sending several silence states streaming subscribing subscriptions"
-    " transactions uploads",
+    " prefixes receipts sending several states streaming subscribing subscriptions"
+    " timeouts transactions uploads",
     "orthia/journal": "changes codec document encodings fields message moments unit xid",
     "orthia/journal/engine": "batch intake",
 }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from orthia.journal.engine.abc import PIECE_BYTES
-from orthia.journal.soundness import Finding
+from orthia.journal.integrity import Finding
 
 
 class StoredPiece(NamedTuple):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from orthia.database import DatabaseClock
 from orthia.nodemanager.failover_log import FailoverLog
-from orthia.nodemanager.judgement import DriftJudge
+from orthia.nodemanager.renewal_checks import DriftCheck
 
 
 class DatabaseTime:
@@ -16,7 +16,7 @@ class DatabaseTime:
     ) -> None:
         self._log = log
         self._clock = DatabaseClock(clock)
-        self._drift = DriftJudge(allowed_drift_ms)
+        self._drift = DriftCheck(allowed_drift_ms)
         self.now_ms = self._clock.now_ms
         """Returns milliseconds since 1970 UTC; asked for every message."""
 

@@ -8,9 +8,13 @@ from contextlib import contextmanager
 
 from orthia.config.errors import OrthiaError
 from orthia.nodemanager.events import Event, RenewalFailed, RenewalNotTriggered, RenewalOverrun
-from orthia.nodemanager.judgement import RenewalTimes, judge_renewal, not_triggered_after_seconds
 from orthia.nodemanager.locks.abc import Locker
 from orthia.nodemanager.locks.lease import Lease, certain_seconds
+from orthia.nodemanager.renewal_checks import (
+    RenewalTimes,
+    check_renewal,
+    not_triggered_after_seconds,
+)
 from orthia.nodemanager.threads import REAL_THREADS, Threads
 
 LOGGER = logging.getLogger("orthia.failover")
@@ -159,7 +163,7 @@ class KeepAlive:
             self._delivers_until = renewed.deadline_seconds - self._withheld_seconds
         with _contained("the listener of renewals"):
             self._on_renewed(times.ended_seconds - times.started_seconds)
-        for event in judge_renewal(
+        for event in check_renewal(
             renewed, times, period_ms=self._period_ms, expiration_ms=self._expiration_ms
         ):
             self._tell(event)

@@ -40,7 +40,7 @@ from orthia.nodemanager.events import (
 )
 from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.fencing import fence_journal
-from orthia.nodemanager.kept import KeptLocks
+from orthia.nodemanager.held_locks import HeldLocks
 from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lease, Lock, LockStatus, NodeManagerStatus, State
@@ -103,7 +103,7 @@ class JdbcNodeManager(PairNodeManager[Lease]):
             threads=threads,
         )
         period_ms = settings.jdbc_lock_renew_period
-        self._kept = KeptLocks(
+        self._kept = HeldLocks(
             self._lockers,
             period_ms=period_ms,
             expiration_ms=settings.jdbc_lock_expiration,

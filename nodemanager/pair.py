@@ -42,7 +42,7 @@ from orthia.nodemanager.failover_log import FailoverLog
 from orthia.nodemanager.last_sign import LastSign
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus, NodeManagerStatus, State
-from orthia.nodemanager.neighbours import NeighbourWatch
+from orthia.nodemanager.peer_check import PeerCheck
 from orthia.nodemanager.threads import REAL_THREADS, Threads
 from orthia.nodemanager.waits import Waits
 
@@ -94,7 +94,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         self._waits = Waits(clock=clock, report=log.emit, threads=threads)
         self._backup_lost = threads.event()
         self._node_id: str | None = None
-        self._neighbour = NeighbourWatch(holder_id)
+        self._peer = PeerCheck(holder_id)
 
     # --- what each node manager has of its own
 
@@ -168,7 +168,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
         """Return what the store says, and the last sign there was of another node."""
         looked = self._clock()
         status = self._waits.outlast(self.status)
-        self._look_at_neighbour(status.live)
+        self._look_at_peer(status.live)
         if status.live.holder_id == self.holder_id:
             return status, sign
         return status, sign.after(status.live, looked)
@@ -384,8 +384,8 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     # --- inside
 
-    def _look_at_neighbour(self, live: LockStatus) -> None:
-        for found in self._neighbour.look(live):
+    def _look_at_peer(self, live: LockStatus) -> None:
+        for found in self._peer.look(live):
             if isinstance(found, TimersDiffer):
                 self.log.emit(found)
             else:

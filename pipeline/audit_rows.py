@@ -16,15 +16,15 @@ from pyspark.sql.types import (
 )
 
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.journal.large_check import BodyFinding, StoredPiece, judge_body
-from orthia.journal.message import LargeBody
-from orthia.journal.soundness import (
+from orthia.journal.integrity import (
     Finding,
     RowKeys,
-    judge_binding,
-    judge_history,
-    judge_message,
+    check_binding,
+    check_history,
+    check_message,
 )
+from orthia.journal.large_check import BodyFinding, StoredPiece, judge_body
+from orthia.journal.message import LargeBody
 from orthia.pipeline.schemas import arrow_schema
 
 _FINDING: Final = StructType(
@@ -123,10 +123,10 @@ def judged_messages(
     payloads = listed.get("record", nothing)
     if history:
         rows = zip(keys, listed["reason"], listed["size"], payloads, strict=True)
-        judged = [judge_history(RowKeys(*key), *rest, has_record=records) for key, *rest in rows]
+        judged = [check_history(RowKeys(*key), *rest, has_record=records) for key, *rest in rows]
     else:
         judged = [
-            judge_message(RowKeys(*key), record, has_record=records)
+            check_message(RowKeys(*key), record, has_record=records)
             for key, record in zip(keys, payloads, strict=True)
         ]
     found = {
@@ -166,7 +166,7 @@ def judged_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def _binding(row: Row) -> Row:
     keys = RowKeys(*(row[name] for name in RowKeys._fields))
-    judged = judge_binding(keys, row["record"])
+    judged = check_binding(keys, row["record"])
     return {
         "seq": keys.seq,
         "id": keys.id,

@@ -9,8 +9,8 @@ from tools.changed_tests import ALWAYS, MAX_FILES, OF_DOCUMENTS, to_run
 
 def test_of_a_module_run_those_that_import_it() -> None:
     """Changed tests run themselves, others when they import what changed; no process is started."""
-    found = to_run(["config/exposure.py", "tests/process/test_lives.py"])
-    assert {"tests/cli/test_privacy.py", "tests/process/test_lives.py", *ALWAYS} <= {*found}
+    found = to_run(["config/exposure.py", "tests/process/test_restarts.py"])
+    assert {"tests/cli/test_privacy.py", "tests/process/test_restarts.py", *ALWAYS} <= {*found}
     assert "tests/config/test_tls.py" not in found
     assert not any("/process/" in one for one in to_run(["config/exposure.py"]))
 

@@ -177,9 +177,9 @@ def _of_url(url: DatabaseUrl) -> list[str]:
 def run_node(settings: Settings, log_format: LogFormat, *, verbose: bool) -> None:
     """Run a node in this process until it ends, and exit with its exit code."""
     # Commands that run no node need not load the broker.
-    from orthia.broker.node.lives import this_life
     from orthia.broker.node.login_files import check_login_files
     from orthia.broker.node.node import BrokerNode
+    from orthia.broker.node.restarts import this_life
 
     life = this_life()
     settings = life.settings(settings)

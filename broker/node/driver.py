@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from orthia.broker.node.effects import Effect, EndInTime, ShutDown, Work
-from orthia.broker.node.happenings import Begun, NodeEvent, ShutDownDone, WorkEvent
+from orthia.broker.node.events import Begun, NodeEvent, ShutDownDone, WorkEvent
 from orthia.broker.node.state import NodeState
 from orthia.broker.node.step import LAST_STAGES, step
 

@@ -1,13 +1,13 @@
 """What an error of a node's work means to the node."""
 
-from orthia.broker.node.exit_codes import ExitCode, code_of
-from orthia.broker.node.happenings import (
+from orthia.broker.node.events import (
     StoreGone,
     WorkBroke,
     WorkEvent,
     WorkInterrupted,
     WorkRefused,
 )
+from orthia.broker.node.exit_codes import ExitCode, code_of
 from orthia.config.errors import OrthiaError
 from orthia.database import StoreUnavailable, TransientStoreError
 from orthia.journal.errors import Fenced, JournalIOError, LeaseExpired

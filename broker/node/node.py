@@ -23,10 +23,10 @@ from orthia.broker.management.metrics import NodeMetrics
 from orthia.broker.management.running_node import NodeStatus
 from orthia.broker.node.critical_analyzer import CriticalAnalyzer
 from orthia.broker.node.driver import Driver
+from orthia.broker.node.events import LoopWedged, PartDied, StopRequested
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.happenings import LoopWedged, PartDied, StopRequested
-from orthia.broker.node.lives import Life, begin
 from orthia.broker.node.out_of_memory import OutOfMemory
+from orthia.broker.node.restarts import Life, begin
 from orthia.broker.node.service import Service
 from orthia.broker.node.shell import NodeShell
 from orthia.broker.node.state import NodeState, Phase, Terms

@@ -20,8 +20,7 @@ from orthia.broker.node import effects
 from orthia.broker.node.abc import RETRY_SECONDS, NodeStore
 from orthia.broker.node.effects import Effect, Handover, Work
 from orthia.broker.node.errors import event_of, is_expected
-from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.happenings import (
+from orthia.broker.node.events import (
     AcceptorsTried,
     Activated,
     BackupStopped,
@@ -42,9 +41,10 @@ from orthia.broker.node.happenings import (
     WorkEvent,
     WorkInterrupted,
 )
-from orthia.broker.node.lives import Life
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.logs import set_role
 from orthia.broker.node.out_of_memory import OutOfMemory
+from orthia.broker.node.restarts import Life
 from orthia.broker.node.service import Service
 from orthia.broker.node.stores import node_store
 from orthia.config.clock import monotonic_seconds

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.lives import Life
+from orthia.broker.node.restarts import Life
 from orthia.config.settings import CriticalAnalyzerPolicy, HaPolicy, IoErrorPolicy, Settings
 from orthia.nodemanager.failback import Failbacks
 

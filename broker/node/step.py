@@ -48,8 +48,7 @@ from orthia.broker.node.effects import (
     TryAcceptors,
     Wake,
 )
-from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.happenings import (
+from orthia.broker.node.events import (
     AcceptorsTried,
     Activated,
     BackupStopped,
@@ -78,6 +77,7 @@ from orthia.broker.node.happenings import (
     WorkInterrupted,
     WorkRefused,
 )
+from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.state import ON_THE_WAY, NodeState, Phase, Stage, Term
 from orthia.config.errors import OrthiaError
 from orthia.config.settings import CriticalAnalyzerPolicy, Role

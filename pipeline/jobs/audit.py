@@ -3,7 +3,7 @@
 The rules, each of which a sound Orthia keeps:
 
 1. Every row can be read, and is of a kind that its table has, with keys that were given out:
-   ``orthia.journal.soundness``.
+   ``orthia.journal.integrity``.
 2. A reference has its body, and a body has a reference left; no two rows are the same message.
 3. ``seq`` is given out by one fenced writer at a time: where a newer epoch (fencing token) has
    begun, no row of an older one follows, neither by ``seq`` nor by the database's clock; no epoch

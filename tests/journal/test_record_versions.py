@@ -27,9 +27,9 @@ from orthia.journal.codec import (
 )
 from orthia.journal.encodings import FIRST_ENCODING, NO_HEAD
 from orthia.journal.fields import Fields, encode_fields
+from orthia.journal.integrity import CheckedBinding, RowKeys, check_binding, check_message
 from orthia.journal.message import LargeBody, record_version
 from orthia.journal.records import RecordType, UserRecordType
-from orthia.journal.soundness import JudgedBinding, RowKeys, judge_binding, judge_message
 from orthia.journal.xa import XaTransactions
 from orthia.journal.xid import Xid
 from tests.journal.support import (
@@ -201,8 +201,8 @@ def test_a_node_of_before_record_versions_refuses_the_binding() -> None:
 def test_an_audit_finds_messages_and_binding_of_the_newest_version_sound() -> None:
     """They are what a sound journal has."""
     keys = RowKeys(10, 10, RecordType.ADD_RECORD, UserRecordType.RECORD_VERSION, None, None, 1)
-    judged = judge_binding(keys, encode_record_version(RecordVersion(10, 3)))
-    assert judged == JudgedBinding("record-version", [], "3")
+    judged = check_binding(keys, encode_record_version(RecordVersion(10, 3)))
+    assert judged == CheckedBinding("record-version", [], "3")
     keys = keys._replace(user_record_type=UserRecordType.ADD_MESSAGE, queue_id=QUEUE)
-    message = judge_message(keys, encode_message(NEUTRAL))
+    message = check_message(keys, encode_message(NEUTRAL))
     assert (message.kind, message.findings, message.address) == ("message", [], "orders")

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.node import effects
 from orthia.broker.node.effects import Effect, Work
-from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.happenings import (
+from orthia.broker.node.events import (
     BackupStopped,
     Begun,
     Completed,
@@ -22,7 +21,8 @@ from orthia.broker.node.happenings import (
     ShutDownDone,
     WorkEvent,
 )
-from orthia.broker.node.lives import Life
+from orthia.broker.node.exit_codes import ExitCode
+from orthia.broker.node.restarts import Life
 from orthia.broker.node.state import NodeState, Phase, Terms
 from orthia.broker.node.step import LAST_STAGES, OutOfPlace, step
 from orthia.config.settings import CriticalAnalyzerPolicy, HaPolicy, IoErrorPolicy, Role

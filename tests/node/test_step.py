@@ -14,8 +14,7 @@ from orthia.broker.node.effects import (
     Serve,
     Show,
 )
-from orthia.broker.node.exit_codes import ExitCode
-from orthia.broker.node.happenings import (
+from orthia.broker.node.events import (
     AcceptorsTried,
     Activated,
     BackupStopped,
@@ -44,7 +43,8 @@ from orthia.broker.node.happenings import (
     WorkInterrupted,
     WorkRefused,
 )
-from orthia.broker.node.lives import Life
+from orthia.broker.node.exit_codes import ExitCode
+from orthia.broker.node.restarts import Life
 from orthia.broker.node.state import NodeState, Phase, Stage, Terms
 from orthia.broker.node.step import OutOfPlace, step
 from orthia.config.settings import CriticalAnalyzerPolicy, HaPolicy, IoErrorPolicy, Role

@@ -8,13 +8,6 @@ from hypothesis import strategies as st
 
 from orthia.nodemanager.activation import BackupWatch, Decision, decide, still_wanted
 from orthia.nodemanager.events import RenewalBeyondExpiration, RenewalGap, RenewalSlow
-from orthia.nodemanager.judgement import (
-    DRIFT_REPORT_SECONDS,
-    DriftJudge,
-    RenewalTimes,
-    judge_renewal,
-    not_triggered_after_seconds,
-)
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import (
     Lease,
@@ -26,6 +19,13 @@ from orthia.nodemanager.locks.lease import (
 )
 from orthia.nodemanager.locks.lease_locker import LeaseDatabaseLocker
 from orthia.nodemanager.locks.memory_store import MemoryNodeManagerStore
+from orthia.nodemanager.renewal_checks import (
+    DRIFT_REPORT_SECONDS,
+    DriftCheck,
+    RenewalTimes,
+    check_renewal,
+    not_triggered_after_seconds,
+)
 from tests.nodemanager.conftest import ManualClock
 
 EXPIRATION_MS = 20_000
@@ -190,7 +190,7 @@ def judged(previous: float, started: float, ended: float) -> list[type]:
     times = RenewalTimes(previous, started, ended)
     return [
         type(event)
-        for event in judge_renewal(LEASE, times, period_ms=2_000, expiration_ms=EXPIRATION_MS)
+        for event in check_renewal(LEASE, times, period_ms=2_000, expiration_ms=EXPIRATION_MS)
     ]
 
 
@@ -224,7 +224,7 @@ def test_a_renewal_not_triggered_is_noticed_well_before_the_deadline(
     assert noticed + period_ms / 1000 < deadline(0.0, expiration_ms)
 
 
-def observe(judge: DriftJudge, drift_ms: float, now: float, trip: float = 0.0) -> bool:
+def observe(judge: DriftCheck, drift_ms: float, now: float, trip: float = 0.0) -> bool:
     """Return whether a drift is reported."""
     event = judge.observe(
         NOW + timedelta(milliseconds=drift_ms), NOW, asked_seconds=now - trip, now=now
@@ -235,7 +235,7 @@ def observe(judge: DriftJudge, drift_ms: float, now: float, trip: float = 0.0) -
 @pytest.mark.parametrize("drift_ms", [251, -251])
 def test_a_drift_is_reported_when_it_begins_and_seldom_after(drift_ms: int) -> None:
     """Either way; once in ten minutes while it lasts; at once when it comes back."""
-    judge = DriftJudge(250)
+    judge = DriftCheck(250)
     assert observe(judge, drift_ms, 1.0)
     assert not observe(judge, drift_ms, 3.0)
     assert observe(judge, drift_ms, 1.0 + DRIFT_REPORT_SECONDS)
@@ -245,7 +245,7 @@ def test_a_drift_is_reported_when_it_begins_and_seldom_after(drift_ms: int) -> N
 
 def test_what_the_round_trip_explains_is_no_drift() -> None:
     """A slow answer says little about the clock: half of the trip is allowed for."""
-    judge = DriftJudge(250)
+    judge = DriftCheck(250)
     assert not observe(judge, 0, 10.0, trip=3.0)
     assert not observe(judge, -1_700, 10.0, trip=3.0)
     assert observe(judge, 700, 20.0, trip=0.2)
@@ -253,7 +253,7 @@ def test_what_the_round_trip_explains_is_no_drift() -> None:
 
 def test_a_slow_answer_does_not_spoil_a_better_reading() -> None:
     """Unless it contradicts it: then the clocks did move."""
-    judge = DriftJudge(250)
+    judge = DriftCheck(250)
     observe(judge, 100, 1.0, trip=0.01)
     good = judge.offset
     observe(judge, -800, 3.0, trip=3.0)
@@ -264,6 +264,6 @@ def test_a_slow_answer_does_not_spoil_a_better_reading() -> None:
 
 def test_the_offset_is_kept_for_the_log() -> None:
     """Entries carry the database's time as this node knows it."""
-    judge = DriftJudge(250)
+    judge = DriftCheck(250)
     observe(judge, 100, 1.0)
     assert judge.offset == timedelta(milliseconds=100)

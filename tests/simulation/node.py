@@ -16,7 +16,7 @@ from orthia.broker.node.critical_analyzer import CriticalAnalyzer, LoopJudge
 from orthia.broker.node.driver import Driver
 from orthia.broker.node.effects import Effect, Handover, Work
 from orthia.broker.node.errors import event_of
-from orthia.broker.node.happenings import (
+from orthia.broker.node.events import (
     AcceptorsTried,
     Activated,
     BackupStopped,

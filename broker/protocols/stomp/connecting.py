@@ -18,8 +18,8 @@ from orthia.broker.protocols.stomp.login import (
 from orthia.broker.protocols.stomp.options import StompOptions
 from orthia.broker.protocols.stomp.outbox import Outbox
 from orthia.broker.protocols.stomp.parser import FrameParser
-from orthia.broker.protocols.stomp.silence import Silence
 from orthia.broker.protocols.stomp.states import Handlers
+from orthia.broker.protocols.stomp.timeouts import Timeouts
 
 
 class LoginHandler:
@@ -27,7 +27,7 @@ class LoginHandler:
 
     __slots__ = (
         "_authenticate", "_client", "_clock", "_core", "_go_on", "_logged_in", "_options",
-        "_outbox", "_parser", "_refuse", "_silence",
+        "_outbox", "_parser", "_refuse", "_timeouts",
     )  # fmt: skip
 
     def __init__(
@@ -36,7 +36,7 @@ class LoginHandler:
         client: Client,
         options: StompOptions,
         parser: FrameParser,
-        silence: Silence,
+        timeouts: Timeouts,
         outbox: Outbox,
         *,
         clock: Callable[[], float],
@@ -53,7 +53,7 @@ class LoginHandler:
         self._client = client
         self._options = options
         self._parser = parser
-        self._silence = silence
+        self._timeouts = timeouts
         self._outbox = outbox
         self._clock = clock
         self._authenticate = authenticate
@@ -91,7 +91,7 @@ class LoginHandler:
             validated_user=self._core.security.validated_user(principal),
         )
         options = self._options
-        self._silence.agree(
+        self._timeouts.agree(
             login,
             self._clock(),
             ttl_ms=options.connection_ttl,

@@ -51,7 +51,7 @@ class StompConnection:
 
     __slots__ = (
         "_clock", "_close", "_committer", "_core", "_handlers", "_inbox", "_is_late", "_left",
-        "_outbox", "_receipts", "_receiver", "_refused", "_row", "_sender", "_silence", "_state",
+        "_outbox", "_receipts", "_receiver", "_refused", "_row", "_sender", "_state", "_timeouts",
         "_transactions", "_uploads", "_waited", "client", "holdings", "options", "subscriptions",
         "was_disconnected",
     )  # fmt: skip
@@ -117,7 +117,7 @@ class StompConnection:
         self.subscriptions = parts.subscriptions
         self._transactions = parts.transactions
         self._uploads = parts.uploads
-        self._silence = parts.silence
+        self._timeouts = parts.timeouts
         self.holdings = parts.holdings
         self._sender = parts.sender
         self._committer = parts.committer
@@ -161,7 +161,7 @@ class StompConnection:
         """Take bytes from the client."""
         if not self._row and self._state not in KEEPING:
             return
-        self._silence.beats.read(self._clock())
+        self._timeouts.beats.read(self._clock())
         self._inbox.put(data)
         if self._row and not self._is_late:
             self._go_on()
@@ -174,11 +174,11 @@ class StompConnection:
         A client that is not read from at the moment is not silent, nor is one while the node itself
         stood still: for ``paused`` seconds since the last call.
         """
-        self._silence.leave_out(now, is_read=is_read, paused=paused)
-        too_long = self._silence.too_long(self._state, now)
+        self._timeouts.leave_out(now, is_read=is_read, paused=paused)
+        too_long = self._timeouts.too_long(self._state, now)
         if too_long is not None:
             self._refuse(too_long.reason, too_long.receipt, too_long.kind)
-        elif not (self.is_closed or self._outbox.is_streaming) and self._silence.beats.is_due(now):
+        elif not (self.is_closed or self._outbox.is_streaming) and self._timeouts.beats.is_due(now):
             self._outbox.write(b"\n")
 
     def set_writable(self, *, writable: bool) -> None:

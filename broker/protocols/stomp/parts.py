@@ -17,10 +17,10 @@ from orthia.broker.protocols.stomp.outbox import Outbox
 from orthia.broker.protocols.stomp.parser import FrameParser
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.sending import Sender
-from orthia.broker.protocols.stomp.silence import Silence
 from orthia.broker.protocols.stomp.states import Handlers
 from orthia.broker.protocols.stomp.subscriptions import ClientSubscriptions
 from orthia.broker.protocols.stomp.temporary import Temporaries
+from orthia.broker.protocols.stomp.timeouts import Timeouts
 from orthia.broker.protocols.stomp.transactions import OpenTransactions
 from orthia.broker.protocols.stomp.uploads import Uploads
 from orthia.config.errors import OrthiaError
@@ -51,7 +51,7 @@ class Parts:
 
     __slots__ = (
         "client", "committer", "handlers", "holdings", "inbox", "outbox", "parser", "receipts",
-        "receiver", "sender", "silence", "subscriptions", "transactions", "uploads",
+        "receiver", "sender", "subscriptions", "timeouts", "transactions", "uploads",
     )  # fmt: skip
 
     def __init__(
@@ -83,7 +83,7 @@ class Parts:
         uploads = self.uploads = Uploads(
             core, limits.upload_timeout, room=room, stored=callbacks.uploaded
         )
-        silence = self.silence = Silence(limits, uploads, clock())
+        timeouts = self.timeouts = Timeouts(limits, uploads, clock())
         self.holdings = Holdings(
             parser, inbox, uploads, transactions, receipts, subscriptions, outbox
         )
@@ -93,7 +93,7 @@ class Parts:
             client,
             options,
             parser,
-            silence,
+            timeouts,
             outbox,
             clock=clock,
             authenticate=authenticate,

@@ -8,7 +8,7 @@ import pytest
 from orthia.nodemanager.events import TimersDiffer
 from orthia.nodemanager.locks.holder_id import HolderId
 from orthia.nodemanager.locks.lease import Lock, LockStatus
-from orthia.nodemanager.neighbours import NeighbourWatch
+from orthia.nodemanager.peer_check import PeerCheck
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ME = HolderId("node-a@here:1:x/2000/20000")
@@ -16,7 +16,7 @@ ME = HolderId("node-a@here:1:x/2000/20000")
 
 def told(holder: str, *, renews: int, lasts: float = 20) -> list[str | TimersDiffer]:
     """Return what is told of a holder that renewed so often, each seen 0.3 s late."""
-    watch = NeighbourWatch(ME)
+    watch = PeerCheck(ME)
     found: list[str | TimersDiffer] = []
     for number in range(renews + 1):
         expires = START + timedelta(seconds=2 * number + lasts)
@@ -42,7 +42,7 @@ def test_an_earlier_process_of_this_node_is_not_another_of_its_name() -> None:
 def test_a_file_lock_that_is_held_is_held_by_one_that_runs() -> None:
     """It goes with its process, so the name is told at once."""
     held = LockStatus(Lock.LIVE, HolderId("node-a@there:2:y"), 7, math.inf)
-    watch = NeighbourWatch(ME)
+    watch = PeerCheck(ME)
     assert len([*watch.look(held), *watch.look(held)]) == 1
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orthia.broker.node.lives import LONGEST_PAUSE_SECONDS, VARIABLE, Life, this_life, written
+from orthia.broker.node.restarts import LONGEST_PAUSE_SECONDS, VARIABLE, Life, this_life, written
 from orthia.config import DatabaseStoreSettings, DatabaseUrl, HaPolicy, Role, Settings
 from orthia.config.settings import IoErrorPolicy
 from orthia.config.store_settings import LeaseDatabaseLockerSettings

@@ -1,4 +1,4 @@
-"""What is worth an operator's attention about renewals and clocks: pure judgements.
+"""What is worth an operator's attention about renewals and clocks: without IO.
 
 Gaps and durations follow Artemis' lease lock, which warns when renewals are further apart than
 their period plus 100 ms; drift follows ``jdbc-allowed-time-diff``.
@@ -32,7 +32,7 @@ class RenewalTimes:
     ended_seconds: float
 
 
-def judge_renewal(
+def check_renewal(
     lease: Lease, times: RenewalTimes, *, period_ms: int, expiration_ms: int
 ) -> list[Event]:
     """Return what is to be reported about a renewal that succeeded."""
@@ -58,7 +58,7 @@ def not_triggered_after_seconds(started_seconds: float, period_ms: int) -> float
     return started_seconds + NOT_TRIGGERED_PERIODS * period_ms / 1000
 
 
-class DriftJudge:
+class DriftCheck:
     """Compares this node's wall clock with the database's, for the log only."""
 
     def __init__(self, allowed_ms: int) -> None:

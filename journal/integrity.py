@@ -78,7 +78,7 @@ class RowKeys(NamedTuple):
     epoch: int | None
 
 
-class Judged(NamedTuple):
+class CheckedMessage(NamedTuple):
     """A row as an audit goes on with it."""
 
     kind: str
@@ -93,7 +93,7 @@ class Judged(NamedTuple):
     """How many references the body of a reference has had."""
 
 
-class JudgedBinding(NamedTuple):
+class CheckedBinding(NamedTuple):
     """A row of BINDINGS as an audit goes on with it."""
 
     type: str
@@ -110,38 +110,38 @@ class JudgedBinding(NamedTuple):
     """The bodies of the messages it is to send."""
 
 
-def judge_message(row: RowKeys, record: bytes | None, *, has_record: bool = True) -> Judged:
+def check_message(row: RowKeys, record: bytes | None, *, has_record: bool = True) -> CheckedMessage:
     """Return what a row of MESSAGES is; without ``has_record`` from its keys alone."""
     findings = _wrong(row)
     if row.record_type in _WITHOUT_MESSAGE:
-        return Judged("other", findings)
+        return CheckedMessage("other", findings)
     if row.user_record_type in _MESSAGE_TYPES:
         kind = "body" if row.queue_id is None else "message"
         if row.id != row.seq and row.id is not None and row.seq is not None:
             findings.append(Finding("wrong-id", f"a {kind}'s id is its seq"))
         if not has_record:
-            return Judged(kind, findings)
-        return _judge_payload(kind, findings, row, record)
+            return CheckedMessage(kind, findings)
+        return _check_payload(kind, findings, row, record)
     if row.user_record_type == UserRecordType.DELIVERY_ATTEMPTS:
-        return Judged("other", findings)  # of files, whose checksums vouch for it
+        return CheckedMessage("other", findings)  # of files, whose checksums vouch for it
     if row.user_record_type == UserRecordType.DUPLICATE_ID:
-        return _judge_duplicate_id(findings, row, record, has_record=has_record)
+        return _check_duplicate_id(findings, row, record, has_record=has_record)
     if row.user_record_type != UserRecordType.ADD_REF:
         said = f"user_record_type {row.user_record_type} is not one of a message"
-        return Judged("other", [*findings, Finding("wrong-record-type", said)])
-    judged = Judged("reference", findings, body_seq=row.id)
+        return CheckedMessage("other", [*findings, Finding("wrong-record-type", said)])
+    checked = CheckedMessage("reference", findings, body_seq=row.id)
     if row.queue_id is None:
         findings.append(Finding("impossible-key", "queue_id is NULL, and a reference has a queue"))
     if not has_record:
         if row.id is not None and row.seq is not None and not row.id < row.seq:
             findings.append(Finding("wrong-id", "a reference has a seq above its body's"))
-        return judged
-    return _judge_reference(judged, row, record)
+        return checked
+    return _check_reference(checked, row, record)
 
 
-def judge_history(
+def check_history(
     row: RowKeys, reason: str | None, size: int | None, record: bytes | None, *, has_record: bool
-) -> Judged:
+) -> CheckedMessage:
     """Return what a row of the history is, which has no types of its own."""
     findings = list(_wrong_keys(row))
     if row.queue_id is None:
@@ -151,14 +151,14 @@ def judge_history(
     if reason not in set(RemovalReason):
         findings.append(Finding("wrong-reason", f"its reason is {reason!r}"))
     if not has_record:
-        return Judged("message", findings)
+        return CheckedMessage("message", findings)
     if size is None or (record is not None and size != len(record)):
         length = None if record is None else len(record)
         findings.append(Finding("wrong-size", f"its size is {size}, and its record has {length}"))
-    return _judge_payload("message", findings, row, record)
+    return _check_payload("message", findings, row, record)
 
 
-def judge_binding(row: RowKeys, record: bytes | None) -> JudgedBinding:
+def check_binding(row: RowKeys, record: bytes | None) -> CheckedBinding:
     """Return what a row of BINDINGS is."""
     findings = list(_wrong_record_type(row))
     if row.record_type is not None and row.record_type in IN_TRANSACTION | END_OF_TRANSACTION:
@@ -169,17 +169,17 @@ def judge_binding(row: RowKeys, record: bytes | None) -> JudgedBinding:
             said = f"user_record_type {row.user_record_type} is not the counter's"
             findings.append(Finding("wrong-record-type", said))
         findings += _wrong_keys(row._replace(seq=1, queue_id=None))
-        return JudgedBinding("counter", findings)
+        return CheckedBinding("counter", findings)
     findings += _wrong_keys(row)
     if row.user_record_type not in _BINDING_TYPES:
         said = f"user_record_type {row.user_record_type} is not one of a binding"
-        return JudgedBinding("other", [*findings, Finding("wrong-record-type", said)])
+        return CheckedBinding("other", [*findings, Finding("wrong-record-type", said)])
     if row.id != row.seq and None not in (row.id, row.seq):
         findings.append(Finding("wrong-id", "a binding's id is its seq"))
     of_queue = row.user_record_type == UserRecordType.QUEUE_BINDING
     if row.queue_id != (row.seq if of_queue else None):
         findings.append(Finding("wrong-id", f"its queue_id is {row.queue_id}"))
-    return _judge_binding_record(JudgedBinding("other", findings), row, record)
+    return _check_binding_record(CheckedBinding("other", findings), row, record)
 
 
 def _wrong(row: RowKeys) -> list[Finding]:
@@ -224,34 +224,34 @@ def _wrong_record_type(row: RowKeys) -> Iterator[Finding]:
         yield Finding("wrong-record-type", f"record_type {kind} is none that a table holds")
 
 
-def _judge_payload(
+def _check_payload(
     kind: str, findings: list[Finding], row: RowKeys, record: bytes | None
-) -> Judged:
+) -> CheckedMessage:
     """Return what a row is whose record is a message."""
     try:
         message = decode_message(_there(record), row.seq or 0)
         if message.encoding != NO_HEAD:
             _read_head(message.encoding, message.head)
     except CorruptRecord as error:
-        return Judged(kind, [*findings, Finding("corrupt-record", error.reason)])
+        return CheckedMessage(kind, [*findings, Finding("corrupt-record", error.reason)])
     except ValueError as error:
         said = f"its headers cannot be read: {error}"
-        return Judged(kind, [*findings, Finding("corrupt-record", said)])
+        return CheckedMessage(kind, [*findings, Finding("corrupt-record", said)])
     large = message.large
     if large is not None and max(large.id, large.size) > MAX_KEY:
         said = f"it says that its body is {large.id}, of {large.size} bytes"
-        return Judged(kind, [*findings, Finding("corrupt-record", said)])
+        return CheckedMessage(kind, [*findings, Finding("corrupt-record", said)])
     # A row of the history has no kind.
     if row.user_record_type is not None and (row.user_record_type == _LARGE) != (large is not None):
         has = "in its record" if large is None else "outside of its record"
         said = f"user_record_type is {row.user_record_type}, and its body is {has}"
         findings = [*findings, Finding("wrong-record-type", said)]
-    return Judged(kind, findings, message.address, large)
+    return CheckedMessage(kind, findings, message.address, large)
 
 
-def _judge_duplicate_id(
+def _check_duplicate_id(
     findings: list[Finding], row: RowKeys, record: bytes | None, *, has_record: bool
-) -> Judged:
+) -> CheckedMessage:
     if row.id != row.seq and row.id is not None and row.seq is not None:
         findings.append(Finding("wrong-id", "a duplicate id's id is its seq"))
     if row.queue_id is None:
@@ -263,40 +263,40 @@ def _judge_duplicate_id(
             decode_duplicate_id(_there(record), row.seq or 0)
         except CorruptRecord as error:
             findings.append(Finding("corrupt-record", error.reason))
-    return Judged("duplicate-id", findings)
+    return CheckedMessage("duplicate-id", findings)
 
 
-def _judge_reference(judged: Judged, row: RowKeys, record: bytes | None) -> Judged:
+def _check_reference(checked: CheckedMessage, row: RowKeys, record: bytes | None) -> CheckedMessage:
     try:
         reference = decode_reference(_there(record), row.seq or 0)
     except CorruptRecord as error:
-        return _with(judged, Finding("corrupt-record", error.reason))
+        return _with(checked, Finding("corrupt-record", error.reason))
     if not 0 < reference.position <= reference.total <= MAX_KEY:
         said = f"it says it is reference {reference.position} of {reference.total}"
-        return _with(judged, Finding("corrupt-record", said))
+        return _with(checked, Finding("corrupt-record", said))
     if row.seq is None:
-        return judged
-    found = judged._replace(body_seq=row.seq - reference.position, total=reference.total)
+        return checked
+    found = checked._replace(body_seq=row.seq - reference.position, total=reference.total)
     if row.id is not None and found.body_seq != row.id:
         said = f"it says its body is at seq {found.body_seq}"
         return _with(found, Finding("wrong-id", said))
     return found
 
 
-def _judge_binding_record(
-    judged: JudgedBinding, row: RowKeys, record: bytes | None
-) -> JudgedBinding:
+def _check_binding_record(
+    checked: CheckedBinding, row: RowKeys, record: bytes | None
+) -> CheckedBinding:
     try:
         binding = decode_binding(row.user_record_type or 0, _there(record), row.seq or 0)
         large = tuple(_large_bodies(binding)) if isinstance(binding, PreparedTransaction) else ()
     except CorruptRecord as error:
         found = Finding("corrupt-binding", error.reason)
-        return judged._replace(findings=[*judged.findings, found])
+        return checked._replace(findings=[*checked.findings, found])
     if isinstance(binding, QueueBinding):
         kind = "queue" if binding.priority is None else f"queue's priority {binding.priority}"
-        return judged._replace(type=kind, name=binding.name, address=binding.address)
+        return checked._replace(type=kind, name=binding.name, address=binding.address)
     if isinstance(binding, PreparedTransaction):
-        return judged._replace(
+        return checked._replace(
             type="transaction",
             name=str(binding.xid),
             queues=tuple(dict.fromkeys(one for ids, _ in binding.messages for one in ids)),
@@ -304,10 +304,10 @@ def _judge_binding_record(
             large=large,
         )
     if isinstance(binding, RecordVersion):
-        return judged._replace(type="record-version", name=str(binding.version))
+        return checked._replace(type="record-version", name=str(binding.version))
     if isinstance(binding, IdCacheBinding):
-        return judged._replace(type="id-cache", name=binding.address, address=binding.address)
-    return judged._replace(type="address", name=binding.name, address=binding.name)
+        return checked._replace(type="id-cache", name=binding.address, address=binding.address)
+    return checked._replace(type="address", name=binding.name, address=binding.name)
 
 
 def _there(record: bytes | None) -> bytes:
@@ -322,5 +322,5 @@ def _large_bodies(prepared: PreparedTransaction) -> Iterable[LargeBody]:
             yield large
 
 
-def _with(judged: Judged, finding: Finding) -> Judged:
-    return judged._replace(findings=[*judged.findings, finding])
+def _with(checked: CheckedMessage, finding: Finding) -> CheckedMessage:
+    return checked._replace(findings=[*checked.findings, finding])

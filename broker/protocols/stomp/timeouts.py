@@ -26,7 +26,7 @@ class TooLong(NamedTuple):
     """That of the frame of which the rest did not come."""
 
 
-class Silence:
+class Timeouts:
     """The deadlines of one connection; the clock is in seconds."""
 
     __slots__ = ("_connect_by", "_limits", "_reason", "_uploads", "beats")

@@ -15,7 +15,7 @@ from orthia.nodemanager.threads import Threads
 _IDLE_SECONDS: Final = 0.5
 
 
-class KeptLocks:
+class HeldLocks:
     """One keep-alive for each lock that is held."""
 
     def __init__(
