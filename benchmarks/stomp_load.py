@@ -6,6 +6,7 @@ and not its client; the broker does the same work as for ids that differ.
 
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,9 +23,11 @@ class LoadError(Exception):
 class Client:
     """One connection, non-blocking once it is connected."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.sendall(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
         answer = self.socket.recv(_CHUNK)
         if not answer.startswith(b"CONNECTED"):
@@ -42,7 +45,7 @@ class Client:
         while self._out:
             try:
                 sent = self.socket.send(self._out)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return
             self._out = self._out[sent:]
 
@@ -55,7 +58,10 @@ class Client:
         """Return what is there to read."""
         try:
             data = self.socket.recv(_CHUNK)
-        except BlockingIOError:
+            # What is decrypted already is no longer the socket's to tell of.
+            while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+                data += self.socket.recv(_CHUNK)
+        except (BlockingIOError, ssl.SSLWantReadError):
             return b""
         if not data:
             raise LoadError("the broker closed the connection")
@@ -65,9 +71,9 @@ class Client:
 
 
 @contextmanager
-def clients(port: int, count: int) -> Iterator[list[Client]]:
-    """Connect ``count`` clients and close them with the block."""
-    connected = [Client(port) for _ in range(count)]
+def clients(port: int, count: int, tls: ssl.SSLContext | None = None) -> Iterator[list[Client]]:
+    """Connect ``count`` clients, by ``tls`` if it is given, and close them with the block."""
+    connected = [Client(port, tls) for _ in range(count)]
     try:
         yield connected
     finally:
@@ -75,7 +81,15 @@ def clients(port: int, count: int) -> Iterator[list[Client]]:
             client.socket.close()
 
 
-def produce(port: int, queue: str, *, producers: int, outstanding: int, seconds: float) -> float:
+def produce(
+    port: int,
+    queue: str,
+    *,
+    producers: int,
+    outstanding: int,
+    seconds: float,
+    tls: ssl.SSLContext | None = None,
+) -> float:
     """Return receipts a second of ``producers`` that keep ``outstanding`` unanswered each."""
     frame = (
         f"SEND\ndestination:/queue/{queue}\nreceipt:r\ncontent-length:{len(BODY)}\n\n".encode()
@@ -83,9 +97,9 @@ def produce(port: int, queue: str, *, producers: int, outstanding: int, seconds:
         + b"\0"
     )
     if producers == outstanding == 1:
-        return _produce_one_by_one(port, frame, seconds)
+        return _produce_one_by_one(port, frame, seconds, tls)
     receipted = 0
-    with clients(port, producers) as connected:
+    with clients(port, producers, tls) as connected:
         began = time.perf_counter()
         ends = began + seconds
         unanswered = dict.fromkeys(connected, outstanding)
@@ -105,9 +119,11 @@ def produce(port: int, queue: str, *, producers: int, outstanding: int, seconds:
         return receipted / (time.perf_counter() - began)
 
 
-def _produce_one_by_one(port: int, frame: bytes, seconds: float) -> float:
+def _produce_one_by_one(
+    port: int, frame: bytes, seconds: float, tls: ssl.SSLContext | None
+) -> float:
     """The plainest client there is, since its own time is a part of every round trip."""
-    with clients(port, 1) as (client,):
+    with clients(port, 1, tls) as (client,):
         client.socket.settimeout(30)
         count = 0
         began = time.perf_counter()
@@ -141,11 +157,19 @@ def fill(port: int, queue: str, count: int, *, headers: str = "") -> None:
         _pump([client], answered, lambda: receipts >= -(-count // step))
 
 
-def consume(port: int, queue: str, count: int, *, ack: str, selector: str = "") -> float:
+def consume(
+    port: int,
+    queue: str,
+    count: int,
+    *,
+    ack: str,
+    selector: str = "",
+    tls: ssl.SSLContext | None = None,
+) -> float:
     """Return messages a second of one consumer that takes ``count`` messages off a queue."""
     asked = f"selector:{selector}\n" if selector else ""
     received = 0
-    with clients(port, 1) as (client,):
+    with clients(port, 1, tls) as (client,):
         began = time.perf_counter()
         client.send(
             f"SUBSCRIBE\ndestination:/queue/{queue}\nid:s\nack:{ack}\n{asked}"

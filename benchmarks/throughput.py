@@ -15,6 +15,7 @@ microseconds of a processor.
 import argparse
 import os
 import re
+import ssl
 import statistics
 import subprocess
 import tempfile
@@ -135,22 +136,36 @@ class Measured:
         self.cpu_us[work].append((cpu_seconds(node) - used) / messages * 1e6)
 
 
-def send_and_consume(measured: Measured, node: NodeProcess, suffix: str, seconds: float) -> None:
-    """Put ``node`` under each kind of load once, in queues whose names end in ``suffix``."""
+def send_and_consume(
+    measured: Measured,
+    node: NodeProcess,
+    suffix: str,
+    seconds: float,
+    *,
+    port: int | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
+    """Put ``node`` under each kind of load once, in queues whose names end in ``suffix``.
+
+    ``port`` is another one than its first, and ``tls`` what is spoken there. What is consumed is
+    sent by the first.
+    """
+    by = node.port if port is None else port
     for producers, outstanding in ((1, 1), (8, 1), (8, 200)):
         send = partial(
             produce,
-            node.port,
+            by,
             f"{producers}x{outstanding}-{suffix}",
             producers=producers,
             outstanding=outstanding,
             seconds=seconds,
+            tls=tls,
         )
         measured.count(f"{producers}x{outstanding}", node, send)
     for ack in ("auto", "client"):
         queue = f"consume-{ack}-{suffix}"
         fill(node.port, queue, CONSUMED)
-        take = partial(consume, node.port, queue, CONSUMED, ack=ack)
+        take = partial(consume, by, queue, CONSUMED, ack=ack, tls=tls)
         measured.count(f"consume {ack}", node, take)
 
 

@@ -190,6 +190,6 @@ def test_what_large_messages_went_through_is_not_kept(authority: Authority, tmp_
         clients = [busy_client(number) for number in range(30)]
         before = node.resident
         clients += [busy_client(number) for number in range(30, 130)]
-        assert (node.resident - before) / 100 < 150 * 1024
+        assert (node.resident - before) / 100 < 105 * 1024
         for client in clients:
             client.close()
