@@ -71,7 +71,7 @@ setup-test: packages ## The same with all that the tests need
 	@$(MAKE) --no-print-directory $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory $(VENV)/.installed-javascript $(GO)/build/client
 
-packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, spin and a compiler
+packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, Ruby's stomp, spin and a compiler
 	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
 
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both

@@ -176,6 +176,8 @@ def test_one_that_is_exclusive_is_shown_to_one_at_a_time() -> None:
     core.send(QUEUE, "2")
     assert (first.texts, second.texts) == (["1", "2"], [])
     first.end.close()
+    core.settle()
+    assert second.texts == ["1", "2"]
     core.send(QUEUE, "3")
     assert second.texts == ["1", "2", "3"]
 
@@ -394,3 +396,21 @@ def test_what_waits_for_a_lease_is_shown_when_it_is_valid_again() -> None:
     core.broker.go_on()
     core.settle()
     assert consumer.texts == numbers(3)
+
+
+def test_what_comes_while_a_consumer_takes_no_more_waits_in_the_store() -> None:
+    """Nothing of it is kept for it in memory; once it takes more it is in its place."""
+    core = CoreUnderTest(SHOWN)
+    full, behind = core.consume(QUEUE, prefetch=1), core.consume(QUEUE)
+    behind.is_writable = False
+    core.send(QUEUE, *numbers(50))
+    assert full.texts == ["0"]
+    assert full.held == full.received[0].size
+    assert behind.held == 0
+    behind.is_writable = True
+    core.send(QUEUE, "50")
+    assert behind.texts == numbers(51)
+    full.auto = True
+    full.acknowledge("0")
+    core.settle()
+    assert full.texts == numbers(51)
