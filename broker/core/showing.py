@@ -207,6 +207,8 @@ class Showing(Source[MessageReference]):
         self.resume()
 
     def _take(self, window: Window) -> Steps:
+        for corrupt in window.corrupt:
+            LOGGER.error("queue %s: %s; its row stays in the table", self._queue.name, corrupt)
         last = self._up_to if window.exhausted else window.next_after_seq
         for index, message in enumerate(window.messages, 1):
             self._come_to(message.seq)

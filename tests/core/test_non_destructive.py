@@ -414,3 +414,16 @@ def test_what_comes_while_a_consumer_takes_no_more_waits_in_the_store() -> None:
     full.acknowledge("0")
     core.settle()
     assert full.texts == numbers(51)
+
+
+def test_what_cannot_be_read_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are shown, and its row stays."""
+    core = CoreUnderTest(SHOWN)
+    core.send(QUEUE, *numbers(6))
+    stored = core.journal.store.messages
+    second = sorted(stored)[1]
+    row, epoch = stored[second]
+    stored[second] = (row._replace(record=b"junk"), epoch)
+    assert core.consume(QUEUE).texts == ["0", "2", "3", "4", "5"]
+    assert "its row stays in the table" in caplog.text
+    assert len(stored) == 6
