@@ -48,8 +48,7 @@ class UserDirectory:
         self._users = dict(self._configured)
         self._tokens: TakesTokens | None = None
         """What takes tokens, if anything does."""
-        self._decoy: HashedPassword | None = None
-        """What the passcode of nobody is checked against, so that the time taken tells no names."""
+        self._hashed: list[HashedPassword] = []
         self._key = os.urandom(32)
         self._clock = clock
         self._verdicts: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
@@ -63,8 +62,8 @@ class UserDirectory:
         """
         before = self._users
         self._users = {user.name: user for user in users} | self._configured
-        hashed = [one.password for one in self._users.values()]
-        self._decoy = next((one for one in hashed if isinstance(one, HashedPassword)), None)
+        passwords = [one.password for one in self._users.values()]
+        self._hashed = [one for one in passwords if isinstance(one, HashedPassword)]
         return frozenset(name for name, user in before.items() if self._users.get(name) != user)
 
     def take_tokens(self, tokens: TakesTokens | None = None) -> None:
@@ -80,7 +79,7 @@ class UserDirectory:
         if self._tokens is not None and self._tokens.takes(passcode):
             return self._tokens.check(login, passcode)
         user = self._users.get(login)
-        stored = user.password if user is not None else self._decoy
+        stored = user.password if user is not None else self._decoy(login)
         if not isinstance(stored, HashedPassword):
             expected = stored.reveal() if stored is not None else ""
             # Compared even for an unknown user, so that the time taken does not tell names.
@@ -88,14 +87,26 @@ class UserDirectory:
             # An empty password would let in whoever gives none: no user has one.
             if user is not None and expected and matches:
                 return Principal(user.name, user.roles)
-            if self._decoy is None:
+            decoy = self._decoy(login)
+            if decoy is None:
                 raise AuthenticationFailed(WRONG)
-            user, stored = None, self._decoy
+            user, stored = None, decoy
         key = self._key_of(login, passcode, stored)
         verdict = self._remembered(key)
         if verdict is None:
             return _Check(self, login, passcode, user, stored, key)
         return self._principal(user, is_right=verdict)
+
+    def _decoy(self, login: str) -> HashedPassword | None:
+        """Return what the passcode of nobody is checked against, so that the time tells no names.
+
+        Hashes differ in what they cost, so names that are nobody's are spread over all there are; a
+        name has always the same.
+        """
+        if not self._hashed:
+            return None
+        digest = hashlib.blake2b(login.encode(), key=self._key, digest_size=8).digest()
+        return self._hashed[int.from_bytes(digest, "big") % len(self._hashed)]
 
     def decide(self, login: str, user: User | None, key: bytes, *, is_right: bool) -> Principal:
         """Return who this is, and remember it; raises AuthenticationFailed."""

@@ -96,6 +96,22 @@ def test_names_are_not_told_by_the_time_taken(directory: UserDirectory, login: s
         decided(directory.authenticate(login, "wrong"))
 
 
+def test_names_that_are_nobodys_cost_what_those_of_users_do() -> None:
+    """Where hashes differ in what they cost: each has its share, and a name always the same."""
+    passwords = [SlowPassword("s3cret") for _ in range(3)]
+    directory = UserDirectory([], lambda: 0.0, cache_size=0, cache_seconds=0)
+    directory.replace([User(f"user-{number}", one, STAFF) for number, one in enumerate(passwords)])
+    names = [f"nobody-{number}" for number in range(60)]
+    for one in passwords:
+        one.may_end.set()
+    for name in names * 2:
+        with pytest.raises(AuthenticationFailed):
+            decided(directory.authenticate(name, f"{name} is wrong"))
+    assert all(one.asked for one in passwords)
+    for one in passwords:
+        assert sorted(one.asked) == sorted([*set(one.asked)] * 2)
+
+
 def test_a_plain_password_is_known_at_once(directory: UserDirectory) -> None:
     """As where nobody has a hash."""
     assert isinstance(directory.authenticate("plain", "l0vel@ce"), Principal)
