@@ -23,12 +23,13 @@ class LoadError(Exception):
 class Client:
     """One connection, non-blocking once it is connected."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, client_id: str = "") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
-        self.socket.sendall(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
+        said = f"client-id:{client_id}\n" if client_id else ""
+        self.socket.sendall(f"CONNECT\naccept-version:1.2\nhost:bench\n{said}\n\0".encode())
         answer = self.socket.recv(_CHUNK)
         if not answer.startswith(b"CONNECTED"):
             raise LoadError(f"the broker answered {answer[:200]!r}")
@@ -115,7 +116,7 @@ def produce(
                 unanswered[client] += count
                 client.send(frame * count)
 
-        _pump(connected, answered, lambda: not any(unanswered.values()))
+        pump(connected, answered, lambda: not any(unanswered.values()))
         return receipted / (time.perf_counter() - began)
 
 
@@ -135,17 +136,25 @@ def _produce_one_by_one(
         return count / (time.perf_counter() - began)
 
 
-def fill(port: int, queue: str, count: int, *, headers: str = "") -> None:
-    """Send ``count`` messages, all receipted."""
-    head = f"SEND\ndestination:/queue/{queue}\n{headers}content-length:{len(BODY)}\n\n"
-    frame = head.encode() + BODY + b"\0"
-    last = frame.replace(b"\n\n", b"\nreceipt:last\n\n", 1)
+def fill(port: int, queue: str, count: int, *, headers: str | Callable[[int], str] = "") -> None:
+    """Send ``count`` messages, all receipted; ``headers`` are of all, or of each by its number."""
+
+    def frames(numbers: range, receipt: str = "") -> bytes:
+        if isinstance(headers, str):
+            return frame(headers, receipt) * len(numbers)
+        return b"".join([frame(headers(number), receipt) for number in numbers])
+
+    def frame(said: str, receipt: str) -> bytes:
+        head = f"SEND\ndestination:/queue/{queue}\n{said}{receipt}content-length:{len(BODY)}\n\n"
+        return head.encode() + BODY + b"\0"
+
     step = 500
     with clients(port, 1) as (client,):
         receipts = 0
         for first in range(0, count, step):
-            size = min(step, count - first)
-            client.send(frame * (size - 1) + last)
+            last = min(first + step, count) - 1
+            client.send(frames(range(first, last)))
+            client.send(frames(range(last, last + 1), "receipt:last\n"))
 
             def answered(_: Client, data: bytes) -> None:
                 nonlocal receipts
@@ -153,8 +162,8 @@ def fill(port: int, queue: str, count: int, *, headers: str = "") -> None:
 
             # Two steps are under way, so that the broker never waits for this client.
             wanted = first // step
-            _pump([client], answered, lambda wanted=wanted: receipts >= wanted)  # type: ignore[misc]
-        _pump([client], answered, lambda: receipts >= -(-count // step))
+            pump([client], answered, lambda wanted=wanted: receipts >= wanted)  # type: ignore[misc]
+        pump([client], answered, lambda: receipts >= -(-count // step))
 
 
 def consume(
@@ -189,14 +198,14 @@ def consume(
                     taker.send(b"ACK\nid:%b\n\n\0" % acknowledged)
                 tail = data[whole + 1 :]
 
-        _pump([client], answered, lambda: received >= count)
+        pump([client], answered, lambda: received >= count)
         # The receipt of DISCONNECT comes after all acknowledgements are stored.
         client.send(b"DISCONNECT\nreceipt:bye\n\n\0")
-        _pump([client], answered, lambda: received > count)
+        pump([client], answered, lambda: received > count)
         return count / (time.perf_counter() - began)
 
 
-def _pump(
+def pump(
     connected: list[Client],
     answered: Callable[[Client, bytes], None],
     is_done: Callable[[], bool],
