@@ -34,6 +34,7 @@ class ShownQueue(Queue):
         "_is_waking",
         "_onlookers",
         "_showing",
+        "at_end",
         "is_non_destructive",
     )
 
@@ -43,6 +44,9 @@ class ShownQueue(Queue):
         self._is_for_one = options.exclusive
         self._onlookers: dict[QueueSubscription, Onlooker] = {}
         """In the order in which they came; none of them is among the queue's other consumers."""
+        self.at_end: dict[Onlooker, None] = {}
+        """Those for whom nothing is in the store that they have not seen: of the many messages of
+        one unit most find nobody here, so that they cost the same for very many consumers."""
         self._has_come = False
         self._is_waking = False
 
@@ -77,10 +81,10 @@ class ShownQueue(Queue):
     @override
     def place(self, reference: MessageReference) -> None:
         super().place(reference)
-        if self._onlookers:
+        if self.at_end:
             queue_id = self.known_id_for(reference.record.priority)
             rank = next(rank for rank, found, _ in self.ranked() if found == queue_id)
-            for onlooker in self._onlookers.values():
+            for onlooker in list(self.at_end):
                 onlooker.came(rank, queue_id, reference)
 
     # --- being shown
@@ -151,10 +155,9 @@ class ShownQueue(Queue):
         try:
             while self._has_come:
                 self._has_come = False
-                for number, onlooker in enumerate(list(self._onlookers.values()), 1):
+                for onlooker in list(self._onlookers.values()):
                     onlooker.resume()
-                    if not number % AT_ONCE:
-                        yield GO_ON
+                    yield GO_ON
         finally:
             self._is_waking = False
 
@@ -174,18 +177,14 @@ class Onlooker(Showing):
         self._watched = queue
         self._seen: dict[int, int] = {}
         """Up to where all is shown or in ``_ready``, by what it is stored under."""
-        self._is_at_end = False
-        """Whether that is all there is."""
 
     def came(self, rank: int, queue_id: int, reference: MessageReference) -> None:
-        """Take a new message from memory, if nothing is before it in the store; else it is read."""
-        if not self._is_at_end:
-            return
+        """Take a new message from memory, as one at the end; or read it once there is room."""
         if len(self._ready) < AT_ONCE and self._wants_more():
             self._seen[queue_id] = reference.seq
             self._keep(rank, queue_id, reference.seq, reference.record)
         else:
-            self._is_at_end = False
+            del self._watched.at_end[self]
 
     @override
     def _is_there(self, queue_id: int, reference: MessageReference) -> bool:
@@ -198,7 +197,7 @@ class Onlooker(Showing):
 
     @override
     def _is_next_known(self) -> bool:
-        if self._is_at_end:
+        if self in self._watched.at_end:
             return True
         first = self._ready[0][0]
         return all(
@@ -213,14 +212,14 @@ class Onlooker(Showing):
         for rank, queue_id, cursor in self._watched.ranked():
             seen = self._seen_of(queue_id, cursor)
             if seen < cursor.tail_seq:
-                self._is_at_end = False
+                self._watched.at_end.pop(self, None)
                 self._rank = rank
                 self._queue_id = queue_id
                 self._read_to = seen
                 self._up_to = cursor.tail_seq
                 self._read_on()
                 return
-        self._is_at_end = True
+        self._watched.at_end[self] = None
 
     def _seen_of(self, queue_id: int, cursor: Cursor) -> int:
         return max(self._seen.get(queue_id, 0), cursor.read_seq)
@@ -232,4 +231,5 @@ class Onlooker(Showing):
     @override
     def detach(self, subscription: Subscription[MessageReference]) -> None:
         super().detach(subscription)
+        self._watched.at_end.pop(self, None)
         self._watched.detach(subscription)

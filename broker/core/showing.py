@@ -8,7 +8,7 @@ back gives credit, and that is all.
 import heapq
 import logging
 from abc import abstractmethod
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
@@ -32,7 +32,8 @@ from orthia.journal.windows import Window
 
 LOGGER = logging.getLogger("orthia.broker")
 AT_ONCE: Final = 32
-"""Messages that are looked at or shown before others have a turn."""
+"""Messages that are looked at or shown before others have a turn; with a selector, one: to match
+it may take as long as all that."""
 _GONE = Gone()
 _WINDOW_MESSAGES = 500
 _WINDOW_BYTES = 262_144
@@ -52,25 +53,39 @@ class Shown(Protocol):
 
 
 class ShowingReads:
-    """One window at a time for all who are shown something: others wait for one at most."""
+    """One window at a time for all who are shown something: others wait for one at most.
+
+    Connections have their turns, and with each the next of its own: however many subscriptions one
+    has, which may all look for what is not there, another waits for one window of it.
+    """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], bool]] = deque()
+        self._waiting: OrderedDict[object, deque[Callable[[], bool]]] = OrderedDict()
+        """The first is the connection whose window is on its way, if one is."""
         self._is_reading = False
 
-    def ask(self, read: Callable[[], bool]) -> None:
+    def ask(self, connection: object, read: Callable[[], bool]) -> None:
         """Have ``read`` called in its turn; it returns whether it asked for a window."""
-        self._waiting.append(read)
+        self._waiting.setdefault(connection, deque()).append(read)
         self._next()
 
     def answered(self) -> None:
         """Note that the window came."""
         self._is_reading = False
+        self._end_turn()
         self._next()
 
     def _next(self) -> None:
         while self._waiting and not self._is_reading:
-            self._is_reading = self._waiting.popleft()()
+            asked = next(iter(self._waiting.values()))
+            self._is_reading = asked.popleft()()
+            if not self._is_reading:
+                self._end_turn()
+
+    def _end_turn(self) -> None:
+        connection, asked = self._waiting.popitem(last=False)
+        if asked:
+            self._waiting[connection] = asked
 
 
 class ShowingMeans(NamedTuple):
@@ -104,6 +119,7 @@ class Showing(Source[MessageReference]):
         self._gate = means.gate
         self._slices = means.slices
         self._timers = means.timers
+        self._at_once = AT_ONCE if selector is None else 1
         self._reads = means.reads
         self._subscription: Subscription[MessageReference] | None = None
         self._ready: list[tuple[int, int, int, MessageReference]] = []
@@ -149,7 +165,7 @@ class Showing(Source[MessageReference]):
                 else:
                     self._subscription.deliver(reference)
                 looked_at += 1
-                if not looked_at % AT_ONCE:
+                if not looked_at % self._at_once:
                     yield GO_ON
         finally:
             self._is_showing = False
@@ -176,7 +192,7 @@ class Showing(Source[MessageReference]):
 
     def _read_on(self) -> None:
         self._is_reading = True
-        self._reads.ask(self._read)
+        self._reads.ask(self._consumer.connection, self._read)
 
     def _read(self) -> bool:
         if self._subscription is None:
@@ -213,7 +229,7 @@ class Showing(Source[MessageReference]):
         for index, message in enumerate(window.messages, 1):
             self._come_to(message.seq)
             self._add(message.seq, message.record)
-            if not index % AT_ONCE:
+            if not index % self._at_once:
                 yield GO_ON
         self._come_to(None if window.exhausted else last)
         self._read_to = last

@@ -91,3 +91,23 @@ def test_what_is_urgent_is_seen_first() -> None:
         client.send("SUBSCRIBE", destination=QUEUE, id="s", **headers)
         assert bodies(client.frames())[:2] == ["urgent", "1"]
         client.send("UNSUBSCRIBE", id="s")
+
+
+@pytest.mark.parametrize("again", [QUEUE, f"{QUEUE}::orders"])
+def test_a_subscription_that_names_it_twice_is_not_held_up(again: str) -> None:
+    """No two MESSAGEs have one ack id: what a client acknowledged would be waited for."""
+    core = CoreUnderTest(SHOWN)
+    fill(core, "1", "2", "3", "4", "5")
+    client = Client(core)
+    client.send(
+        "SUBSCRIBE",
+        destination=f"{QUEUE},{again}",
+        id="s",
+        ack="client-individual",
+        **{"prefetch-count": "2"},
+    )
+    shown = client.frames()
+    for frame in shown:  # to which more are added
+        acknowledge(client, frame)
+        shown += client.frames()
+    assert sorted(bodies(shown)) == ["1", "2", "3", "4", "5"]

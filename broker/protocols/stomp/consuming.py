@@ -174,14 +174,16 @@ class Receiver:
             raise ProtocolError(
                 "a browser, and a durable subscription, is of one destination; subscribe to each"
             )
-        all_meant = [self._of_core(one, asked.kind) for one in named]
+        all_meant: dict[str, str] = {}
+        for one in named:  # what is named twice is meant once, as in Classic
+            all_meant.setdefault(self._of_core(one, asked.kind), one)
         if any(self._core.hears_many(one) is not None for one in all_meant):
             raise ProtocolError("a name with wildcards is not one of several; subscribe to each")
         subscription = self._made(SeveralDestinations, asked)
         subscription.begin()
         parts: list[Part] = []
         try:
-            for one, meant in zip(named, all_meant, strict=True):
+            for meant, one in all_meant.items():
                 part = Part(subscription, one)
                 part.core = self._core.subscribe(
                     self._client.principal,

@@ -48,7 +48,14 @@ class SeveralDestinations(ClientSubscription):
         """Which consumer has a message, by seq."""
 
     def deliver_of(self, part: "Part", reference: MessageReference) -> None:
-        """Write a MESSAGE of one of the destinations."""
+        """Write a MESSAGE of one of the destinations.
+
+        Not one that the client has of another of them, where both are names of a queue of which
+        nobody takes anything out: the client could not say which of the two it acknowledges.
+        """
+        if self.owners.get(reference.seq, part.core) is not part.core:
+            part.core.reject((reference,))
+            return
         self._head = HEAD + escape(part.destination.encode(), self._version) + self._after
         self._defaults = default_lines(part.core.routing_type)
         self.owners[reference.seq] = part.core
