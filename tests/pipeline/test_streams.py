@@ -305,7 +305,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
             commits = checkpoint / "commits"
             wait_until(
                 lambda: commits.is_dir() and any(commits.iterdir()),
-                timeout_seconds=180,
+                timeout_seconds=900,
                 what="the stream has committed a micro-batch",
             )
 
@@ -334,7 +334,7 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
                     raise error
                 return any(one["numInputRows"] for one in query.recentProgress)
 
-            wait_until(has_read, timeout_seconds=180, what="the stream goes on")
+            wait_until(has_read, timeout_seconds=900, what="the stream goes on")
             return query
 
         query = whatever_python_takes_to_start(go_on)

@@ -59,6 +59,19 @@ class Identity:
         return write(path, made)
 
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """Signs certificates; its own is in ``path`` if it has one."""
 
@@ -69,13 +82,14 @@ class Authority:
         self._name = _name((("CN", name),))
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._by = by
+        # All that Python demands of an authority from 3.13 on.
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         self.certificate = _signed(
             self._name,
             self._key,
             (by or self)._name,
             (by or self)._key,
-            [constraints],
+            [constraints, _SIGNS],
         )
         if path is not None:
             self.write(path)
@@ -179,6 +193,11 @@ def _signed(
         .not_valid_before(ends - datetime.timedelta(days=200))
         .not_valid_after(ends)
     )
-    for extension in extensions:
-        builder = builder.add_extension(extension, critical=False)
+    own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    for extension in (*extensions, own_id):
+        is_of_authority = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical=is_of_authority)
+    if key is not issuer_key:
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+        builder = builder.add_extension(signer, critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
