@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 EVERY_DBMS = [*SERVER_NAMES, "sqlite"]
 
 Servers = Callable[[str], ServerProcess]
-_SPARK_SECONDS = 1_200
+_LONG_SECONDS = 1_200
 
 # No test depends on how fast a busy machine is.
 settings.register_profile("orthia", deadline=None)
@@ -40,13 +40,18 @@ settings.load_profile("orthia")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep what needs a Spark session in two processes: to start one costs more than most tests.
 
-    And give it time: one that is ended amid a call to Spark fails all those after it.
+    And give it time: one that is ended amid a call to Spark fails all those after it. Chaos has a
+    process, too, and time: its clients take all of the machine that they get.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            audits = "audit" in item.path.stem
-            item.add_marker(pytest.mark.xdist_group("spark-audits" if audits else "spark"))
-            item.add_marker(pytest.mark.timeout(_SPARK_SECONDS))
+            group = "spark-audits" if "audit" in item.path.stem else "spark"
+        elif item.path.parent.name == "chaos":
+            group = "chaos"
+        else:
+            continue
+        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.timeout(_LONG_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -101,13 +102,16 @@ def _name(path: Path) -> str:
     return place.removesuffix(".__init__")
 
 
-def _imported(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def _imported(path: Path) -> list[tuple[int, str]]:
+    found = []
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found.extend((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            found.extend((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
 
 
 @pytest.mark.parametrize("top", _TOPS)
@@ -209,17 +213,24 @@ def _classes(path: Path) -> Iterator[_Class]:
             yield _Class(module, node.name, bases, _PROTOCOL in bases or only_asks)
 
 
-_CLASSES = [one for top in _TOPS for path in (_ROOT / top).rglob("*.py") for one in _classes(path)]
-_INTERFACES = {(one.module, one.name): one for one in _CLASSES if one.is_interface}
+# Not once this is imported, which every process of the tests does.
+@cache
+def _all_classes() -> list[_Class]:
+    return [one for top in _TOPS for path in (_ROOT / top).rglob("*.py") for one in _classes(path)]
+
+
+@cache
+def _interfaces() -> dict[tuple[str, str], _Class]:
+    return {(one.module, one.name): one for one in _all_classes() if one.is_interface}
 
 
 def test_nobody_derives_from_a_protocol() -> None:
     """What has implementations by name is an abstract class: CONTRIBUTING.md."""
     wrong = [
         f"{one.module}.{one.name} derives from {base}"
-        for one in _CLASSES
-        for base in one.bases & _INTERFACES.keys()
-        if _PROTOCOL in _INTERFACES[base].bases and _PROTOCOL not in one.bases
+        for one in _all_classes()
+        for base in one.bases & _interfaces().keys()
+        if _PROTOCOL in _interfaces()[base].bases and _PROTOCOL not in one.bases
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -234,7 +245,7 @@ def test_a_protocol_that_only_its_module_names_is_private() -> None:
     }
     wrong = [
         f"{module}.{name}"
-        for (module, name), one in _INTERFACES.items()
+        for (module, name), one in _interfaces().items()
         if _PROTOCOL in one.bases and name[0] != "_" and f"{module}.{name}" not in imported
     ]
     assert not wrong, "\n".join(wrong)
@@ -244,9 +255,9 @@ def test_what_other_packages_implement_is_in_abc() -> None:
     """Whoever writes one more implementation knows where to look."""
     wrong = [
         f"{one.module}.{one.name} implements {'.'.join(base)}"
-        for one in _CLASSES
-        for base in one.bases & _INTERFACES.keys()
-        if _INTERFACES[base].package != one.package
+        for one in _all_classes()
+        for base in one.bases & _interfaces().keys()
+        if _interfaces()[base].package != one.package
         and base[0].rpartition(".")[2] != "abc"
         and base[0] not in _BESIDE_VALUES
     ]
@@ -257,8 +268,8 @@ def test_no_class_has_the_name_of_an_interface_beside_it() -> None:
     """Else nobody knows which of the two is meant."""
     wrong = [
         f"{one.module}.{one.name} and {other.module}.{other.name}"
-        for one in _INTERFACES.values()
-        for other in _CLASSES
+        for one in _interfaces().values()
+        for other in _all_classes()
         if (one.package, one.name) == (other.package, other.name) and one.module != other.module
     ]
     assert not wrong, "\n".join(wrong)

@@ -28,7 +28,7 @@ def is_running(pid: int) -> bool:
 
 def is_stopped(pid: int) -> bool:
     """Tell whether a signal has stopped the process, every thread of it: one may be in a call."""
-    threads = [_stat(pid, f"task/{one.name}/stat") for one in Path(f"/proc/{pid}/task").glob("*")]
+    threads = _threads(pid)
     return bool(threads) and all(fields is None or fields[0] in "Tt" for fields in threads)
 
 
@@ -49,9 +49,17 @@ def stop_family(pid: int) -> list[int]:
     send(members, signal.SIGSTOP)
     wait_until(
         lambda: all(is_stopped(member) or not is_running(member) for member in members),
-        what=f"the family of process {pid} stopped",
+        what=lambda: f"the family of process {pid} stopped: {_states(members)}",
     )
     return members
+
+
+def _threads(pid: int) -> list[list[str] | None]:
+    return [_stat(pid, f"task/{one.name}/stat") for one in Path(f"/proc/{pid}/task").glob("*")]
+
+
+def _states(pids: list[int]) -> dict[int, list[str]]:
+    return {pid: [fields[0] for fields in _threads(pid) if fields is not None] for pid in pids}
 
 
 def _parent(pid: int) -> int:
