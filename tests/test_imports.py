@@ -104,7 +104,7 @@ def _name(path: Path) -> str:
 
 @cache
 def _imported(path: Path) -> list[tuple[int, str]]:
-    found = []
+    found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             found.extend((node.lineno, alias.name) for alias in node.names)
