@@ -64,7 +64,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    print(f"{'':12}{'work':16}{'us here':>10}{'against':>10}{'ratio':>8}")
+    columns = ("us here", "against", "ratio", "/s here", "against", "ratio")
+    print(f"{'':12}{'work':16}{''.join(f'{column:>10}' for column in columns)}")
     for dbms in arguments.dbms:
         with started(dbms) as server, tempfile.TemporaryDirectory() as directory:
             Path(directory).chmod(0o755)
@@ -82,9 +83,14 @@ def main() -> None:
             if not pairs:
                 raise RuntimeError(f"{work} took no measurable time; give more --seconds")
             ratio = statistics.median(one / other for one, other in pairs)
+            rates, others = measured[HERE].rates[work], measured[THERE].rates[work]
+            of_rates = statistics.median(
+                one / other for one, other in zip(rates, others, strict=True)
+            )
             print(
                 f"{dbms:12}{work:16}{statistics.median(here):10.1f}{statistics.median(there):10.1f}"
-                f"{ratio:8.3f}",
+                f"{ratio:10.3f}{statistics.median(rates):10.0f}{statistics.median(others):10.0f}"
+                f"{of_rates:10.3f}",
                 flush=True,
             )
 
