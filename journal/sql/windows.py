@@ -15,6 +15,10 @@ from orthia.journal.sql.walk import QueueWalk
 from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message
 
 
+_FEW_BYTES = 512
+"""What a message takes that is small; one takes a hundred at least, beside its body."""
+
+
 class WindowQueries(Windows):
     """The SQL of windows and counts; every statement walks the index on (queue_id, seq)."""
 
@@ -36,10 +40,12 @@ class WindowQueries(Windows):
         """Read a window; raises StoreError."""
         with translate_errors("read a queue's window"), self._engine.connect() as connection:
             self._walk.prepare(connection)
-            # One more than wanted tells whether anything is left.
-            ask = self.sizes(queue_id, after_seq, up_to_seq, max_messages + 1)
+            # One more than wanted tells whether anything is left. A database looks into each row
+            # for its size: no more than a window of so few bytes is likely to take.
+            looked_at = min(max_messages, max(1, max_bytes // _FEW_BYTES)) + 1
+            ask = self.sizes(queue_id, after_seq, up_to_seq, looked_at)
             sizes = [(seq, size) for seq, size in connection.execute(ask)]
-            taken = within(sizes, max_messages, max_bytes)
+            taken = within(sizes, looked_at - 1, max_bytes)
             exhausted = taken == len(sizes)
             next_after_seq = max(after_seq, up_to_seq) if exhausted else sizes[taken - 1][0]
             window = Window([], [], next_after_seq, exhausted)

@@ -58,6 +58,19 @@ def test_stated_fields_come_back_as_they_were(fields: Fields) -> None:
     assert decode_message(encode_message(message), 1).fields() == fields
 
 
+@pytest.mark.parametrize("delivery_ms", [0, 1, 10**17, 10**18 - 1, 10**18, 2**63 - 1])
+def test_what_only_says_when_comes_back(delivery_ms: int) -> None:
+    """Which is read without JSON; what merely looks like it is read as JSON, or refused."""
+    stated = encode_fields(Fields(delivery_ms=delivery_ms))
+    assert decode_fields(stated) == Fields(delivery_ms=delivery_ms)
+    assert decode_fields(stated.replace(b":", b" : ")) == Fields(delivery_ms=delivery_ms)
+    beside = encode_fields(Fields(delivery_ms=delivery_ms, client_id="c"))
+    assert decode_fields(beside) == Fields(delivery_ms=delivery_ms, client_id="c")
+    for wrong in (b"01", b"1.5", b"true", b"%d" % 2**63, b"9" * 30):
+        with pytest.raises(ValueError, match=r"field|JSON|property"):
+            decode_fields(b'{"delivery-ms":%b}' % wrong)
+
+
 def test_a_property_may_be_no_number() -> None:
     """Which JSON cannot say, and equals nothing."""
     read = decode_fields(encode_fields(Fields(properties={"x": math.nan}))).properties["x"]
