@@ -14,7 +14,6 @@ from orthia.journal.sql.tables import messages_table
 from orthia.journal.sql.walk import QueueWalk
 from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message
 
-
 _FEW_BYTES = 512
 """What a message takes that is small; one takes a hundred at least, beside its body."""
 
@@ -50,7 +49,8 @@ class WindowQueries(Windows):
             next_after_seq = max(after_seq, up_to_seq) if exhausted else sizes[taken - 1][0]
             window = Window([], [], next_after_seq, exhausted)
             if sizes:
-                self._fill(connection, window, queue_id, after_seq, sizes[taken - 1][0])
+                last_seq = sizes[taken - 1][0]
+                self._fill(connection, window, self._messages(queue_id, after_seq, last_seq, taken))
                 known = self._moments.with_attempts(connection, window.messages)
                 window = window._replace(messages=known)
         return window
@@ -91,9 +91,14 @@ class WindowQueries(Windows):
         with translate_errors("look whose moment has come"), self._engine.connect() as connection:
             return self._moments.reached(connection, kind, after, up_to_ms, limit, max_bytes)
 
-    def _fill(
-        self, connection: Connection, window: Window, queue_id: int, after: int, last: int
-    ) -> None:
+    def _messages(
+        self, queue_id: int, after_seq: int, last_seq: int, count: int
+    ) -> Select[int, int, int, int, bytes, bytes]:
+        """Select ``count`` messages, the last of which is ``last_seq``, with what they refer to.
+
+        Without a limit PostgreSQL would walk on through all of the queue: it does not end a walk
+        where a comparison of rows ends.
+        """
         columns = self._rows.c
         statement = select(
             columns.seq,
@@ -103,9 +108,15 @@ class WindowQueries(Windows):
             columns.record,
             self._walk.of_body(lambda body: body.c.record),
         )
-        for seq, row_id, kind, epoch, record, body in connection.execute(
-            self._walk.stretch(statement, queue_id, after, last)
-        ):
+        return self._walk.stretch(statement, queue_id, after_seq, last_seq).limit(count)
+
+    def _fill(
+        self,
+        connection: Connection,
+        window: Window,
+        ask: Select[int, int, int, int, bytes, bytes],
+    ) -> None:
+        for seq, row_id, kind, epoch, record, body in connection.execute(ask):
             try:
                 payload = None if body is None else bytes(body)
                 window.messages.append(

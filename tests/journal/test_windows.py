@@ -112,6 +112,31 @@ def test_every_read_walks_the_queues_index(sql_store: SqlJournalStore, analysed:
 
 
 @pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_window_costs_the_same_before_any_backlog(sql_store: SqlJournalStore) -> None:
+    """PostgreSQL walks no further than the window goes, though it has the whole queue behind it."""
+    journal = sql_store.open()
+    unit = Unit()
+    for _ in range(20_000):
+        unit.add_message([QUEUE], payload("x" * 500))
+    journal.append_unit(unit)
+    sql_store.settle(journal)
+    with recorded_reads(sql_store) as statements:
+        window = sql_store.window(journal, QUEUE, after=100, max_messages=10)
+        few = sql_store.window(journal, QUEUE, after=100, max_messages=1_000, max_bytes=6_000)
+    assert (len(window.messages), window.exhausted) == (10, False)
+    assert (len(few.messages), few.exhausted) == (10, False)
+    walks = [pair for pair in statements if "ORDER BY" in pair[0]]
+    assert len(walks) >= 4
+    for statement, parameters in walks:
+        with sql_store.database.engine.connect() as connection:
+            QueueWalk(sql_store.messages, sql_store.database.dialect).prepare(connection)
+            explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
+            (answer,) = connection.exec_driver_sql(explained, parameters).scalar_one()
+        pages = answer["Plan"]["Shared Hit Blocks"] + answer["Plan"]["Shared Read Blocks"]
+        assert pages < 20, f"{pages} pages: {statement}"
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 def test_a_large_backlog_is_read_in_bounded_memory(sql_store: SqlJournalStore) -> None:
     """Walking 200,000 messages of 1 KiB holds a window at a time and never the backlog."""
     journal = sql_store.open()
