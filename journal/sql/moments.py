@@ -11,8 +11,8 @@ from orthia.journal.engine.reader import within
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.moments import MomentKind, MomentPlace, Reached, TimedMessage
 from orthia.journal.sql.tables import times_index_name, times_table
-from orthia.journal.sql.walk import LAST_SEQ, QueueWalk
-from orthia.journal.windows import StoredMessage, stored_message
+from orthia.journal.sql.walk import LAST_SEQ, QueueWalk, read_messages
+from orthia.journal.windows import StoredMessage
 
 _SEQS_IN_STATEMENT = 500
 
@@ -90,26 +90,13 @@ class MomentQueries:
     def _messages(
         self, connection: Connection, seqs: Sequence[int]
     ) -> tuple[dict[int, StoredMessage], list[CorruptRecord]]:
-        columns = self._walk.messages.c
-        statement = select(
-            columns.seq,
-            columns.id,
-            columns.user_record_type,
-            columns.epoch,
-            columns.record,
-            self._walk.of_body(lambda body: body.c.record),
-        )
         found: dict[int, StoredMessage] = {}
         corrupt: list[CorruptRecord] = []
         for some in _lists(seqs):
-            for seq, row_id, kind, epoch, record, body in connection.execute(
-                statement.where(columns.seq.in_(some))
-            ):
-                try:
-                    payload = None if body is None else bytes(body)
-                    found[seq] = stored_message(seq, row_id, kind, epoch, bytes(record), payload)
-                except CorruptRecord as error:
-                    corrupt.append(error)
+            ask = self._walk.whole().where(self._walk.messages.c.seq.in_(some))
+            messages, errors = read_messages(connection, ask)
+            found.update((message.seq, message) for message in messages)
+            corrupt += errors
         return found, corrupt
 
     def with_attempts(

@@ -23,8 +23,10 @@ from sqlalchemy import (
 )
 
 from orthia.config.dialects import Dialect
+from orthia.journal.errors import CorruptRecord
 from orthia.journal.records import UserRecordType
 from orthia.journal.sql.tables import queue_index_name
+from orthia.journal.windows import StoredMessage, stored_message
 
 LAST_SEQ = 2**63 - 1
 """An ``up_to_seq`` no row is above."""
@@ -92,6 +94,18 @@ class QueueWalk:
                 )
         return statement.order_by(columns.queue_id, columns.seq)
 
+    def whole(self) -> Select[Any]:
+        """Select all that ``read_messages`` reads of a message; of which ones is to be said."""
+        columns = self.messages.c
+        return select(
+            columns.seq,
+            columns.id,
+            columns.user_record_type,
+            columns.epoch,
+            columns.record,
+            self.of_body(lambda body: body.c.record),
+        )
+
     def payload_size(self) -> ColumnElement[int]:
         """Return the size of a message's payload: of its record, or of the body it refers to."""
         body_size = self.of_body(lambda body: func.length(body.c.record))
@@ -122,3 +136,18 @@ class QueueWalk:
         found = select(value(body)).where(body.c.seq == self.messages.c.id)
         is_reference = self.messages.c.user_record_type == int(UserRecordType.ADD_REF)
         return case((is_reference, found.correlate(self.messages).scalar_subquery()))
+
+
+def read_messages(
+    connection: Connection, ask: Select[Any]
+) -> tuple[list[StoredMessage], list[CorruptRecord]]:
+    """Return the messages that ``QueueWalk.whole`` selects, and what is wrong with the others."""
+    messages: list[StoredMessage] = []
+    corrupt: list[CorruptRecord] = []
+    for seq, row_id, kind, epoch, record, body in connection.execute(ask):
+        try:
+            payload = None if body is None else bytes(body)
+            messages.append(stored_message(seq, row_id, kind, epoch, bytes(record), payload))
+        except CorruptRecord as error:
+            corrupt.append(error)
+    return messages, corrupt

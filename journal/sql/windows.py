@@ -1,21 +1,20 @@
 """The SQL of windows and counts."""
 
-from sqlalchemy import Connection, MetaData, Select, case, func, select
+from sqlalchemy import MetaData, Select, case, func, select
 
 from orthia.config.store_settings import DatabaseStoreSettings
 from orthia.database import Database, translate_errors
 from orthia.journal.engine.abc import Windows
 from orthia.journal.engine.reader import within
-from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import large_body_size
 from orthia.journal.moments import MomentKind, MomentPlace, Reached
 from orthia.journal.sql.moments import MomentQueries
 from orthia.journal.sql.tables import messages_table
-from orthia.journal.sql.walk import QueueWalk
-from orthia.journal.windows import QueueCounts, QueuePlace, Window, stored_message
+from orthia.journal.sql.walk import QueueWalk, read_messages
+from orthia.journal.windows import QueueCounts, QueuePlace, Window
 
-_FEW_BYTES = 512
-"""What a message takes that is small; one takes a hundred at least, beside its body."""
+_SMALL_BYTES = 512
+"""What a small message takes. A window of smaller ones has fewer of them than would fit."""
 
 
 class WindowQueries(Windows):
@@ -39,21 +38,23 @@ class WindowQueries(Windows):
         """Read a window; raises StoreError."""
         with translate_errors("read a queue's window"), self._engine.connect() as connection:
             self._walk.prepare(connection)
-            # One more than wanted tells whether anything is left. A database looks into each row
-            # for its size: no more than a window of so few bytes is likely to take.
-            looked_at = min(max_messages, max(1, max_bytes // _FEW_BYTES)) + 1
-            ask = self.sizes(queue_id, after_seq, up_to_seq, looked_at)
+            # A database looks into each row for its size: no more of them than a window of so few
+            # bytes is likely to take. One more than wanted tells whether anything is left.
+            most = min(max_messages, max(1, max_bytes // _SMALL_BYTES))
+            ask = self.sizes(queue_id, after_seq, up_to_seq, most + 1)
             sizes = [(seq, size) for seq, size in connection.execute(ask)]
-            taken = within(sizes, looked_at - 1, max_bytes)
-            exhausted = taken == len(sizes)
-            next_after_seq = max(after_seq, up_to_seq) if exhausted else sizes[taken - 1][0]
-            window = Window([], [], next_after_seq, exhausted)
-            if sizes:
-                last_seq = sizes[taken - 1][0]
-                self._fill(connection, window, self._messages(queue_id, after_seq, last_seq, taken))
-                known = self._moments.with_attempts(connection, window.messages)
-                window = window._replace(messages=known)
-        return window
+            if not sizes:
+                return Window([], [], max(after_seq, up_to_seq), exhausted=True)
+            taken = within(sizes, most, max_bytes)
+            last_seq = sizes[taken - 1][0]
+            # With a limit: PostgreSQL does not end a walk where a comparison of rows ends, and
+            # would go on through all of the queue.
+            ask_whole = self._walk.stretch(self._walk.whole(), queue_id, after_seq, last_seq)
+            read, corrupt = read_messages(connection, ask_whole.limit(taken))
+            messages = self._moments.with_attempts(connection, read)
+        exhausted = taken == len(sizes)
+        next_after_seq = max(after_seq, up_to_seq) if exhausted else last_seq
+        return Window(messages, corrupt, next_after_seq, exhausted)
 
     def count(self, after: QueuePlace, up_to_seq: int, limit: int) -> QueueCounts:
         """Count a stretch of all queues, at most ``limit`` messages; raises StoreError."""
@@ -90,37 +91,3 @@ class WindowQueries(Windows):
         """Read messages whose moment has come; raises StoreError."""
         with translate_errors("look whose moment has come"), self._engine.connect() as connection:
             return self._moments.reached(connection, kind, after, up_to_ms, limit, max_bytes)
-
-    def _messages(
-        self, queue_id: int, after_seq: int, last_seq: int, count: int
-    ) -> Select[int, int, int, int, bytes, bytes]:
-        """Select ``count`` messages, the last of which is ``last_seq``, with what they refer to.
-
-        Without a limit PostgreSQL would walk on through all of the queue: it does not end a walk
-        where a comparison of rows ends.
-        """
-        columns = self._rows.c
-        statement = select(
-            columns.seq,
-            columns.id,
-            columns.user_record_type,
-            columns.epoch,
-            columns.record,
-            self._walk.of_body(lambda body: body.c.record),
-        )
-        return self._walk.stretch(statement, queue_id, after_seq, last_seq).limit(count)
-
-    def _fill(
-        self,
-        connection: Connection,
-        window: Window,
-        ask: Select[int, int, int, int, bytes, bytes],
-    ) -> None:
-        for seq, row_id, kind, epoch, record, body in connection.execute(ask):
-            try:
-                payload = None if body is None else bytes(body)
-                window.messages.append(
-                    stored_message(seq, row_id, kind, epoch, bytes(record), payload)
-                )
-            except CorruptRecord as error:
-                window.corrupt.append(error)

@@ -63,16 +63,19 @@ def recorded_reads(store: SqlJournalStore) -> Iterator[list[tuple[str, Any]]]:
     event.remove(store.database.engine, "before_cursor_execute", record)
 
 
-def explain(store: SqlJournalStore, statement: str, parameters: Any) -> str:
-    """Return the plan of a statement, lower case."""
+def explained(store: SqlJournalStore, how: str, statement: str, parameters: Any) -> list[Any]:
+    """Return what the database says of a statement, as it runs it in a walk."""
     with store.database.engine.connect() as connection:
         if store.database.dialect is Dialect.POSTGRESQL:
             connection.execute(text("SET LOCAL jit_above_cost = 0"))
         QueueWalk(store.messages, store.database.dialect).prepare(connection)
-        rows = connection.exec_driver_sql(
-            f"{_EXPLAIN[store.database.dialect]} {statement}", parameters
-        )
-        return "\n".join(" ".join(map(str, row)) for row in rows).lower()
+        return list(connection.exec_driver_sql(f"{how} {statement}", parameters))
+
+
+def explain(store: SqlJournalStore, statement: str, parameters: Any) -> str:
+    """Return the plan of a statement, lower case."""
+    rows = explained(store, _EXPLAIN[store.database.dialect], statement, parameters)
+    return "\n".join(" ".join(map(str, row)) for row in rows).lower()
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -128,10 +131,8 @@ def test_a_window_costs_the_same_before_any_backlog(sql_store: SqlJournalStore) 
     walks = [pair for pair in statements if "ORDER BY" in pair[0]]
     assert len(walks) >= 4
     for statement, parameters in walks:
-        with sql_store.database.engine.connect() as connection:
-            QueueWalk(sql_store.messages, sql_store.database.dialect).prepare(connection)
-            explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
-            (answer,) = connection.exec_driver_sql(explained, parameters).scalar_one()
+        how = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
+        (((answer,),),) = explained(sql_store, how, statement, parameters)
         pages = answer["Plan"]["Shared Hit Blocks"] + answer["Plan"]["Shared Read Blocks"]
         assert pages < 20, f"{pages} pages: {statement}"
 

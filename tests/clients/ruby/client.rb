@@ -84,7 +84,7 @@ class Session
 
   def refuse(frame)
     raise IOError, 'the connection is gone' if frame.nil?
-    raise Refused, "#{frame.headers['message']} #{frame.body}" if frame.command == 'ERROR'
+    raise Refused, frame.headers['message'] if frame.command == 'ERROR'
     frame
   end
 end
