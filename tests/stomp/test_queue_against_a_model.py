@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
+from orthia.broker.core.api import MessageReference
 from orthia.config.address_settings import AddressSettings
 from orthia.journal.message import DEFAULT_PRIORITY
 from tests.core.support import SETTINGS
@@ -40,6 +41,8 @@ class MessagesMachine(QueueMachine):
         self.core = self.clock.core
         self.due: dict[int, int] = {}
         """When a message comes into the queue, of those that have not yet."""
+        self.arriving: list[int] = []
+        """What is due at this moment, and comes into the queue one after the other."""
         self.expires: dict[int, int] = {}
         self.known: set[str] = set()
 
@@ -50,6 +53,13 @@ class MessagesMachine(QueueMachine):
     def wanted_by(self, consumer: ModelConsumer) -> Iterator[int]:
         """Leave out what has expired."""
         return (one for one in super().wanted_by(consumer) if not self.has_expired(one))
+
+    def judge(self, consumer: ModelConsumer, reference: MessageReference) -> None:
+        """Of what is due at one moment no more need have come before what is delivered."""
+        number = int(reference.record.body)
+        while number in self.arriving:
+            self.waiting.append(self.arriving.pop(0))
+        super().judge(consumer, reference)
 
     # --- what happens
 
@@ -110,11 +120,13 @@ class MessagesMachine(QueueMachine):
         """Time passes; what is due comes to the end of the queue."""
         for _ in range(milliseconds):
             now_ms = self.clock.ms() + 1
-            arriving = sorted((at, number) for number, at in self.due.items() if at <= now_ms)
-            for _, number in arriving:
+            due = sorted((at, number) for number, at in self.due.items() if at <= now_ms)
+            self.arriving = [number for _, number in due]
+            for number in self.arriving:
                 del self.due[number]
-                self.waiting.append(number)
             self.clock.pass_ms(1)
+            self.waiting += self.arriving
+            self.arriving = []
 
     @rule()
     def take_over(self) -> None:
