@@ -1,6 +1,7 @@
 """A node as a real process with limits of the test's choice, and clients that are plain sockets."""
 
 import itertools
+import os
 import resource
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from orthia.config.settings import Role
 from tests.process.nodes import NodeProcess
+from tests.support.forked import start_program
 from tests.support.waiting import wait_until
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\n\n\0"
@@ -63,14 +65,18 @@ class LimitedNode(NodeProcess):
                 core=self.core,
             )
         )
+        command = [sys.executable, "-m", self.program, "run", "--config", str(path)]
         with self.log_path.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "orthia.broker.cli", "run", "--config", str(path)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                preexec_fn=self._limit_descriptors if self.descriptors else None,
-            )
+            if self.descriptors is None:
+                self.process = start_program(command, os.environ, output.fileno())
+            else:
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    preexec_fn=self._limit_descriptors,
+                )
         return self
 
     def _limit_descriptors(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from orthia.config.settings import Role
+from tests.support.forked import ForkedProcess, start_program
 from tests.support.processes import is_stopped
 from tests.support.servers import LAPSING_LEASE_MS, LEASE_MS, free_port
 from tests.support.waiting import wait_until
@@ -62,7 +63,7 @@ class NodeProcess:
     """A command that runs the node's: ``ip netns exec`` and the like."""
     program: str = "orthia.broker.cli"
     """Which module is run: ``broker.cli`` in a checkout from before there was ``orthia``."""
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     @property
     def log_path(self) -> Path:
@@ -94,16 +95,11 @@ class NodeProcess:
     def start(self) -> "NodeProcess":
         """Start the process and return at once."""
         with self.log_path.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
-            )
+            environment = {**os.environ, **self.environment}
+            self.process = start_program(self.command(), environment, output.fileno())
         return self
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:
         assert self.process is not None, f"{self.name} was not started"
         return self.process
 
