@@ -12,6 +12,9 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install 
 LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement
 HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
+SOURCES = $(shell find broker config database journal migrations nodemanager orthia pipeline -name '*.py')
+COMPILED := $(VENV)/compiled
+
 COMPILED_WHEEL := $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps \
 	--no-build-isolation --wheel-dir
 TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
@@ -74,8 +77,17 @@ setup-test: packages ## The same with all that the tests need
 packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB), Java, Ruby's stomp, spin and a compiler
 	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
 
+# Compiled where it can be; the nodes of the pair are children, which find the same in PYTHONPATH.
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
-	$(BIN)/orthia pair
+	@$(BIN)/python tools/build_backend.py && $(MAKE) --no-print-directory $(COMPILED)/.made || rm -rf $(COMPILED)
+	@PYTHONSAFEPATH=1 PYTHONPATH='$(abspath $(COMPILED))' $(BIN)/orthia pair
+
+$(COMPILED)/.made: $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py
+	@echo "Compiling what is hot takes some minutes; make run ORTHIA_COMPILED=no does without"
+	@rm -rf $(@D) && mkdir -p $(@D)/wheel
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir $(@D)/wheel .
+	@$(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D)
+	@touch $@
 
 demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost
 	$(BIN)/orthia demo
@@ -131,7 +143,7 @@ benchmark: setup-test ## Measure throughput, takeovers and a backlog of a millio
 
 wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere: docs/installation.md
 	@rm -rf build
-	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	@ORTHIA_COMPILED=no $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 compiled: setup-test ## The same with its hot modules compiled, which needs a compiler; for this Python only

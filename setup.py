@@ -1,8 +1,8 @@
 """What setup.cfg cannot say: with ORTHIA_COMPILED set, mypyc compiles the modules that decide.
 
-It says how far the C compiler optimizes, 0 to 3. Without it, which is the default, nothing is
-compiled and no compiler is needed. The version of what is compiled ends in ``+compiled``: ``orthia
---version`` and the line a node starts with say so.
+It says how far the C compiler optimizes, 0 to 3; tools/build_backend.py, which calls this, sets it.
+The version of what is compiled ends in ``+compiled``: ``orthia --version`` and the line a node
+starts with say so.
 """
 
 import os

@@ -8,25 +8,125 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 _ROOT = Path(__file__).parents[1]
+_PURE = os.environ | {"ORTHIA_COMPILED": "no"}
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def copied(directory: Path) -> Path:
+    """Return a copy of this tree in ``directory``: a build leaves files behind."""
+    leave = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "instance")
+    return shutil.copytree(_ROOT, directory / "orthia", symlinks=True, ignore=leave)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the wheel of a copy of this tree: a build leaves files behind."""
+    """Give the wheel of this tree in pure Python, and the copy it was built of beside it."""
     directory = tmp_path_factory.mktemp("wheel")
-    leave = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "instance")
-    shutil.copytree(_ROOT, directory / "orthia", symlinks=True, ignore=leave)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-    places = ["--outdir", str(directory), str(directory / "orthia")]
-    subprocess.run([*command, *places], check=True, stdout=subprocess.DEVNULL)
+    places = ["--outdir", str(directory), str(copied(directory))]
+    subprocess.run([*command, *places], check=True, stdout=subprocess.DEVNULL, env=_PURE)
     (made,) = directory.glob("*.whl")
     return made
+
+
+_MYPYC = """
+from setuptools import Extension
+
+def mypycify(modules, **options):
+    return [Extension("orthia.compiled", ["compiled.c"])]
+"""
+
+
+@dataclass
+class Build:
+    """What is built of a copy, where a stand-in for mypyc writes one small module."""
+
+    directory: Path
+    module: str
+    """The C of it."""
+
+    def run(self, hook: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Have the build back end do what a front end such as pip asks for."""
+        source = self.directory / "orthia"
+        stand_in = self.directory / "stand-in" / "mypyc"
+        if not source.exists():
+            copied(self.directory)
+            stand_in.mkdir(parents=True)
+            (stand_in / "__init__.py").touch()
+            (stand_in / "build.py").write_text(_MYPYC)
+        (source / "compiled.c").write_text(self.module)
+        path = f"{stand_in.parent}:{source / 'tools'}"
+        program = f"import build_backend as b; print(b.{hook})"
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program],
+            cwd=source,
+            env=os.environ | {"PYTHONPATH": path} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def wheel(self, **environment: str) -> str:
+        """Return the name of the wheel that is built."""
+        done = self.run(f"build_wheel({str(self.directory)!r})", **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()[-1]
+
+
+_MODULE = """
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "compiled", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_compiled(void) { return PyModule_Create(&module); }
+"""
+
+
+def test_a_wheel_is_compiled_where_there_is_a_compiler(tmp_path: Path) -> None:
+    """Its name says so, and mypy is asked for; ``ORTHIA_COMPILED=no`` does without both."""
+    build = Build(tmp_path, _MODULE)
+    assert "+compiled-cp3" in build.wheel()
+    assert "'mypy'" in build.run("get_requires_for_build_wheel()").stdout
+    assert build.wheel(ORTHIA_COMPILED="no").endswith("-py3-none-any.whl")
+    asked = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED="no")
+    assert "mypy" not in asked.stdout
+
+
+def test_a_wheel_is_pure_python_where_there_is_no_compiler(tmp_path: Path) -> None:
+    """Nor is anything fetched that is not needed; who demands a compiled one is told of it."""
+    build = Build(tmp_path, _MODULE)
+    for missing in ("/bin/false", "/no/compiler"):
+        assert build.wheel(CC=missing).endswith("-py3-none-any.whl")
+        assert "mypy" not in build.run("get_requires_for_build_wheel()", CC=missing).stdout
+    demanded = build.run(f"build_wheel({str(tmp_path)!r})", CC="/no/compiler", ORTHIA_COMPILED="2")
+    assert demanded.returncode != 0
+    assert "/no/compiler" in demanded.stderr
+
+
+def test_what_cannot_be_compiled_is_built_in_pure_python(tmp_path: Path) -> None:
+    """It is said, and it is an error for whoever demanded it."""
+    build = Build(tmp_path, "#error this is no module\n")
+    done = build.run(f"build_wheel({str(tmp_path)!r})")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("-py3-none-any.whl\n")
+    assert "this is no module" in done.stderr
+    assert "Not compiled, but pure Python: " in done.stderr
+    assert build.run(f"build_wheel({str(tmp_path)!r})", ORTHIA_COMPILED="1").returncode != 0
+    refused = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED="yes")
+    assert "ORTHIA_COMPILED is 'yes': it may be no, or 0 to 3" in refused.stderr
+
+
+def test_an_editable_install_is_never_compiled(tmp_path: Path) -> None:
+    """Machine code would hide what is changed in the checkout."""
+    build = Build(tmp_path, _MODULE)
+    built = build.run(f"build_editable({str(tmp_path)!r})", ORTHIA_COMPILED="2")
+    assert built.returncode == 0, built.stderr
+    assert "+compiled" not in built.stdout.splitlines()[-1]
+    assert not list((tmp_path / "orthia").rglob("*.so"))
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +185,8 @@ def test_the_source_archive_makes_the_same_wheel(wheel: Path) -> None:
         archive.extractall(outdir)  # noqa: S202 - what this test has made
     source = made.name.removesuffix(".tar.gz")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir"]
-    subprocess.run(
-        [*command, str(outdir), str(outdir / source)], check=True, stdout=subprocess.DEVNULL
-    )
+    command += [str(outdir), str(outdir / source)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=_PURE)
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(outdir / wheel.name) as other:
         assert {*other.namelist()} == {*one.namelist()}
 

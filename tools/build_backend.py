@@ -1,0 +1,143 @@
+"""Builds Orthia for pip (PEP 517): with setuptools, and with mypyc where there is a compiler.
+
+What is hot is compiled if a C compiler and Python's headers are there; if that fails, the wheel is
+pure Python all the same. ``ORTHIA_COMPILED`` in the environment has the last word: ``no`` compiles
+nothing, and 0 to 3, how far the C compiler optimizes, has the build fail where compiling fails.
+An editable install is never compiled: machine code would hide what is changed in the checkout.
+
+There is no ``prepare_metadata_for_build_wheel``: the version says whether a wheel is compiled, and
+that is known once it is built. pip builds it then to read the version, and installs what it built.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from setuptools import build_meta
+from setuptools.build_meta import (
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+]
+
+_VARIABLE = "ORTHIA_COMPILED"
+_OPTIMIZED = "2"
+_Settings = Mapping[str, Any] | None
+
+
+def has_compiler() -> bool:
+    """Tell whether there is what compiles an extension: a compiler, and this Python's headers."""
+    if sys.implementation.name != "cpython":
+        return False
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = [*compiler, "-E", "-I", sysconfig.get_path("include"), "-"]
+    try:
+        tried = subprocess.run(  # noqa: S603 - the compiler that setuptools would call
+            command, input=b"#include <Python.h>\n", capture_output=True, check=False
+        )
+    except OSError:
+        return False
+    return tried.returncode == 0
+
+
+def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]:
+    """Return what pyproject.toml does not say: to compile, mypy and whatever it reads types of."""
+    level = _level()
+    with _compiling(None):
+        requires: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
+    if level is None:
+        return requires
+    config = ConfigParser()
+    config.read(Path("setup.cfg"), encoding="utf-8")
+    used = config["options"]["install_requires"].splitlines()
+    tests = config["options.extras_require"]["test"].splitlines()
+    types = [one for one in tests if one.startswith(("mypy", "types-")) or one.endswith("-stubs")]
+    return [*requires, *filter(None, used), *types]
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: _Settings = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build a wheel, compiled if it can be; return its name."""
+    level = _level()
+    if level is not None:
+        try:
+            with _compiling(level):
+                return _wheel(wheel_directory, config_settings, metadata_directory)
+        except (ImportError, SystemExit) as error:
+            # So setuptools ends whatever a compiler or mypyc reports, and an interrupt, too.
+            if _VARIABLE in os.environ or str(error) == "interrupted":
+                raise
+            print(f"Not compiled, but pure Python: {error}", file=sys.stderr)
+    with _compiling(None):
+        return _wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(
+    wheel_directory: str,
+    config_settings: _Settings = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build what refers to this checkout; return its name."""
+    with _compiling(None):
+        name: str = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
+    return name
+
+
+def build_sdist(sdist_directory: str, config_settings: _Settings = None) -> str:
+    """Build a source archive; return its name."""
+    with _compiling(None):
+        name: str = build_meta.build_sdist(sdist_directory, config_settings)
+    return name
+
+
+def _wheel(directory: str, settings: _Settings, metadata_directory: str | None) -> str:
+    name: str = build_meta.build_wheel(directory, settings, metadata_directory)
+    return name
+
+
+def _level() -> str | None:
+    """Return how far to optimize, or None where nothing is compiled."""
+    said = os.environ.get(_VARIABLE)
+    if said is None:
+        return _OPTIMIZED if has_compiler() else None
+    if said not in {"no", "0", "1", "2", "3"}:
+        raise SystemExit(f"{_VARIABLE} is {said!r}: it may be no, or 0 to 3")
+    return None if said == "no" else said
+
+
+@contextmanager
+def _compiling(level: str | None) -> Iterator[None]:
+    """Have setup.py compile, or not."""
+    before = os.environ.pop(_VARIABLE, None)
+    if level is not None:
+        os.environ[_VARIABLE] = level
+    try:
+        yield
+    finally:
+        os.environ.pop(_VARIABLE, None)
+        if before is not None:
+            os.environ[_VARIABLE] = before
+
+
+if __name__ == "__main__":
+    sys.exit(_level() is None)
