@@ -194,6 +194,7 @@ def _main() -> None:
     os.environ.update(environment)
     os.chdir(directory)
     sys.argv[1:] = arguments
+    sys.orig_argv[:] = [sys.executable, "-m", PROGRAM, *arguments]
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 
 
