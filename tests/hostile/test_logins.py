@@ -1,5 +1,6 @@
 """Guessing passcodes is slow, costs nobody else anything, and is told once."""
 
+import itertools
 import logging
 import re
 import select
@@ -50,6 +51,20 @@ OTHER = next(
     name for name in ("bob", "eve") if hash(name) % USER_PLACES != hash("ada") % USER_PLACES
 )
 """A user who is not remembered in the same place as ada."""
+
+
+def names_apart(count: int) -> list[str]:
+    """Return names that are remembered in places of their own, which are not ada's or OTHER's."""
+    taken = {hash("ada") % USER_PLACES, hash(OTHER) % USER_PLACES}
+    names: list[str] = []
+    for number in itertools.count():
+        place = hash(f"name {number}") % USER_PLACES
+        if place not in taken:
+            taken.add(place)
+            names.append(f"name {number}")
+        if len(names) == count:
+            return names
+    raise AssertionError
 
 
 def fail(guard: LoginGuard, address: str, login: str, times: int, now: float = 0.0) -> None:
@@ -115,12 +130,13 @@ def test_one_address_that_tries_many_names_is_as_slow() -> None:
     """Few of its logins wait at a time, whatever names they say; other addresses are not asked."""
     guard = LoginGuard(5_000)
     fail(guard, "10.0.0.1", "ada", 50)
-    for number in range(MAX_WAITING_AT_ADDRESS):
-        assert guard.begin("10.0.0.1", f"name {number}", 0.0) == 5.0
+    *names, one_more = names_apart(MAX_WAITING_AT_ADDRESS + 1)
+    for name in names:
+        assert guard.begin("10.0.0.1", name, 0.0) == 5.0
     with pytest.raises(LimitExceeded, match="logins failed from this address, and 32 more wait"):
-        guard.begin("10.0.0.1", "one more name", 0.0)
-    assert guard.begin("10.0.0.2", "name 1", 0.0) == 0.0
-    guard.end("10.0.0.1", "name 1")
+        guard.begin("10.0.0.1", one_more, 0.0)
+    assert guard.begin("10.0.0.2", names[0], 0.0) == 0.0
+    guard.end("10.0.0.1", names[0])
     assert guard.begin("10.0.0.1", "ada", 0.0) == 5.0
 
 
@@ -130,12 +146,13 @@ def test_who_logged_in_from_an_address_does_not_wait_for_who_guesses_there() -> 
     guard.succeeded("2001:db8:0:1::7", OTHER)
     for number in range(200):
         guard.failed(f"2001:db8:0:1::{number:x}", "ada", 0.0)
-    for number in range(MAX_WAITING_AT_ADDRESS // MAX_WAITING):
+    *names, never_seen = names_apart(MAX_WAITING_AT_ADDRESS // MAX_WAITING + 1)
+    for name in names:
         for _ in range(MAX_WAITING):
-            guard.begin("2001:db8:0:1::8", f"{number}", 0.0)
+            guard.begin("2001:db8:0:1::8", name, 0.0)
     assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 0.0
     with pytest.raises(LimitExceeded):
-        guard.begin("2001:db8:0:1::9", "never seen", 0.0)
+        guard.begin("2001:db8:0:1::9", never_seen, 0.0)
     fail(guard, "10.0.0.1", OTHER, 50)
     assert guard.begin("2001:db8:0:1::9", OTHER, 0.0) == 1.0, "guessed at elsewhere: it waits here"
 
