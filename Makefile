@@ -79,7 +79,7 @@ packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB)
 
 # Compiled where it can be; the nodes of the pair are children, which find the same in PYTHONPATH.
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
-	@$(BIN)/python tools/build_backend.py && $(MAKE) --no-print-directory $(COMPILED)/.made || rm -rf $(COMPILED)
+	@$(BIN)/python tools/build_backend.py && $(MAKE) --silent --no-print-directory $(COMPILED)/.made || rm -rf $(COMPILED)
 	@PYTHONSAFEPATH=1 PYTHONPATH='$(abspath $(COMPILED))' $(BIN)/orthia pair
 
 $(COMPILED)/.made: $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py
