@@ -21,6 +21,7 @@ from orthia.nodemanager import (
     jdbc_node_manager,
 )
 from orthia.nodemanager.events import (
+    BackupLockObtained,
     CrashDetected,
     Event,
     LeaseLost,
@@ -401,7 +402,8 @@ def test_waiting_nodes_outlive_the_database(private_server: ServerProcess) -> No
     try:
         live.go_live()
         taking_over = backup.wait_as_backup()
-        wait_until(backup.manager.is_backup_live, what="the backup waits")
+        # Not when the database has its lock: it may not have heard of that itself.
+        backup.wait_for(BackupLockObtained)
         private_server.kill()
         wait_until(lambda: live.lost, what="the live node loses its lease")
         live.vanish()
