@@ -41,7 +41,9 @@ class WindowQueries(Windows):
             # A database looks into each row for its size: no more of them than a window of so few
             # bytes is likely to take. One more than wanted tells whether anything is left.
             most = min(max_messages, max(1, max_bytes // _SMALL_BYTES))
-            ask = self.sizes(queue_id, after_seq, up_to_seq, most + 1)
+            # Nor more than there can be, so that its limit ends a walk of PostgreSQL's (see below).
+            looked_at = min(most + 1, max(1, up_to_seq - after_seq))
+            ask = self.sizes(queue_id, after_seq, up_to_seq, looked_at)
             sizes = [(seq, size) for seq, size in connection.execute(ask)]
             if not sizes:
                 return Window([], [], max(after_seq, up_to_seq), exhausted=True)
@@ -75,11 +77,14 @@ class WindowQueries(Windows):
             found = sorted(map(tuple, connection.execute(ask)))
             payload_bytes = {queue_id: int(size) for queue_id, _, _, _, size, _ in found}
             if any(large for *_, large in found):
-                ask_large = select(chunk.c.queue_id, chunk.c.large).where(
+                # Where rows went meanwhile the chunk goes further than it did for the counts.
+                end = found[-1][0], found[-1][3]
+                ask_large = select(chunk.c.queue_id, chunk.c.seq, chunk.c.large).where(
                     chunk.c.large.is_not(None), chunk.c.seq <= up_to_seq
                 )
-                for queue_id, record in connection.execute(ask_large):
-                    payload_bytes[queue_id] += large_body_size(bytes(record))
+                for queue_id, seq, record in connection.execute(ask_large):
+                    if (queue_id, seq) <= end:
+                        payload_bytes[queue_id] += large_body_size(bytes(record))
         exhausted = sum(seen for _, seen, *_ in found) < limit
         last = None if exhausted else QueuePlace(found[-1][0], found[-1][3])
         counted = {queue_id: counted for queue_id, _, counted, *_ in found}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, event
 from typing_extensions import override
 
 from orthia.config.errors import OrthiaError
@@ -94,6 +94,38 @@ def test_bodies_count_with_the_messages_of_their_queues(store: JournalStore) -> 
         QUEUE: len(small) + 2 * head + len(DATA) + 5,
         OTHER_QUEUE: head + len(DATA),
     }
+
+
+@pytest.mark.parametrize("sql_store", EVERY_DBMS, indirect=True)
+def test_what_leaves_a_queue_while_it_is_counted_makes_no_other_count(
+    sql_store: SqlJournalStore,
+) -> None:
+    """A database shows one statement less than the one before: the step goes no further for it."""
+    journal = sql_store.open()
+    bodies = [upload(sql_store, journal) for _ in range(4)]
+    first, *_ = [put(sql_store, journal, body)[0] for body in bodies[:2]]
+    for body in bodies[2:]:
+        put(sql_store, journal, body, (OTHER_QUEUE,))
+    engine, statements = sql_store.database.engine, 0
+
+    def acknowledge(_: object, __: object, statement: str, *___: object) -> None:
+        nonlocal statements
+        statements += statement.lstrip().startswith("SELECT")
+        if statements == 2:
+            statements += 1
+            rows = sql_store.messages
+            with engine.begin() as connection:
+                connection.execute(delete(rows).where(rows.c.seq == first.seq))
+
+    event.listen(engine, "before_cursor_execute", acknowledge)
+    try:
+        counts = sql_store.count(journal, BEGINNING, ALWAYS, 2)
+    finally:
+        event.remove(engine, "before_cursor_execute", acknowledge)
+    assert statements > 2
+    assert counts.messages == {QUEUE: 2}
+    head = len(encode_message(record("")._replace(large=bodies[0])))
+    assert counts.payload_bytes[QUEUE] in {2 * head + len(DATA), 2 * (head + len(DATA))}
 
 
 @EVERY_STORE
