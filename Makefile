@@ -12,8 +12,8 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install 
 LOCKED := $(PIP_INSTALL) --require-hashes --no-build-isolation --requirement
 HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
-SOURCES = $(shell find broker config database journal migrations nodemanager orthia pipeline -name '*.py')
-COMPILED := $(VENV)/compiled
+SOURCES = $(shell find broker config database journal migrations nodemanager orthia pipeline -type f ! -name '*.pyc')
+COMPILED := $(VENV)/compiled$(ORTHIA_COMPILED)
 
 COMPILED_WHEEL := $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps \
 	--no-build-isolation --wheel-dir
@@ -84,10 +84,10 @@ run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-
 
 $(COMPILED)/.made: $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py
 	@echo "Compiling what is hot takes some minutes; make run ORTHIA_COMPILED=no does without"
-	@rm -rf $(@D) && mkdir -p $(@D)/wheel
+	@rm -rf $(@D) && mkdir -p $(@D)/wheel && touch $(@D)/.begun
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir $(@D)/wheel .
 	@$(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D)
-	@touch $@
+	@mv $(@D)/.begun $@    # older than what was changed meanwhile
 
 demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost
 	$(BIN)/orthia demo

@@ -6,6 +6,7 @@ starts with say so.
 """
 
 import os
+from configparser import ConfigParser
 
 from setuptools import setup
 
@@ -34,14 +35,17 @@ def _modules() -> list[str]:
 if os.environ.get("ORTHIA_COMPILED"):
     from mypyc.build import mypycify
 
+    config = ConfigParser()
+    config.read("setup.cfg", encoding="utf-8")
     setup(
+        # Not by egg_info's tag_build, which setuptools writes into a source archive as it is there.
+        version=f"{config['metadata']['version']}+compiled",
         ext_modules=mypycify(
             _modules(),
             opt_level=os.environ["ORTHIA_COMPILED"],
             debug_level="0",
             group_name="orthia",
         ),
-        options={"egg_info": {"tag_build": "+compiled"}},
     )
 else:
     setup()

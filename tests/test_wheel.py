@@ -50,6 +50,7 @@ class Build:
     directory: Path
     module: str
     """The C of it."""
+    mypyc: str = _MYPYC
 
     def run(self, hook: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Have the build back end do what a front end such as pip asks for."""
@@ -59,7 +60,7 @@ class Build:
             copied(self.directory)
             stand_in.mkdir(parents=True)
             (stand_in / "__init__.py").touch()
-            (stand_in / "build.py").write_text(_MYPYC)
+            (stand_in / "build.py").write_text(self.mypyc)
         (source / "compiled.c").write_text(self.module)
         path = f"{stand_in.parent}:{source / 'tools'}"
         program = f"import build_backend as b; print(b.{hook})"
@@ -122,11 +123,30 @@ def test_what_cannot_be_compiled_is_built_in_pure_python(tmp_path: Path) -> None
 
 def test_an_editable_install_is_never_compiled(tmp_path: Path) -> None:
     """Machine code would hide what is changed in the checkout."""
-    build = Build(tmp_path, _MODULE)
-    built = build.run(f"build_editable({str(tmp_path)!r})", ORTHIA_COMPILED="2")
-    assert built.returncode == 0, built.stderr
-    assert "+compiled" not in built.stdout.splitlines()[-1]
+    build = Build(tmp_path, _MODULE, mypyc="raise ImportError('there is no mypyc')")
+    hooks = ("get_requires_for_build_editable()", "get_requires_for_build_sdist()")
+    into = f"({str(tmp_path)!r})"
+    hooks += (f"prepare_metadata_for_build_editable{into}", f"build_editable{into}")
+    for hook in hooks:
+        for said in ("no", "2"):
+            built = build.run(hook, ORTHIA_COMPILED=said)
+            assert built.returncode == 0, built.stderr
+            assert "+compiled" not in built.stdout.splitlines()[-1]
     assert not list((tmp_path / "orthia").rglob("*.so"))
+
+
+def test_nothing_of_an_earlier_build_is_packed(tmp_path: Path) -> None:
+    """pip builds in the checkout: what was there once and is not now would be in the wheel."""
+    build = Build(tmp_path, _MODULE)
+    packed = {build.wheel(), build.wheel(ORTHIA_COMPILED="no")}
+    left = [*(tmp_path / "orthia" / "build").glob("lib*")]
+    assert left
+    for directory in left:
+        (directory / "orthia" / "left.py").touch()
+    assert {build.wheel(), build.wheel(ORTHIA_COMPILED="no")} == packed
+    for name in packed:
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            assert "orthia/left.py" not in archive.namelist()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ that is known once it is built. pip builds it then to read the version, and inst
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,21 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import build_meta
-from setuptools.build_meta import (
-    get_requires_for_build_editable,
-    get_requires_for_build_sdist,
-    prepare_metadata_for_build_editable,
-)
-
-__all__ = [
-    "build_editable",
-    "build_sdist",
-    "build_wheel",
-    "get_requires_for_build_editable",
-    "get_requires_for_build_sdist",
-    "get_requires_for_build_wheel",
-    "prepare_metadata_for_build_editable",
-]
 
 _VARIABLE = "ORTHIA_COMPILED"
 _OPTIMIZED = "2"
@@ -70,6 +56,31 @@ def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]
     tests = config["options.extras_require"]["test"].splitlines()
     types = [one for one in tests if one.startswith(("mypy", "types-")) or one.endswith("-stubs")]
     return [*requires, *filter(None, used), *types]
+
+
+def get_requires_for_build_editable(config_settings: _Settings = None) -> list[str]:
+    """Return what is needed beyond pyproject.toml."""
+    with _compiling(None):
+        found: list[str] = build_meta.get_requires_for_build_editable(config_settings)
+    return found
+
+
+def get_requires_for_build_sdist(config_settings: _Settings = None) -> list[str]:
+    """Return what is needed beyond pyproject.toml."""
+    with _compiling(None):
+        found: list[str] = build_meta.get_requires_for_build_sdist(config_settings)
+    return found
+
+
+def prepare_metadata_for_build_editable(
+    metadata_directory: str, config_settings: _Settings = None
+) -> str:
+    """Write what pip reads before it builds; return the name of its directory."""
+    with _compiling(None):
+        name: str = build_meta.prepare_metadata_for_build_editable(
+            metadata_directory, config_settings
+        )
+    return name
 
 
 def build_wheel(
@@ -111,6 +122,10 @@ def build_sdist(sdist_directory: str, config_settings: _Settings = None) -> str:
 
 
 def _wheel(directory: str, settings: _Settings, metadata_directory: str | None) -> str:
+    # What an earlier build left would be packed, too, or taken for what is to be compiled.
+    for pattern in ("lib*", "temp.*", "bdist.*"):
+        for left in Path("build").glob(pattern):
+            shutil.rmtree(left)
     name: str = build_meta.build_wheel(directory, settings, metadata_directory)
     return name
 
