@@ -124,9 +124,9 @@ def test_what_cannot_be_compiled_is_built_in_pure_python(tmp_path: Path) -> None
 def test_an_editable_install_is_never_compiled(tmp_path: Path) -> None:
     """Machine code would hide what is changed in the checkout."""
     build = Build(tmp_path, _MODULE, mypyc="raise ImportError('there is no mypyc')")
-    hooks = ("get_requires_for_build_editable()", "get_requires_for_build_sdist()")
     into = f"({str(tmp_path)!r})"
-    hooks += (f"prepare_metadata_for_build_editable{into}", f"build_editable{into}")
+    hooks = ["get_requires_for_build_editable()", "get_requires_for_build_sdist()"]
+    hooks += [f"prepare_metadata_for_build_editable{into}", f"build_editable{into}"]
     for hook in hooks:
         for said in ("no", "2"):
             built = build.run(hook, ORTHIA_COMPILED=said)
