@@ -15,8 +15,7 @@ HERE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 SOURCES = $(shell find broker config database journal migrations nodemanager orthia pipeline -type f ! -name '*.pyc')
 COMPILED := $(VENV)/compiled$(ORTHIA_COMPILED)
 
-COMPILED_WHEEL := $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps \
-	--no-build-isolation --wheel-dir
+WHEEL := $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir
 TESTS_COMPILED := tests/core tests/stomp tests/journal tests/file_journal tests/simulation \
 	$(addprefix tests/process/test_,failover.py large_messages.py orderly_stop.py)
 
@@ -85,7 +84,7 @@ run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-
 $(COMPILED)/.made: $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py
 	@echo "Compiling what is hot takes some minutes; make run ORTHIA_COMPILED=no does without"
 	@rm -rf $(@D) && mkdir -p $(@D)/wheel && touch $(@D)/.begun
-	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir $(@D)/wheel .
+	@$(WHEEL) $(@D)/wheel .
 	@$(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D)
 	@mv $(@D)/.begun $@    # older than what was changed meanwhile
 
@@ -142,20 +141,18 @@ benchmark: setup-test ## Measure throughput, takeovers and a backlog of a millio
 	$(BIN)/python -m benchmarks.backlog
 
 wheel: setup ## Make dist/orthia-VERSION-py3-none-any.whl, to install elsewhere: docs/installation.md
-	@rm -rf build
-	@ORTHIA_COMPILED=no $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	@ORTHIA_COMPILED=no $(WHEEL) dist .
 	@ls dist/*.whl
 
 compiled: setup-test ## The same with its hot modules compiled, which needs a compiler; for this Python only
-	@rm -rf build
-	@ORTHIA_COMPILED=2 $(COMPILED_WHEEL) dist .
+	@ORTHIA_COMPILED=2 $(WHEEL) dist --no-build-isolation .
 	@ls dist/*compiled*.whl
 
 # In a copy of the tests beside what the wheel has: where there is a checkout, that is imported. The C
 # compiler does not optimize it, which takes minutes and tests nothing more.
 test-compiled: setup-test ## Run the tests of what is compiled, and some of its nodes, on what was compiled
 	@rm -rf build
-	@ORTHIA_COMPILED=0 $(COMPILED_WHEEL) build/wheel .
+	@ORTHIA_COMPILED=0 $(WHEEL) build/wheel --no-build-isolation .
 	@$(BIN)/python -m zipfile -e build/wheel/*.whl build/compiled
 	@cp -R pyproject.toml tests benchmarks tools docs build/compiled
 	@cd build/compiled && export PYTHONPATH="$$PWD" && \

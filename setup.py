@@ -1,6 +1,6 @@
-"""What setup.cfg cannot say: with ORTHIA_COMPILED set, mypyc compiles the modules that decide.
+"""What setup.cfg cannot say: mypyc compiles the modules that decide, where it is to.
 
-It says how far the C compiler optimizes, 0 to 3; tools/build_backend.py, which calls this, sets it.
+tools/build_backend.py, which calls this, decides that, and how far the C compiler optimizes.
 The version of what is compiled ends in ``+compiled``: ``orthia --version`` and the line a node
 starts with say so.
 """
@@ -32,7 +32,9 @@ def _modules() -> list[str]:
     return [f"{room}/{name}.py" for room, names in COMPILED.items() for name in names.split()]
 
 
-if os.environ.get("ORTHIA_COMPILED"):
+_LEVEL = os.environ.get("_ORTHIA_MYPYC_LEVEL")
+
+if _LEVEL is not None:
     from mypyc.build import mypycify
 
     config = ConfigParser()
@@ -42,7 +44,7 @@ if os.environ.get("ORTHIA_COMPILED"):
         version=f"{config['metadata']['version']}+compiled",
         ext_modules=mypycify(
             _modules(),
-            opt_level=os.environ["ORTHIA_COMPILED"],
+            opt_level=_LEVEL,
             debug_level="0",
             group_name="orthia",
         ),

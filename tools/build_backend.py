@@ -22,8 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import build_meta
+from setuptools.build_meta import (
+    build_editable,
+    build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+]
 
 _VARIABLE = "ORTHIA_COMPILED"
+_FOR_SETUP = "_ORTHIA_MYPYC_LEVEL"
+"""Set while setup.py is to compile, and in no other hook: users do not set it."""
 _OPTIMIZED = "2"
 _Settings = Mapping[str, Any] | None
 
@@ -45,10 +64,8 @@ def has_compiler() -> bool:
 
 def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]:
     """Return what pyproject.toml does not say: to compile, mypy and whatever it reads types of."""
-    level = _level()
-    with _compiling(None):
-        requires: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
-    if level is None:
+    requires: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
+    if _level() is None:
         return requires
     config = ConfigParser()
     config.read(Path("setup.cfg"), encoding="utf-8")
@@ -56,31 +73,6 @@ def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]
     tests = config["options.extras_require"]["test"].splitlines()
     types = [one for one in tests if one.startswith(("mypy", "types-")) or one.endswith("-stubs")]
     return [*requires, *filter(None, used), *types]
-
-
-def get_requires_for_build_editable(config_settings: _Settings = None) -> list[str]:
-    """Return what is needed beyond pyproject.toml."""
-    with _compiling(None):
-        found: list[str] = build_meta.get_requires_for_build_editable(config_settings)
-    return found
-
-
-def get_requires_for_build_sdist(config_settings: _Settings = None) -> list[str]:
-    """Return what is needed beyond pyproject.toml."""
-    with _compiling(None):
-        found: list[str] = build_meta.get_requires_for_build_sdist(config_settings)
-    return found
-
-
-def prepare_metadata_for_build_editable(
-    metadata_directory: str, config_settings: _Settings = None
-) -> str:
-    """Write what pip reads before it builds; return the name of its directory."""
-    with _compiling(None):
-        name: str = build_meta.prepare_metadata_for_build_editable(
-            metadata_directory, config_settings
-        )
-    return name
 
 
 def build_wheel(
@@ -99,26 +91,7 @@ def build_wheel(
             if _VARIABLE in os.environ or str(error) == "interrupted":
                 raise
             print(f"Not compiled, but pure Python: {error}", file=sys.stderr)
-    with _compiling(None):
-        return _wheel(wheel_directory, config_settings, metadata_directory)
-
-
-def build_editable(
-    wheel_directory: str,
-    config_settings: _Settings = None,
-    metadata_directory: str | None = None,
-) -> str:
-    """Build what refers to this checkout; return its name."""
-    with _compiling(None):
-        name: str = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
-    return name
-
-
-def build_sdist(sdist_directory: str, config_settings: _Settings = None) -> str:
-    """Build a source archive; return its name."""
-    with _compiling(None):
-        name: str = build_meta.build_sdist(sdist_directory, config_settings)
-    return name
+    return _wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def _wheel(directory: str, settings: _Settings, metadata_directory: str | None) -> str:
@@ -141,17 +114,13 @@ def _level() -> str | None:
 
 
 @contextmanager
-def _compiling(level: str | None) -> Iterator[None]:
-    """Have setup.py compile, or not."""
-    before = os.environ.pop(_VARIABLE, None)
-    if level is not None:
-        os.environ[_VARIABLE] = level
+def _compiling(level: str) -> Iterator[None]:
+    """Have setup.py compile."""
+    os.environ[_FOR_SETUP] = level
     try:
         yield
     finally:
-        os.environ.pop(_VARIABLE, None)
-        if before is not None:
-            os.environ[_VARIABLE] = before
+        del os.environ[_FOR_SETUP]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import itertools
 import os
 import resource
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -67,16 +66,12 @@ class LimitedNode(NodeProcess):
         )
         command = [sys.executable, "-m", self.program, "run", "--config", str(path)]
         with self.log_path.open("ab") as output:
-            if self.descriptors is None:
-                self.process = start_program(command, os.environ, output.fileno())
-            else:
-                self.process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    preexec_fn=self._limit_descriptors,
-                )
+            self.process = start_program(
+                command,
+                os.environ,
+                output.fileno(),
+                self._limit_descriptors if self.descriptors else None,
+            )
         return self
 
     def _limit_descriptors(self) -> None:

@@ -1,6 +1,5 @@
 """Guessing passcodes is slow, costs nobody else anything, and is told once."""
 
-import itertools
 import logging
 import re
 import select
@@ -24,6 +23,7 @@ from orthia.broker.security.logins import (
     MAX_WAITING_AT_ADDRESS,
     USER_PLACES,
     LoginGuard,
+    _place,
 )
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
@@ -47,24 +47,15 @@ SECURED = replace(
 )
 
 
-OTHER = next(
-    name for name in ("bob", "eve") if hash(name) % USER_PLACES != hash("ada") % USER_PLACES
-)
+OTHER = next(name for name in ("bob", "eve") if _place(name) != _place("ada"))
 """A user who is not remembered in the same place as ada."""
 
 
 def names_apart(count: int) -> list[str]:
     """Return names that are remembered in places of their own, which are not ada's or OTHER's."""
-    taken = {hash("ada") % USER_PLACES, hash(OTHER) % USER_PLACES}
-    names: list[str] = []
-    for number in itertools.count():
-        place = hash(f"name {number}") % USER_PLACES
-        if place not in taken:
-            taken.add(place)
-            names.append(f"name {number}")
-        if len(names) == count:
-            return names
-    raise AssertionError
+    names = {_place(name): name for name in map(str, range(USER_PLACES))}
+    names |= {_place("ada"): "", _place(OTHER): ""}
+    return [name for name in names.values() if name][:count]
 
 
 def fail(guard: LoginGuard, address: str, login: str, times: int, now: float = 0.0) -> None:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -91,12 +91,12 @@ class Forker:
         return cls._one if _early(environment) == cls._one._early else None
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], output: int, errors: int
+        self, arguments: Sequence[str], environment: Mapping[str, str], output: int
     ) -> ForkedProcess:
-        """Fork a process that writes to the two descriptors."""
+        """Fork a process whose output and errors go to a descriptor."""
         request = [list(arguments), dict(environment), str(Path.cwd())]
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [output, errors])
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [output])
             while (pid := self._take()) is None:
                 pass
             self.ended.pop(pid, None)
@@ -127,16 +127,27 @@ class Forker:
 
 
 def start_program(
-    command: Sequence[str], environment: Mapping[str, str], output: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: int,
+    before: Callable[[], None] | None = None,
 ) -> "ForkedProcess | subprocess.Popen[bytes]":
-    """Start a command whose output and errors go to a descriptor; fork it if it is Orthia's."""
+    """Start a command whose output and errors go to a descriptor; fork it if it is Orthia's.
+
+    What is to be done in the process ``before`` the command starts wants it executed.
+    """
     forker = None
-    if list(command[:3]) == [sys.executable, "-m", PROGRAM]:
+    if before is None and list(command[:3]) == [sys.executable, "-m", PROGRAM]:
         forker = Forker.for_environment(environment)
     if forker is not None:
-        return forker.start(command[3:], environment, output, output)
+        return forker.start(command[3:], environment, output)
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=dict(environment),
+        preexec_fn=before,
     )
 
 
@@ -144,7 +155,7 @@ def _early(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in environment if name.startswith(_EARLY)}
 
 
-def _serve(connection: socket.socket) -> tuple[list[str], dict[str, str], str, list[int]]:
+def _serve(connection: socket.socket) -> tuple[list[str], dict[str, str], str, int]:
     """Fork until a process is forked, in which this returns; where nobody asks any more, exit."""
     selector = selectors.DefaultSelector()
     selector.register(connection, selectors.EVENT_READ)
@@ -156,9 +167,10 @@ def _serve(connection: socket.socket) -> tuple[list[str], dict[str, str], str, l
                 os.close(key.fd)
                 _tell(connection, key.data, status)
                 continue
-            message, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 2)
+            message, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 1)
             if not message:
                 sys.exit()
+            (output,) = descriptors
             pid = os.fork()
             if pid == 0:
                 for registered in [*selector.get_map().values()]:
@@ -167,9 +179,8 @@ def _serve(connection: socket.socket) -> tuple[list[str], dict[str, str], str, l
                 selector.close()
                 connection.close()
                 arguments, environment, directory = json.loads(message)
-                return arguments, environment, directory, descriptors
-            for descriptor in descriptors:
-                os.close(descriptor)
+                return arguments, environment, directory, output
+            os.close(output)
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
             _tell(connection, pid, None)
 
@@ -185,11 +196,11 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _IMPORTED:
         import_module(name)
-    arguments, environment, directory, descriptors = _serve(socket.socket(fileno=int(sys.argv[1])))
+    arguments, environment, directory, output = _serve(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for descriptor, place in zip(descriptors, (1, 2), strict=True):
-        os.dup2(descriptor, place)
-        os.close(descriptor)
+    for place in (1, 2):
+        os.dup2(output, place)
+    os.close(output)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
