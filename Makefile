@@ -78,14 +78,17 @@ packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB)
 
 # Compiled where it can be; the nodes of the pair are children, which find the same in PYTHONPATH.
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
-	@$(BIN)/python tools/build_backend.py && $(MAKE) --silent --no-print-directory $(COMPILED)/.made || rm -rf $(COMPILED)
+	@level=$$($(BIN)/python tools/build_backend.py) && if [ "$$level" = no ]; then rm -rf $(COMPILED); \
+		else $(MAKE) --silent --no-print-directory $(COMPILED)/.made; fi
 	@PYTHONSAFEPATH=1 PYTHONPATH='$(abspath $(COMPILED))' $(BIN)/orthia pair
 
 $(COMPILED)/.made: $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py
 	@echo "Compiling what is hot takes some minutes; make run ORTHIA_COMPILED=no does without"
 	@rm -rf $(@D) && mkdir -p $(@D)/wheel && touch $(@D)/.begun
-	@$(WHEEL) $(@D)/wheel .
-	@$(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D)
+	@if $(WHEEL) $(@D)/wheel .; then $(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D); \
+		elif [ -z '$(ORTHIA_COMPILED)' ]; then \
+			echo "Not compiled, but pure Python from now on; rm -r $(@D) has make run try again"; \
+		else exit 1; fi
 	@mv $(@D)/.begun $@    # older than what was changed meanwhile
 
 demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost

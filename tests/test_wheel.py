@@ -121,6 +121,18 @@ def test_what_cannot_be_compiled_is_built_in_pure_python(tmp_path: Path) -> None
     assert "ORTHIA_COMPILED is 'yes': it may be no, or 0 to 3" in refused.stderr
 
 
+@pytest.mark.parametrize("end", ["raise AssertionError('in mypyc')", "os.kill(os.getpid(), 9)"])
+def test_mypyc_that_fails_costs_no_install(tmp_path: Path, end: str) -> None:
+    """Neither an error in it, nor the kernel that ends it as it takes too much memory."""
+    mypyc = f"import os\n\ndef mypycify(modules, **options):\n    {end}\n"
+    build = Build(tmp_path, _MODULE, mypyc=mypyc)
+    done = build.run(f"build_wheel({str(tmp_path)!r})")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("-py3-none-any.whl\n")
+    assert "Not compiled, but pure Python: " in done.stderr
+    assert build.run(f"build_wheel({str(tmp_path)!r})", ORTHIA_COMPILED="2").returncode != 0
+
+
 def test_an_editable_install_is_never_compiled(tmp_path: Path) -> None:
     """Machine code would hide what is changed in the checkout."""
     build = Build(tmp_path, _MODULE, mypyc="raise ImportError('there is no mypyc')")

@@ -15,9 +15,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from configparser import ConfigParser
-from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ __all__ = [
 
 _VARIABLE = "ORTHIA_COMPILED"
 _FOR_SETUP = "_ORTHIA_MYPYC_LEVEL"
-"""Set while setup.py is to compile, and in no other hook: users do not set it."""
+"""Set in the process in which setup.py is to compile, and in no other: users do not set it."""
 _OPTIMIZED = "2"
 _Settings = Mapping[str, Any] | None
 
@@ -82,16 +83,26 @@ def build_wheel(
 ) -> str:
     """Build a wheel, compiled if it can be; return its name."""
     level = _level()
-    if level is not None:
-        try:
-            with _compiling(level):
-                return _wheel(wheel_directory, config_settings, metadata_directory)
-        except (ImportError, SystemExit) as error:
-            # So setuptools ends whatever a compiler or mypyc reports, and an interrupt, too.
-            if _VARIABLE in os.environ or str(error) == "interrupted":
-                raise
-            print(f"Not compiled, but pure Python: {error}", file=sys.stderr)
-    return _wheel(wheel_directory, config_settings, metadata_directory)
+    arguments = (wheel_directory, config_settings, metadata_directory)
+    if level is None:
+        return _wheel(*arguments)
+    try:
+        # A process of its own: the kernel ends one that wants too much memory, and mypyc itself.
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
+            return process.submit(_compiled_wheel, level, *arguments).result()
+    except (Exception, SystemExit) as error:
+        # SystemExit is how setuptools ends for whatever a compiler reports, and for an interrupt.
+        if _VARIABLE in os.environ or str(error) == "interrupted":
+            raise
+        print(f"Not compiled, but pure Python: {error!r}", file=sys.stderr)
+    return _wheel(*arguments)
+
+
+def _compiled_wheel(
+    level: str, directory: str, settings: _Settings, metadata_directory: str | None
+) -> str:
+    os.environ[_FOR_SETUP] = level
+    return _wheel(directory, settings, metadata_directory)
 
 
 def _wheel(directory: str, settings: _Settings, metadata_directory: str | None) -> str:
@@ -113,15 +124,5 @@ def _level() -> str | None:
     return None if said == "no" else said
 
 
-@contextmanager
-def _compiling(level: str) -> Iterator[None]:
-    """Have setup.py compile."""
-    os.environ[_FOR_SETUP] = level
-    try:
-        yield
-    finally:
-        del os.environ[_FOR_SETUP]
-
-
 if __name__ == "__main__":
-    sys.exit(_level() is None)
+    print(_level() or "no")
