@@ -36,8 +36,6 @@ SELECTORS: dict[str | None, str] = {
     "kind = 'd'": "",
 }
 """And which of them a selector matches."""
-MOST_HELD = 3 * 6
-"""Three consumers with the greatest prefetch: what a lost one held is in memory still."""
 
 
 @dataclass
@@ -67,6 +65,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.held: dict[int, ModelConsumer] = {}
         """Who was delivered a message and has not answered."""
         self.maybe_seen: set[int] = set()
+        self.returned: set[int] = set()
+        """What lost consumers held, or rejected: in memory until it is acknowledged."""
         self.volatile: set[int] = set()
         self.sent = 0
         self.kinds: dict[int, str] = {}
@@ -147,8 +147,10 @@ class QueueMachine(RuleBasedStateMachine):
         number = data.draw(st.sampled_from(sorted(self.held)))
         consumer = self.held.pop(number)
         if rejected:
+            self.returned.add(number)
             consumer.reject(str(number))
         else:
+            self.returned.discard(number)
             self.waiting.remove(number)
             consumer.acknowledge(str(number))
         self.core.settle()
@@ -162,6 +164,7 @@ class QueueMachine(RuleBasedStateMachine):
     def lose(self, consumer: ModelConsumer, *, failed: bool = False) -> None:
         """What a consumer held goes back, and its groups may go to others."""
         self.consumers.remove(consumer)
+        self.returned.update(number for number, one in self.held.items() if one is consumer)
         self.held = {number: one for number, one in self.held.items() if one is not consumer}
         self.owners = {name: one for name, one in self.owners.items() if one is not consumer}
         consumer.end.close(attempted=consumer.received if failed else ())
@@ -196,6 +199,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.core.settle()
         self.consumers.clear()
         self.held.clear()
+        self.returned.clear()
         self.owners.clear()
         # Only what was not persistent may be missing, and only if there was memory for it.
         assert {one for one in self.waiting if one not in self.volatile} <= stored
@@ -222,7 +226,7 @@ class QueueMachine(RuleBasedStateMachine):
     def memory_is_bounded(self) -> None:
         """In memory are at most the limit, one window more, and what consumers held or hold."""
         queue = self.core.broker.queues().get("orders")
-        most = 4 + window_module.WINDOW_MESSAGES + MOST_HELD
+        most = 4 + window_module.WINDOW_MESSAGES + len(self.returned | self.held.keys())
         assert queue is None or queue.in_memory <= most
         assert queue is None or (queue.in_memory == 0) is (queue.bytes_in_memory == 0)
 
