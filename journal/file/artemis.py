@@ -34,8 +34,11 @@ def refuse_files_of_artemis(s: FileStoreSettings) -> None:
     ):
         with io_errors(f"list {directory}"):
             for path in sorted(directory.glob(f"{kind.prefix}-*.{kind.extension}")):
-                with path.open("rb") as file:
-                    head = file.read(_HEAD.size)
+                try:
+                    with path.open("rb") as file:
+                        head = file.read(_HEAD.size)
+                except FileNotFoundError:
+                    continue  # removed by the node that writes there
                 if is_of_artemis(head):
                     raise ForeignJournal(
                         f"{path} is of Apache ActiveMQ Artemis' journal: Orthia's files have the"

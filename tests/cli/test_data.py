@@ -93,7 +93,7 @@ def test_the_journal_of_a_running_node_is_left_alone(
     """A tool that would write refuses while a node has the journal open; the node goes on."""
     journal = store.open()
     code, _, error = run("data", command, "--config", broker_xml)
-    assert code == 75
+    assert code == 75, error
     assert "stop it first" in error
     store.append(journal, "goes on")
     store.close()
@@ -107,7 +107,7 @@ def test_a_node_that_is_about_to_open_the_journal_is_not_disturbed(
     with contextlib.closing(ServerLock(store.settings.journal_directory)) as locks:
         assert locks.try_acquire(Lock.LIVE, "node-a@host:1:x")
         code, _, error = run("data", command, "--config", broker_xml)
-    assert code == 75
+    assert code == 75, error
     assert "node-a@host:1:x holds the live lock of this store for as long as its process" in error
 
 
@@ -143,14 +143,14 @@ def test_a_damaged_journal_is_refused_and_recovered(
         file.seek(path.read_bytes().index(message) - RECORD_BYTES + 10)
         file.write(b"????")
     code, _, error = run("data", "compact", "--config", broker_xml)
-    assert code == 74
+    assert code == 74, error
     assert f"{path.name}: bytes" in error
     assert "orthia data recover" in error
     code, said, error = run("data", "print", "--config", broker_xml)
-    assert code == 1
+    assert code == 1, error
     assert "DAMAGED" in said
     code, said, error = run("data", "recover", "--config", broker_xml)
-    assert code == 1
+    assert code == 1, error
     assert "what they stored is lost" in error
     assert (path.parent / "attic" / path.name).exists()
     left = sorted(store.rows())
@@ -248,6 +248,6 @@ def test_print_tells_of_large_messages(broker_xml: Path, store: FileJournalStore
     assert f"large     2 bodies, {body.size + 9} bytes, 1 of them needed by no message" in said
     (store.settings.large_messages_directory / f"{body.id}.msg").unlink()
     code, said, complaints = run("data", "print", "--config", broker_xml, "--json")
-    assert code == 1
+    assert code == 1, complaints
     assert json.loads(said)["large_messages"]["unneeded"] == [body.id + 1]
     assert f"the body {body.id} of message {location.seq} is missing" in said + complaints

@@ -18,7 +18,7 @@ from orthia.broker.node.exit_codes import ExitCode
 from orthia.config.store_settings import FileStoreSettings
 from orthia.database import PermanentStoreError
 from orthia.journal.errors import ForeignJournal
-from orthia.journal.file.artemis import is_of_artemis
+from orthia.journal.file.artemis import is_of_artemis, refuse_files_of_artemis
 from orthia.journal.file.format import FileHeader, Kind, encode_header
 from orthia.journal.file.inspect import inspect, list_transactions
 from orthia.journal.file.tools import compact, recover
@@ -132,6 +132,15 @@ def test_a_lock_file_of_orthias_that_is_damaged_is_not_taken_for_artemis(tmp_pat
             lock.read()
     finally:
         lock.close()
+
+
+def test_a_file_that_is_removed_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    """A node that runs removes its own while a tool looks; a link to nothing is as one removed."""
+    (tmp_path / "activemq-data-1.amq").symlink_to(tmp_path / "removed")
+    refuse_files_of_artemis(FileStoreSettings(tmp_path, tmp_path, tmp_path))
+    (tmp_path / "activemq-data-2.amq").write_bytes(_journal_file(2))
+    with pytest.raises(ForeignJournal, match=r"activemq-data-2\.amq"):
+        refuse_files_of_artemis(FileStoreSettings(tmp_path, tmp_path, tmp_path))
 
 
 def test_files_of_orthias_are_not_taken_for_artemis() -> None:
