@@ -78,6 +78,7 @@ class Forker:
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                cwd=Path(__file__).parents[2],  # where tests is, wherever the first test has gone
             )
         self.ended: dict[int, int] = {}
         """Exit codes by process id."""
