@@ -88,7 +88,11 @@ class Slow(StoreInputs):
         return super().audited(table, content=content)
 
 
-@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize(
+    ("server", "history"),
+    [("postgresql", True), ("mariadb", True), ("sqlite", True), ("sqlite", False)],
+    indirect=["server"],
+)
 def test_nothing_is_wrong_because_it_goes_on(
     spark: SparkSession,
     store_settings: DatabaseStoreSettings,

@@ -66,7 +66,6 @@ class Uploads(threading.Thread):
                     for frame in client.exchange(0.1):
                         client.send("ACK", {"id": frame.headers["ack"]})
                         self.taken += 1
-                # The audit wants the processor, too.
                 self.stopping.wait(_PAUSE_SECONDS)
 
 
@@ -98,7 +97,9 @@ def test_an_audit_beside_clients_finds_nothing(
     reference, password = StoreReference.of(store_settings, PASSWORD_VARIABLE)
     monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
     live, backup = nodes.pair()
-    with Producer([live.port, backup.port], "/queue/orders") as producer:
+    # The audit wants the processor, too.
+    ports = [live.port, backup.port]
+    with Producer(ports, "/queue/orders", pause_seconds=_PAUSE_SECONDS / 20) as producer:
         uploads = Uploads(live.port)
         uploads.start()
         consumer = Consumer(live.port, "/queue/orders")

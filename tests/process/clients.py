@@ -35,13 +35,15 @@ class Producer(threading.Thread, stomp.ConnectionListener):  # type: ignore[misc
     """Sends numbered persistent messages for ever, and notes which of them got a receipt.
 
     After a lost connection it goes to the other node and sends again what was not receipted, as an
-    application must; so a message may be there twice, and none may be missing.
+    application must; so a message may be there twice, and none may be missing. It takes all of the
+    processor that it gets, unless it is to pause after each.
     """
 
-    def __init__(self, ports: Sequence[int], destination: str) -> None:
+    def __init__(self, ports: Sequence[int], destination: str, *, pause_seconds: float = 0) -> None:
         super().__init__(daemon=True)
         self.ports = ports
         self.destination = destination
+        self._pause_seconds = pause_seconds
         self.receipted: set[int] = set()
         self._sent = 0
         self._pending: dict[int, None] = {}
@@ -91,6 +93,8 @@ class Producer(threading.Thread, stomp.ConnectionListener):  # type: ignore[misc
                 self._sent += 1
                 self._pending[number] = None
             self._send(connection, number)
+            if self._pause_seconds:
+                self._stopping.wait(self._pause_seconds)
 
     def _send(self, connection: stomp.Connection12, number: int) -> None:
         try:

@@ -20,7 +20,7 @@ def test_a_node_is_replaced_by_one_of_the_other_version(lapsing_pair: Pair, firs
     pair.start(first, other(first))
     with (
         at_work(pair.ports, pair.directory, pair.settings) as work,
-        Producer(pair.ports, QUEUE) as producer,
+        Producer(pair.ports, QUEUE, pause_seconds=0.002) as producer,
     ):
         producer.wait_receipts(200)
         pair.live.kill()
