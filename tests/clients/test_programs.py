@@ -156,6 +156,25 @@ def test_a_duplicate_id_counts_once(client: Client, node: ClientsNode) -> None:
     assert came == seen("once", "end")
 
 
+def test_what_is_of_a_higher_priority_comes_first(client: Client, node: ClientsNode) -> None:
+    """And in order among its like."""
+    (came,) = client.tells("priority", node)
+    assert came == seen("9", "9", "4", "1")
+
+
+def test_a_group_goes_to_one_of_two_subscriptions(client: Client, node: ClientsNode) -> None:
+    """Whole, and in order."""
+    (groups,) = client.tells("group", node)
+    assert sorted(groups) == [["a0", "a2", "a4"], ["b1", "b3", "b5"]]
+
+
+def test_a_browser_takes_nothing(client: Client, node: ClientsNode) -> None:
+    """What is there, then a message that says that this was all; who consumes gets it, too."""
+    browsed, last, consumed = client.tells("browse", node)
+    assert browsed == consumed == seen("first", "second")
+    assert last == "end"
+
+
 def test_each_version_of_the_protocol_is_spoken(client: Client, node: ClientsNode) -> None:
     """Before 1.2 an ACK names the message; in 1.0 there is no NACK."""
     told = client.tells("versions", node)

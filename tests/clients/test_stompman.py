@@ -287,6 +287,56 @@ def test_a_duplicate_id_counts_once(node: ClientsNode) -> None:
     run(scenario)
 
 
+def test_what_is_of_a_higher_priority_comes_first(node: ClientsNode) -> None:
+    """And in order among its like."""
+
+    async def scenario() -> None:
+        async with client(node) as to:
+            for number, level in enumerate("1949"):
+                await send(to, b"%d" % number, "/queue/levels", priority=level)
+            inbox, subscription = await subscribe(to, "/queue/levels")
+            assert await inbox.bodies(4) == [b"1", b"3", b"2", b"0"]
+            await subscription.unsubscribe()
+
+    run(scenario)
+
+
+def test_a_group_goes_to_one_of_two_subscriptions(node: ClientsNode) -> None:
+    """Whole, and in order."""
+
+    async def scenario() -> None:
+        async with client(node) as to:
+            inbox, one = await subscribe(to, "/queue/groups", "client-individual")
+            other, two = await subscribe(to, "/queue/groups", "client-individual")
+            for number in range(6):
+                body = "ab"[number % 2] + str(number)
+                await send(to, body.encode(), "/queue/groups", JMSXGroupID=body[0])
+            got = sorted([await inbox.bodies(3), await other.bodies(3)])
+            assert got == [[b"a0", b"a2", b"a4"], [b"b1", b"b3", b"b5"]]
+            await one.unsubscribe()
+            await two.unsubscribe()
+
+    run(scenario)
+
+
+def test_a_browser_takes_nothing(node: ClientsNode) -> None:
+    """What is there, then a message that says that this was all; who consumes gets it, too."""
+
+    async def scenario() -> None:
+        async with client(node) as to:
+            for body in (b"first", b"second"):
+                await send(to, body, "/queue/browsed")
+            shown, browser = await subscribe(to, "/queue/browsed", "auto", browser="true")
+            assert await shown.bodies(2) == [b"first", b"second"]
+            assert (await shown.next()).headers["browser"] == "end"  # type: ignore[typeddict-item]
+            await browser.unsubscribe()
+            inbox, subscription = await subscribe(to, "/queue/browsed")
+            assert await inbox.bodies(2) == [b"first", b"second"]
+            await subscription.unsubscribe()
+
+    run(scenario)
+
+
 def test_a_frozen_node_is_noticed_by_its_heart_beats(own_node: ClientsNode) -> None:
     """The client says that nobody is there, and goes on by itself when somebody is."""
 

@@ -20,8 +20,11 @@ QUICK_START = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For the environment variable JDK_JAVA_OPTIONS."""
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m -Xmn400m"
+"""For the environment variable JDK_JAVA_OPTIONS.
+
+With the first its cache of code is small, and swept over and over, unless a size is said.
+"""
 PASSWORD_VARIABLE = "ORTHIA_TEST_PASSWORD"
 
 

@@ -33,7 +33,7 @@ func main() {
 	scenarios := map[string]func(addresses []string){
 		"login": login, "sent": sent, "cumulative": cumulative, "nack": nack,
 		"transaction": transaction, "durable": durable, "selector": selector, "delay": delay,
-		"duplicate": duplicate, "versions": versions, "takeover": takeover,
+		"duplicate": duplicate, "priority": priority, "group": group, "browse": browse, "versions": versions, "takeover": takeover,
 	}
 	scenarios[os.Args[1]](os.Args[2:])
 }
@@ -246,6 +246,62 @@ func duplicate(addresses []string) {
 	}
 	send(conn, "/queue/go-once", "end")
 	subscription := subscribe(conn, "/queue/go-once", stomp.AckAuto)
+	tell(bodies(subscription, 2))
+	must(subscription.Unsubscribe())
+	must(conn.Disconnect())
+}
+
+func priority(addresses []string) {
+	conn := connect(addresses[0])
+	for _, level := range []string{"1", "9", "4", "9"} {
+		send(conn, "/queue/go-levels", level, header("priority", level))
+	}
+	subscription := subscribe(conn, "/queue/go-levels", stomp.AckAuto)
+	tell(bodies(subscription, 4))
+	must(subscription.Unsubscribe())
+	must(conn.Disconnect())
+}
+
+// group tells which subscription got which messages of each group.
+func group(addresses []string) {
+	conn := connect(addresses[0])
+	one := subscribe(conn, "/queue/go-groups", stomp.AckClientIndividual)
+	two := subscribe(conn, "/queue/go-groups", stomp.AckClientIndividual)
+	for number := range make([]struct{}, 6) {
+		name := string("ab"[number%2])
+		send(conn, "/queue/go-groups", fmt.Sprint(name, number), header("JMSXGroupID", name))
+	}
+	got := map[string][]string{}
+	for range make([]struct{}, 6) {
+		var message *stomp.Message
+		select {
+		case message = <-one.C:
+		case message = <-two.C:
+		}
+		must(message.Err)
+		body := string(message.Body)
+		place := message.Subscription.Id() + " " + body[:1]
+		got[place] = append(got[place], body)
+		must(conn.Ack(message))
+	}
+	all := [][]string{}
+	for _, some := range got {
+		all = append(all, some)
+	}
+	tell(all)
+	must(conn.Disconnect())
+}
+
+func browse(addresses []string) {
+	conn := connect(addresses[0])
+	for _, body := range []string{"first", "second"} {
+		send(conn, "/queue/go-browsed", body)
+	}
+	browser := subscribe(conn, "/queue/go-browsed", stomp.AckAuto, stomp.SubscribeOpt.Header("browser", "true"))
+	tell(bodies(browser, 2))
+	tell(next(browser).Header.Get("browser"))
+	must(browser.Unsubscribe())
+	subscription := subscribe(conn, "/queue/go-browsed", stomp.AckAuto)
 	tell(bodies(subscription, 2))
 	must(subscription.Unsubscribe())
 	must(conn.Disconnect())

@@ -228,6 +228,46 @@ def duplicate(address)
   session.disconnect
 end
 
+def priority(address)
+  session = Session.new(address)
+  %w[1 9 4 9].each { |level| session.send('/queue/rb-levels', level, 'priority' => level) }
+  session.subscribe('/queue/rb-levels')
+  tell(session.bodies(4))
+  session.disconnect
+end
+
+# Tells which subscription got which messages of each group.
+def group(address)
+  session = Session.new(address)
+  queue = '/queue/rb-groups'
+  %w[one two].each { |id| session.subscribe(queue, 'client-individual', 'id' => id) }
+  6.times do |number|
+    name = %w[a b][number % 2]
+    session.send(queue, "#{name}#{number}", 'JMSXGroupID' => name)
+  end
+  got = Hash.new { |all, place| all[place] = [] }
+  6.times do
+    message = session.next_message
+    got[[message.headers['subscription'], message.body[0]]] << message.body
+    session.ack(message)
+  end
+  tell(got.values)
+  session.disconnect
+end
+
+def browse(address)
+  session = Session.new(address)
+  queue = '/queue/rb-browsed'
+  %w[first second].each { |body| session.send(queue, body) }
+  session.subscribe(queue, 'auto', 'browser' => 'true')
+  tell(session.bodies(2))
+  tell(session.next_message.headers['browser'])
+  session.unsubscribe(queue)
+  session.subscribe(queue)
+  tell(session.bodies(2))
+  session.disconnect
+end
+
 # Each version has an ACK and NACK of its own: the older ones name the message, not the delivery.
 def versions(address)
   %w[1.0 1.1 1.2].each do |version|
