@@ -25,7 +25,7 @@ from orthia.broker.core.matched_levels import CHARACTERS_AT_COST, MATCH_COST, Ma
 from orthia.broker.core.matching_reads import MatchingReads
 from orthia.broker.core.memory import MemoryBudget
 from orthia.broker.core.resident import Resident
-from orthia.broker.core.selectors import Said, Selector
+from orthia.broker.core.selectors import Parsed, Said, Selector
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.timers import Timers
@@ -61,6 +61,7 @@ class Matching(MatchedLevels):
         self._reads = MatchingReads(
             queue, self, journal, timers, slices, window_messages=window_messages
         )
+        self._parsed = Parsed()
         self._work = 0
         self._is_over = False
 
@@ -240,18 +241,23 @@ class Matching(MatchedLevels):
 
     def _first(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
         """Return the first that a view wants, and up to where there is none."""
+        last = where.last_seq
+        if last <= after:
+            return None, after
         for reference in where.behind(after):
             if self.takes_all(view):
                 return reference.seq, reference.seq - 1
             if self._work <= 0:
                 break
             self._work -= MATCH_COST
-            said = Said(reference.record)
+            said = self._parsed.said(reference.record)
             is_wanted = self.is_for(view, said)
             self._work -= said.searched // CHARACTERS_AT_COST
             if is_wanted:
                 return reference.seq, reference.seq - 1
             after = reference.seq
+        else:
+            after = last  # also past what others took: that is looked at again if it comes back
         return None, after
 
     def _found(self, view: View, look: Look) -> int | None:

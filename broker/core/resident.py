@@ -44,6 +44,11 @@ class Resident:
             self._order = [one for one in self._order if one in self._by_seq]
         return reference
 
+    @property
+    def last_seq(self) -> int:
+        """The highest seq that may be there; -1 if nothing is."""
+        return self._order[-1] if self._order else -1
+
     def behind(self, seq: int) -> Iterator[MessageReference]:
         """Yield the messages of a higher seq, in order, while nobody changes anything."""
         order, by_seq = self._order, self._by_seq
