@@ -1,13 +1,15 @@
-"""What priorities, groups, delays and durable subscriptions cost, beside the same work without.
+"""What priorities, groups, selectors, delays and durable subscriptions cost.
 
     python -m benchmarks.features [--dbms postgresql] [--only groups] [--messages 100000]
     python -m benchmarks.features --only delays --messages 1000000
     python -m benchmarks.features --only durable --subscriptions 10000
+    python -m benchmarks.features --only selectors --messages 10000
 
 Each pair is of one node: a queue of plain messages of 1 KiB is filled and emptied, then one of
 messages with the feature. A queue of delayed messages is filled before any of them is due, and is
 emptied from the moment when all of them are. Durable subscriptions are told of messages, one after
 the other, as are as many volatile ones of another topic; then they are detached and attached again.
+Consumers with selectors each want other messages of a queue, which wait, or come a few at a time.
 "cpu us" is what a message, or a delivery, costs the node's process.
 """
 
@@ -27,6 +29,9 @@ from tests.support.servers import StoreServer, url_with_password
 
 GROUPS = 1_000
 PRIORITIES = 10
+SELECTORS = (1, 10, 100, 300)
+AT_ONCE = 100
+"""How many messages come at a time to consumers that wait."""
 CONNECTIONS = 10
 TOLD = 20
 """How many messages each subscription is sent."""
@@ -62,6 +67,42 @@ def priorities(node: NodeProcess, messages: int, say: Say) -> None:
 def groups(node: NodeProcess, messages: int, say: Say) -> None:
     """A thousand groups in turn."""
     beside(node, "groups", messages, lambda number: f"JMSXGroupID:g{number % GROUPS}\n", say)
+
+
+def selectors(node: NodeProcess, messages: int, say: Say) -> None:
+    """Some consumers of one queue, each with a selector of its own; every message is for one."""
+    for many in SELECTORS:
+        queue = f"selectors-{many}"
+
+        def kind(number: int, many: int = many) -> str:
+            return f"kind:k{number % many}\n"
+
+        def send(count: int, queue: str = queue, kind: Callable[[int], str] = kind) -> None:
+            fill(node.port, queue, count, headers=kind)
+
+        send(messages)
+        client = Client(node.port)
+        asked = "".join(
+            f"SUBSCRIBE\ndestination:/queue/{queue}\nid:{one}\nselector:kind = 'k{one}'\n\n\0"
+            for one in range(many)
+        )
+
+        def take(client: Client = client, asked: str = asked) -> None:
+            client.send(asked.encode())
+            receive([client], messages)
+
+        waiting = timed(node, take, messages)
+
+        def come(
+            client: Client = client, send: Callable[[int], None] = send, count: int = messages
+        ) -> None:
+            for _ in range(count // AT_ONCE):
+                send(AT_ONCE)
+                receive([client], AT_ONCE)
+
+        coming = timed(node, come, messages)
+        close([client])
+        say(f"{many:4} selectors: that wait {waiting:28} that come, sent too {coming}")
 
 
 def delays(node: NodeProcess, messages: int, say: Say) -> None:
@@ -183,6 +224,7 @@ def measure(
 WORKS: dict[str, Callable[[NodeProcess, int, Say], None]] = {
     "priorities": priorities,
     "groups": groups,
+    "selectors": selectors,
     "delays": delays,
     "durable": durable,
 }

@@ -1,15 +1,18 @@
 """Consumers with selectors: each gets what it wants, wherever that is, and nobody waits for it."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.selectors import SelectorRefused
+from orthia.broker.core.selectors import SelectorRefused, said
 from orthia.config.address_settings import AddressSettings
 from orthia.journal import Unit
+from orthia.journal.fields import Property
+from orthia.journal.message import Message
 from orthia.journal.xa import XaTransactions
 from orthia.journal.xid import Xid
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer, settings
@@ -331,3 +334,31 @@ def test_what_is_shed_while_a_window_is_matched_is_read_again(
     core.settle()
     assert consumer.texts == names
     assert not other.texts
+
+
+def test_a_head_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred selectors would parse each message a hundred times."""
+    parsed: list[str] = []
+
+    def properties(message: Message) -> Mapping[str, Property]:
+        parsed.append(message.body.decode())
+        return parse(message)
+
+    parse = said._properties
+    monkeypatch.setattr(said, "_properties", properties)
+    core = CoreUnderTest(IN_MEMORY)
+    wanted = [f"colour{letter}" for letter in "abcdefghij"]
+    consumers = [core.consume(QUEUE, selector=f"colour = '{one}'") for one in wanted]
+    colours(core, *(f"{one}{number}" for number in range(5) for one in wanted))
+    for one, consumer in zip(wanted, consumers, strict=True):
+        assert consumer.texts == [f"{one}{number}" for number in range(5)]
+    assert sorted(parsed) == [f"{one}0" for one in wanted]  # whose heads are those of the others
+
+
+def test_heads_that_were_parsed_are_kept_in_little_memory() -> None:
+    """However long they are, and whatever comes."""
+    parsed = said.Parsed()
+    for number in range(200):
+        message = Message("orders", b"x:%d%060000d\n" % (number, 0), b"", 0, 0, 4)
+        assert str(parsed.said(message).get("x")).startswith(str(number))
+    assert sum(len(head) for _, head, _ in parsed._known) <= 128 * 1024

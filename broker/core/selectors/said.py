@@ -85,10 +85,11 @@ class Parsed:
         head = (message.encoding, message.head, message.stated)
         known = self._known.get(head)
         if known is None:
-            self._bytes += len(message.head) + len(message.stated)
-            if self._bytes > _PARSED_BYTES:
+            size = len(message.head) + len(message.stated)
+            if self._bytes + size > _PARSED_BYTES:
                 self._known.clear()
                 self._bytes = 0
+            self._bytes += size
             known = self._known[head] = _properties(message)
         return known
 
