@@ -27,6 +27,8 @@ from tests.websocket.test_websocket import frame
 
 LARGE_HELLO = b"\x16\x03\x01\x00\x04\x01\x02\x00\x00"
 """A hello of 128 KiB is announced, and nothing of it is there."""
+DISCONNECT = b"DISCONNECT\nreceipt:bye\n\n\0"
+"""After which the node closes, also where no limit was reached."""
 TOO_MANY = b"its records of TLS carry nothing, as requests for new keys do"
 
 
@@ -148,8 +150,8 @@ def test_handshakes_that_nobody_ends_make_room_and_take_little_memory(
             if number % 100 == 0:
                 witness.is_served()
         witness.is_served()
-        assert rest_of(flood[0]) is not None
         logged(node, "max-unauthenticated-per-address 100 connections without a login already")
+        assert rest_of(flood[0]) is not None
         assert node.resident - before < 32 * MIB
 
 
@@ -175,6 +177,7 @@ def test_a_flood_of_key_updates_ends_its_client(tls: TlsNode, both: bool, logs_i
         assert b"ERROR" not in data
         for _ in range(3_000):
             client.update_keys(both=both)
+        client.send(DISCONNECT)
         assert TOO_MANY in _all_of(client)
     witness.is_served()
     logged(tls.node, TOO_MANY.decode())
@@ -195,6 +198,7 @@ def test_key_updates_that_stand_between_messages_are_few(tls: TlsNode) -> None:
         for _ in range(1_000):
             client.send(b"\n")
             client.update_keys(both=False)
+        client.send(DISCONNECT)
         assert TOO_MANY in _all_of(client)
     with OpenSslClient(tls.node.open()) as client:
         client.send(CONNECT)
