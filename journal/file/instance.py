@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -94,7 +95,8 @@ class JournalFiles:
             self._closed[found.file_id] = JournalFile.of(found)
         self._free.next_id = listing.highest_id + 1
         self._order = listing.highest_order + 1
-        self._current = self._begin(self._free.take(0))
+        free = self._free.take(0)
+        self._go_on_in(_Running(self._open_file(free.path), free))
 
     def discard(self, listing: Listing) -> None:
         """Remove what does not count; called once the generation is complete."""
@@ -137,13 +139,18 @@ class JournalFiles:
     def roll(self, size: int) -> None:
         """Go on in another file, with room for ``size`` bytes."""
         current = self._running()
-        self._seal(current)
-        current.file.close()
-        following = self._begin(self._free.take(size))
+        with ExitStack() as undo:
+            # Before anything else: where that fails, the file that is written stays so.
+            free = self._free.take(size)
+            following = _Running(self._open_file(free.path), free)
+            undo.callback(following.file.close)
+            self._seal(current)
+            undo.pop_all()
         with self.lock:
             self._closed[current.made.file_id] = current.made.sealed(self._order)
-            self._current = following
+            self._go_on_in(following)
             self._order += 1
+        current.file.close()
 
     def write(self, records: Sequence[Record], *, sync: bool) -> list[int]:
         """Write records and return the offset of each; durable if ``sync``.
@@ -202,9 +209,9 @@ class JournalFiles:
         ):
             disk.seal(file.fileno(), encode_seal(Seal(self._offset, self._order)))
 
-    def _begin(self, free: JournalFile) -> _Running:
+    def _go_on_in(self, following: _Running) -> None:
         self._offset, self._sync = HEADER_BYTES, 1
-        return _Running(self._open_file(free.path), free)
+        self._current = following
 
     # --- room
 

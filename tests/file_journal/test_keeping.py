@@ -1,6 +1,8 @@
 """Files that are prepared, used again and compacted while the journal is written."""
 
 import contextlib
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from orthia.config.address_settings import RoutingType
 from orthia.config.store_settings import JournalType
 from orthia.journal import QueueBinding, Unit
-from orthia.journal.errors import JournalDamaged
+from orthia.journal.errors import JournalDamaged, JournalIOError
 from orthia.journal.file import disk
 from orthia.journal.file.format import Kind, Record
 from orthia.journal.file.inspect import inspect
@@ -66,6 +68,28 @@ def test_a_pool_of_one_keeps_one_file(tmp_path: Path) -> None:
     assert len(journal.opened.messages._free) == 1
     assert len(names(journal)) == 2
     journal.close()
+
+
+@pytest.mark.parametrize("fails", ["create", "seal"])
+def test_a_file_that_cannot_be_gone_on_from_is_closed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Closed twice its number would be that of another file by then, or of a client's socket."""
+    journal = DirectJournal(file_settings(tmp_path))
+    seqs = journal.add(*[BODY] * 7)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, fails, refuse)
+    with pytest.raises(JournalIOError):
+        _ = [journal.add(BODY) for _ in range(9)]
+    monkeypatch.undo()
+    others = os.pipe()  # which get the lowest numbers that are free
+    journal.opened.close(seal=True)
+    for descriptor in others:
+        os.close(descriptor)
+    assert {*seqs} <= {*stored(journal.settings)}
 
 
 def test_a_delete_keeps_its_file_until_what_it_deletes_is_gone(tmp_path: Path) -> None:
