@@ -38,11 +38,16 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     """
     found: list[str] = []
     for home in _candidates(environment):
-        version = _java_version(home / "bin" / "java")
-        if version is not None and version >= MINIMUM_JAVA:
+        try:
+            version = _java_version(home / "bin" / "java")
+        except FileNotFoundError:
+            continue
+        except MissingRequirement as error:
+            found.append(str(error))
+            continue
+        if version >= MINIMUM_JAVA:
             return home
-        if version is not None:
-            found.append(f"{home} has Java {version}")
+        found.append(f"{home} has Java {version}")
     seen = f" ({'; '.join(found)})" if found else ""
     raise MissingRequirement(
         f"the data pipeline runs on Spark, which needs Java {MINIMUM_JAVA} or newer, and none was"
@@ -62,17 +67,28 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
         yield from sorted(path for path in _JVM_DIRECTORY.iterdir() if path.is_dir())
 
 
-def _java_version(java: Path) -> int | None:
+def _java_version(java: Path) -> int:
+    """Return the major version. Raises FileNotFoundError, MissingRequirement if none is told."""
     try:
         answer = subprocess.run(  # noqa: S603 - the operator's own Java
             [str(java), "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            check=True,
+            errors="replace",
+            check=False,
             timeout=_ANSWER_SECONDS,
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
+    except subprocess.TimeoutExpired:
+        raise MissingRequirement(f"`{java} -version` did not end in {_ANSWER_SECONDS} s") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise MissingRequirement(f"{java} cannot be run: {error.strerror}") from None
     matched = _VERSION.search(answer.stderr)
-    return int(matched[1]) if matched is not None else None
+    if answer.returncode == 0 and matched is not None:
+        return int(matched[1])
+    lines = answer.stderr.strip().splitlines()
+    # What the environment gives it is told before what is wrong with it.
+    said = next((line for line in lines if not line.startswith(("NOTE:", "Picked up"))), "nothing")
+    raise MissingRequirement(f"`{java} -version` ended with {answer.returncode} and says {said!r}")

@@ -47,6 +47,20 @@ def test_without_java_the_command_that_installs_it_is_told(
     assert "Java 17 or newer" in str(caught.value)
 
 
+def test_a_java_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option it refuses, in JDK_JAVA_OPTIONS say, is not told as a Java that is not there."""
+    monkeypatch.setattr("orthia.pipeline.requirements._JVM_DIRECTORY", tmp_path / "none")
+    home = java(tmp_path / "java", "17.0.1")
+    (home / "bin" / "java").write_text(
+        "#!/bin/sh\necho 'NOTE: Picked up JDK_JAVA_OPTIONS: -XX:+Nonsense' >&2\n"
+        "echo \"Error: VM option 'Nonsense' is not known\" >&2\nexit 1\n"
+    )
+    with pytest.raises(MissingRequirement, match=r"ended with 1 .*'Nonsense' is not known"):
+        java_home({"JAVA_HOME": str(home), "PATH": str(tmp_path)})
+
+
 def test_without_the_extra_the_command_that_installs_it_is_told(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
