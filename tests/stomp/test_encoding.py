@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthia.broker.protocols import encodings as _encodings  # noqa: F401 - which read heads
-from orthia.broker.protocols.stomp.encoding import head_for, header_lines, headers_map
+from orthia.broker.protocols.stomp.encoding import (
+    StompEncoding,
+    head_for,
+    header_lines,
+    headers_map,
+)
 from orthia.config.address_settings import RoutingType
 from orthia.journal.encodings import NO_HEAD
 from orthia.journal.fields import Fields, encode_fields
@@ -123,3 +128,11 @@ def test_fields_are_read_of_headers() -> None:
         user_id="ann",
         properties={"destination-type": "multicast", "n": "1"},
     )
+
+
+@pytest.mark.parametrize("said", ["false", "False", " FALSE "])
+def test_what_is_not_stored_is_not_said_to_be(said: str) -> None:
+    """Fields and selectors read ``persistent`` as the broker did that took it."""
+    head = header_lines({"persistent": said})
+    assert StompEncoding().fields(head).durable is False
+    assert StompEncoding().properties(head)["JMSDeliveryMode"] == "NON_PERSISTENT"

@@ -186,6 +186,33 @@ def test_an_unknown_property_of_classics_consumers_is_refused(name: str) -> None
     assert f"the header '{name}', which is not known here; of this family" in client.error()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("persistent", "maybe", "true or false"),
+        ("persistent", "0", "true or false"),
+        ("JMSXGroupSeq", "first", "a whole number, -1 to close the group"),
+        ("_AMQ_GROUP_SEQUENCE", "--1", "a whole number, -1 to close the group"),
+    ],
+)
+def test_a_value_that_says_nothing_is_refused(name: str, value: str, expected: str) -> None:
+    """It would be stored, and not be done."""
+    core = CoreUnderTest()
+    client = Client(core)
+    send(client, "SEND", name, value)
+    assert f"header {name} is '{value}'; expected {expected}" in client.error()
+    assert core.stored_texts() == []
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize("name", ["consumer-window-size", "prefetch-count", "no-local"])
+def test_a_subscription_is_not_made_of_what_cannot_be_read(ack: str, name: str) -> None:
+    """Also where nothing is unacknowledged, and a bound bounds nothing."""
+    client = Client(CoreUnderTest())
+    client.send("SUBSCRIBE", destination=QUEUE, id="s", ack=ack, **{name: "many"})
+    assert f"header {name} is 'many'; expected " in client.error()
+
+
 def test_a_message_in_a_transaction_is_refused_at_once() -> None:
     """And not at its COMMIT."""
     client = Client(CoreUnderTest())
@@ -201,6 +228,9 @@ def test_what_was_taken_once_can_be_sent_again() -> None:
     stored = {"priority": "10", "_AMQ_DUPL_ID": "1", "destination-type": "MULTICAST", "a": "b"}
     assert resendable(stored) == {"a": "b"}
     assert resendable({"priority": "9"}) == {"priority": "9"}
+    assert resendable({"persistent": "maybe", "JMSXGroupSeq": "x"}) == {}
+    good = {"persistent": "False", "JMSXGroupSeq": "-1", "_AMQ_GROUP_SEQUENCE": "7"}
+    assert resendable(good) == good
 
 
 # --- what passes, and what does not

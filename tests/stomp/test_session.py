@@ -226,6 +226,9 @@ def test_headers_keep_their_meaning_between_versions(sender: str, receiver: str)
         ({}, 0, True),
         ({"persistent": "true", "priority": "4", "expires": "0"}, 0, True),
         ({"persistent": "false"}, 0, False),
+        ({"persistent": "False"}, 0, False),
+        ({"persistent": "TRUE"}, 0, True),
+        ({"persistent": ""}, 0, True),
         ({"expires": "99999999999999"}, 99_999_999_999_999, True),
     ],
 )

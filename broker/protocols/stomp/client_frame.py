@@ -13,6 +13,7 @@ from orthia.broker.protocols.stomp.frames import (
 from orthia.broker.quoting import quoted
 
 _BACKSLASH: Final = 92
+FLAGS: Final = frozenset({"true", "false", ""})
 _V1_2: Final = Version.V1_2  # asked for every frame: an enumeration looks its members up
 
 
@@ -65,6 +66,17 @@ class Frame:
                 f"header {name.decode()} is {quoted(text)}; expected a whole number"
             )
         return int(text)
+
+    def flag(self, name: bytes, *, default: bool) -> bool:
+        """Return whether a header says true, ``default`` if it is absent or empty.
+
+        In upper or lower case, as Artemis reads it. Raises ProtocolError.
+        """
+        text = (self.get(name) or "").strip().lower()
+        if text not in FLAGS:
+            given = quoted(self.get(name) or "")
+            raise ProtocolError(f"header {name.decode()} is {given}; expected true or false")
+        return text == "true" if text else default
 
     def user_headers(self, without: frozenset[bytes]) -> bytes:
         """Return the headers not in ``without`` as 1.2-escaped lines."""

@@ -51,7 +51,7 @@ class StompEncoding(Encoding):
         get = headers.get
         return Fields(
             routing_type=_ROUTING_TYPES.get(get("destination-type", "").upper()),
-            durable=get("persistent") != "false",
+            durable=not _is_false(get("persistent")),
             group=get("_AMQ_GROUP_ID", get("JMSXGroupID")),
             duplicate_id=get("_AMQ_DUPL_ID"),
             correlation_id=get("correlation-id"),
@@ -67,8 +67,9 @@ class StompEncoding(Encoding):
 
     def properties(self, head: bytes) -> Mapping[str, Property]:
         """Return what lines say, as texts, by their own names and those that JMS has for them."""
-        headers: dict[str, Property] = dict(headers_map(head))
-        if headers.get("persistent") == "false":
+        said = headers_map(head)
+        headers: dict[str, Property] = dict(said)
+        if _is_false(said.get("persistent")):
             headers["JMSDeliveryMode"] = "NON_PERSISTENT"
         for name, jms_name in _BY_JMS.items():
             if name in headers:
@@ -152,6 +153,11 @@ def headers_map(head: bytes) -> dict[str, str]:
                 raise ValueError(f"the header line {line.decode()!r} has no colon")
             decoded.setdefault(_text(key), _text(value))
     return decoded
+
+
+def _is_false(text: str | None) -> bool:
+    """Return whether a ``persistent`` that was taken says so."""
+    return text is not None and text.strip().lower() == "false"
 
 
 def _text(raw: bytes) -> str:

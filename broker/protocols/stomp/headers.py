@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.client_frame import FLAGS, Frame
+from orthia.broker.protocols.stomp.frames import ProtocolError, is_whole_number
 from orthia.broker.quoting import quoted
 
 
@@ -102,7 +103,8 @@ HEADERS: Final = (
             "destination-type": "ANYCAST makes NAME a queue, MULTICAST a topic, as in Artemis",
             "transaction": "the message is sent by this transaction's COMMIT",
             "content-length": "bytes of the body, which then may have NULs",
-            "persistent": "`false`: the message is in memory only",
+            "persistent": "`false`: the message is in memory only; `true`, and without it: it is"
+            " stored",
             "expires": "when the message expires, milliseconds since 1970 UTC; 0 never",
             "_AMQ_DUPL_ID": "a message that was sent to the same address with the same id is not"
             " stored again: see [duplicate detection](duplicates.md)",
@@ -211,7 +213,8 @@ HEADERS: Final = (
             "activemq.prefetchSize": "messages that may be unacknowledged, as in Classic, where"
             " Artemis reads bytes; 0 is one, -1 as many as the limits allow",
             "prefetch-count": "the same, as in RabbitMQ, and wins over it; without either, or with"
-            " 0, `prefetch-count` of `stomp-limits`",
+            " 0, `prefetch-count` of `stomp-limits`. With `ack:auto` nothing is unacknowledged, and"
+            " none of the three bounds anything",
         },
     ),
     *_acts(
@@ -304,6 +307,7 @@ SCHEDULING: Final = frozenset(
     if "SEND" in one.frames and one.name.startswith(("AMQ_SCHEDULED_", "_AMQ_SCHED_"))
 )
 """Headers of a SEND that say when its message is delivered."""
+_GROUP_SEQUENCES: Final = frozenset({b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE"})
 NOT_PASSED_ON: Final = (
     frozenset(one.name.encode() for one in HEADERS if one.rule is Rule.REMOVED)
     | {b"destination", b"content-length", b"receipt", b"transaction"}
@@ -315,6 +319,7 @@ LOOKED_AT: Final = (
     | TOOLS_OWN
     | SCHEDULING
     | {b"destination-type", b"expires", b"priority", b"reply-to", b"_AMQ_DUPL_ID"}
+    | _GROUP_SEQUENCES
 )
 """Headers of a SEND that few messages have: without any of them there is nothing to look at."""
 
@@ -361,6 +366,21 @@ def priority_of(text: str) -> int:
     return int(text)
 
 
+def check_group_sequence(frame: Frame) -> None:
+    """Raise ProtocolError for a group's sequence that is no number."""
+    for name in _GROUP_SEQUENCES:
+        text = frame.get(name)
+        if text and not _is_integer(text):
+            raise ProtocolError(
+                f"header {name.decode()} is {quoted(text[:80])}; expected a whole number, -1 to"
+                " close the group"
+            )
+
+
+def _is_integer(text: str) -> bool:
+    return is_whole_number(text.removeprefix("-"))
+
+
 def resendable(headers: Mapping[str, str]) -> dict[str, str]:
     """Return a stored message's headers, less those for which it would not be taken again.
 
@@ -370,4 +390,9 @@ def resendable(headers: Mapping[str, str]) -> dict[str, str]:
     left_out = _REFUSED["SEND"].keys() | {b"destination-type", b"_AMQ_DUPL_ID"}
     if headers.get("priority", "").strip() not in _PRIORITIES:
         left_out |= {b"priority"}
+    if headers.get("persistent", "").strip().lower() not in FLAGS:
+        left_out |= {b"persistent"}
+    left_out |= {
+        name for name in _GROUP_SEQUENCES if not _is_integer(headers.get(name.decode(), "0"))
+    }
     return {name: value for name, value in headers.items() if name.encode() not in left_out}

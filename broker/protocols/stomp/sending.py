@@ -26,6 +26,7 @@ from orthia.broker.protocols.stomp.headers import (
     NOT_PASSED_ON,
     SCHEDULING,
     TOOLS_OWN,
+    check_group_sequence,
     priority_of,
     refuse,
 )
@@ -211,6 +212,7 @@ class Sender:
             expires_ms = frame.number(b"expires", 0)
             if b"priority" in raw:
                 priority = priority_of(frame.get(b"priority") or str(DEFAULT_PRIORITY))
+            check_group_sequence(frame)
             duplicate_id = frame.get(b"_AMQ_DUPL_ID")
             if duplicate_id == "":
                 raise ProtocolError("SEND has the header _AMQ_DUPL_ID without a value")
@@ -224,7 +226,8 @@ class Sender:
         user = self._client.principal.validated_user
         if user is not None:
             headers += header_lines({"JMSXUserID": user})
-        is_persistent = raw.get(b"persistent") != b"false"
+        said = raw.get(b"persistent")
+        is_persistent = said is None or said == b"true" or frame.flag(b"persistent", default=True)
         message = OutgoingMessage(headers, frame.body, is_persistent, expires_ms, priority)
         if duplicate_id is not None:
             message = message._replace(duplicate_id=duplicate_id)

@@ -63,7 +63,7 @@ def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subsc
         prefetch,
         window,
         _durable_name(frame),
-        _flag(frame, b"no-local") or _flag(frame, b"activemq.noLocal"),
+        _says_one_of(frame, b"no-local", b"activemq.noLocal"),
         _selector(frame),
         _browses(frame),
     )
@@ -103,23 +103,22 @@ def _durable_name(frame: Frame) -> str | None:
 
 def _browses(frame: Frame) -> bool:
     """Return whether messages are only to be shown; raises ProtocolError for what cannot be."""
-    if not (_flag(frame, b"browser") or _flag(frame, b"activemq.browser")):
+    if not _says_one_of(frame, b"browser", b"activemq.browser"):
         return False
-    if _durable_name(frame) is not None or _flag(frame, b"no-local"):
+    if _durable_name(frame) is not None or frame.flag(b"no-local", default=False):
         raise ProtocolError("a browser is of a queue: it has no durable subscription, no no-local")
     return True
+
+
+def _says_one_of(frame: Frame, *names: bytes) -> bool:
+    # Each is read: what is none of true and false is refused, whatever the others say.
+    said = [frame.flag(name, default=False) for name in names]
+    return any(said)
 
 
 def _selector(frame: Frame) -> str | None:
     """Return which messages are wanted, as SUBSCRIBE or Classic's family of headers says it."""
     return frame.get(b"selector") or frame.get(b"activemq.selector") or None
-
-
-def _flag(frame: Frame, name: bytes) -> bool:
-    text = (frame.get(name) or "false").strip().lower()
-    if text not in {"true", "false"}:
-        raise ProtocolError(f"header {name.decode()} is {quoted(text)}; expected true or false")
-    return text == "true"
 
 
 def _ack_mode(frame: Frame) -> AckMode:
@@ -133,17 +132,17 @@ def _ack_mode(frame: Frame) -> AckMode:
 
 def _credit(frame: Frame, mode: AckMode, prefetch_count: int) -> tuple[int, int | None]:
     """Return how many messages may be unacknowledged, and how many bytes of them."""
-    if mode is AckMode.AUTO:
-        return 0, None
     window = _asked(frame, b"consumer-window-size")
+    messages = frame.number(b"prefetch-count", 0) or _asked(frame, b"activemq.prefetchSize")
+    if mode is AckMode.AUTO:
+        return 0, None  # none ever is
     if window:
         return _MOST_MESSAGES, None if window < 0 else window
     if window is None:
-        asked = frame.number(b"prefetch-count", 0) or _asked(frame, b"activemq.prefetchSize")
-        if asked is None:
+        if messages is None:
             return prefetch_count, None
-        if asked:
-            return _MOST_MESSAGES if asked < 0 else min(asked, _MOST_MESSAGES), None
+        if messages:
+            return _MOST_MESSAGES if messages < 0 else min(messages, _MOST_MESSAGES), None
     return 1, None
 
 
