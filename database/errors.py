@@ -75,15 +75,19 @@ _PG_LOGIN_REFUSED = (
 _MYSQL_WITHOUT_TLS = "SSL is required but the server doesn't support it"
 """What PyMySQL says, with the number of any trouble with TLS."""
 
+_TRIED = "what was tried is ORTHIA_JDBC_PASSWORD if that is set, else jdbc-password or the URL's"
 _ADVICE = (
     (
         # A server that wants a password and got none: libpq's words, and MySQL's.
         ("no password supplied", "(using password: NO)"),
         "give the password in the environment, as ORTHIA_JDBC_PASSWORD, or in jdbc-password",
     ),
+    (("password authentication failed",), _TRIED),
     (
-        ("password authentication failed", "(using password: YES)"),
-        "what was tried is ORTHIA_JDBC_PASSWORD if that is set, else jdbc-password or the URL's",
+        # MariaDB has no words of its own for an account, or any, that it demands TLS of.
+        ("(using password: YES)",),
+        f"{_TRIED}; without TLS (sslMode=DISABLED, useSSL=false) a server that demands it of the"
+        " account, or of all (require_secure_transport), says the same",
     ),
     (
         # libpq's words, and those of Python's ssl.

@@ -56,7 +56,9 @@ def _context(tls: MysqlTls) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca, capath=tls.capath)
     except OSError as error:
-        raise _unusable("ssl_ca or ssl_capath", tls.ca or tls.capath, error) from error
+        raise _unusable(
+            "serverSslCert (ssl_ca) or ssl_capath", tls.ca or tls.capath, error
+        ) from error
     context.verify_flags &= _LEGACY_CHECKS_ONLY
     context.check_hostname = tls.mode is TlsMode.VERIFY_IDENTITY
     if tls.mode is TlsMode.REQUIRED:

@@ -250,5 +250,17 @@ def test_a_node_shows_its_own_certificate(server: ServerProcess) -> None:
 def test_a_file_that_cannot_be_used_is_named() -> None:
     """Before anything is connected to."""
     url = DatabaseUrl.parse("jdbc:mysql://h/db?sslMode=VERIFY_CA&serverSslCert=/nowhere.pem")
-    with pytest.raises(ConfigurationError, match=r"/nowhere\.pem, cannot be used: No such file"):
+    with pytest.raises(
+        ConfigurationError, match=r"serverSslCert.*/nowhere\.pem, cannot be used: No such"
+    ):
         Database.from_settings(DatabaseStoreSettings(url))
+
+
+def test_a_login_without_tls_is_told_that_it_may_be_that(server: ServerProcess) -> None:
+    """MariaDB refuses it as it does a wrong password."""
+    server._administrate(f"CREATE USER encrypted IDENTIFIED BY '{PASSWORD}' REQUIRE SSL")
+    server._administrate("GRANT SELECT ON mysql.* TO encrypted")
+    user = {"jdbc_user": "encrypted", "jdbc_password": Secret(PASSWORD)}
+    with pytest.raises(PermanentStoreError, match=r"without TLS .*useSSL=false.*says the same"):
+        cipher(server, "useSSL=false", **user)
+    assert cipher(server, "sslMode=REQUIRED", **user) != ""
