@@ -136,8 +136,8 @@ class JdbcNodeManager(PairNodeManager[Lease]):
         node_id = self._waits.outlast(lambda: self._stores.shared.create_node_id(candidate))
         self._node_id = self.log.node_id = node_id
         # Only to learn the database's time: the first entry of the log carries it already.
-        asked = self._clock()
-        self._time.note(self._waits.outlast(self.status).database_time, asked, self._clock())
+        asked, status = self._waits.outlast_timed(self.status)
+        self._time.note(status.database_time, asked, self._clock())
         url = self._settings.jdbc_connection_url.display
         self.log.emit(NodeStarted(metadata.version("orthia"), self.log.role, url, node_id))
         if self._settings.locker is not None and self._settings.locker.fail_if_locked:

@@ -166,8 +166,7 @@ class PairNodeManager(NodeManager, Generic[_Held]):
 
     def _look_at_live(self, sign: LastSign) -> tuple[NodeManagerStatus, LastSign]:
         """Return what the store says, and the last sign there was of another node."""
-        looked = self._clock()
-        status = self._waits.outlast(self.status)
+        looked, status = self._waits.outlast_timed(self.status)
         self._look_at_peer(status.live)
         if status.live.holder_id == self.holder_id:
             return status, sign

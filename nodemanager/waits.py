@@ -64,6 +64,10 @@ class Waits:
                 return answer
             self.pause(_RETRY_SECONDS)
 
+    def outlast_timed(self, ask: Callable[[], _Result]) -> tuple[float, _Result]:
+        """As ``outlast``; the first is when that request was begun which was answered."""
+        return self.outlast(lambda: (self._clock(), ask()))
+
     def note_unavailable(self, error: OrthiaError) -> None:
         """Say that the store does not answer: an event when that begins, then lines of the log."""
         now = self._clock()

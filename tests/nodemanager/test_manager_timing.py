@@ -295,6 +295,45 @@ def test_a_lock_that_a_node_had_for_a_moment_is_no_sign_of_the_node_before(
     assert detection_ms == pytest.approx((clock.now - renewed) * 1000)
 
 
+def go_away(simulation: Simulation, seconds: float) -> None:
+    """Have the store answer nothing for some time, from the next look at it on."""
+    back = simulation.clock.now + seconds
+
+    def be_away() -> None:
+        if simulation.clock.now < back:
+            simulation.clock.now = back
+            raise StoreUnavailable("no answer")
+
+    simulation.store.before_status = be_away
+
+
+def test_an_outage_of_the_store_is_counted_once(simulation: Simulation) -> None:
+    """A look that had to be asked for again says what was when it was answered, and not before."""
+    store, manager, clock = simulation.store, simulation.manager, simulation.clock
+    manager.start()
+    manager.start_backup()
+    store.try_acquire(Lock.LIVE, OTHER, EXPIRATION_MS)
+    store.write_state(State.LIVE)
+    renewed = clock.now
+    go_away(simulation, EXPIRATION_MS / 1000 + 5)
+    assert manager.await_live_node().detection_ms == pytest.approx((clock.now - renewed) * 1000)
+    assert clock.now - renewed == pytest.approx(EXPIRATION_MS / 1000 + 5, abs=1)
+    (obtained,) = (one for one in simulation.events if isinstance(one, LiveLockObtained))
+    assert obtained.gone_ms == pytest.approx(5_000, abs=1_000)
+
+
+def test_a_node_that_waited_for_the_store_knows_the_databases_time(
+    simulation: Simulation,
+) -> None:
+    """It was told when the store answered, however long the node had asked before."""
+    go_away(simulation, 600)
+    simulation.manager.start()
+    known = simulation.manager.log._entry(LockReleased(Lock.LIVE, 1)).db_time
+    assert known is not None
+    said = simulation.store.status().database_time
+    assert abs((known - said).total_seconds()) < 1
+
+
 class UnansweringStore(MemoryNodeManagerStore):
     """A store that carries the first takeover out and never answers it."""
 
