@@ -25,7 +25,7 @@ from orthia.broker.core.matched_levels import CHARACTERS_AT_COST, MATCH_COST, Ma
 from orthia.broker.core.matching_reads import MatchingReads
 from orthia.broker.core.memory import MemoryBudget
 from orthia.broker.core.resident import Resident
-from orthia.broker.core.selectors import Parsed, Said, Selector
+from orthia.broker.core.selectors import Said, Selector
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.timers import Timers
@@ -61,7 +61,6 @@ class Matching(MatchedLevels):
         self._reads = MatchingReads(
             queue, self, journal, timers, slices, window_messages=window_messages
         )
-        self._parsed = Parsed()
         self._work = 0
         self._is_over = False
 
@@ -250,7 +249,7 @@ class Matching(MatchedLevels):
             if self._work <= 0:
                 break
             self._work -= MATCH_COST
-            said = self._parsed.said(reference.record)
+            said = Said(reference.record)
             is_wanted = self.is_for(view, said)
             self._work -= said.searched // CHARACTERS_AT_COST
             if is_wanted:

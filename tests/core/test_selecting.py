@@ -346,6 +346,7 @@ def test_a_head_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> 
 
     parse = said._properties
     monkeypatch.setattr(said, "_properties", properties)
+    monkeypatch.setattr(said, "_PARSED", said.Parsed())
     core = CoreUnderTest(IN_MEMORY)
     wanted = [f"colour{letter}" for letter in "abcdefghij"]
     consumers = [core.consume(QUEUE, selector=f"colour = '{one}'") for one in wanted]
@@ -355,10 +356,31 @@ def test_a_head_is_parsed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(parsed) == [f"{one}0" for one in wanted]  # whose heads are those of the others
 
 
+def test_what_was_parsed_is_kept_once_for_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it kept for each, ten thousand of them would have all memory there is."""
+    parsed: list[str] = []
+
+    def properties(message: Message) -> Mapping[str, Property]:
+        parsed.append(message.body.decode())
+        return parse(message)
+
+    parse = said._properties
+    monkeypatch.setattr(said, "_properties", properties)
+    monkeypatch.setattr(said, "_PARSED", said.Parsed())
+    core = CoreUnderTest(IN_MEMORY)
+    for number in range(9):
+        queue = f"/queue/q{number}"
+        consumer = core.consume(queue, selector="colour = 'red'")
+        core.send(queue, "red", headers=b"colour:red\n")
+        core.send(queue, "blue", headers=b"colour:blue\n")
+        assert consumer.texts == ["red"]
+    assert sorted(parsed) == ["blue", "red"]
+
+
 def test_heads_that_were_parsed_are_kept_in_little_memory() -> None:
     """However long they are, and whatever comes."""
     parsed = said.Parsed()
     for number in range(200):
         message = Message("orders", b"x:%d%060000d\n" % (number, 0), b"", 0, 0, 4)
-        assert str(parsed.said(message).get("x")).startswith(str(number))
+        assert str(parsed.properties(message)["x"]).startswith(str(number))
     assert sum(len(head) for _, head, _ in parsed._known) <= 128 * 1024

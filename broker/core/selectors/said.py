@@ -19,19 +19,54 @@ _PARSED_BYTES: Final = 128 * 1024
 """Of heads that are kept as what they say, which takes some times as much."""
 
 
+def _properties(message: Message) -> Mapping[str, Property]:
+    try:
+        return message.properties()
+    except ValueError:
+        return {}  # a head that cannot be read says nothing; it is delivered all the same
+
+
+class Parsed:
+    """The heads that were parsed a while ago: most messages are asked of by every selector.
+
+    A hundred selectors would parse each a hundred times, and so would as many queues to which a
+    topic's messages are copied. No message is kept by it.
+    """
+
+    __slots__ = ("_bytes", "_known")
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes, bytes], Mapping[str, Property]] = {}
+        self._bytes = 0
+
+    def properties(self, message: Message) -> Mapping[str, Property]:
+        """Return what a message's head says; nothing if it cannot be read."""
+        head = (message.encoding, message.head, message.stated)
+        known = self._known.get(head)
+        if known is None:
+            size = len(message.head) + len(message.stated)
+            if self._bytes + size > _PARSED_BYTES:
+                self._known.clear()
+                self._bytes = 0
+            self._bytes += size
+            known = self._known[head] = _properties(message)
+        return known
+
+
+_PARSED: Final = Parsed()
+"""One for all queues, of which there may be many: what it keeps is counted nowhere else."""
+
+
 class Said:
     """A message as selectors see it: what its head says is parsed when asked for, and once.
 
     One for all selectors that a message is matched against.
     """
 
-    __slots__ = ("_parse", "_properties", "characters", "message")
+    __slots__ = ("_properties", "characters", "message")
 
-    def __init__(
-        self, message: Message, parse: Callable[[Message], Mapping[str, Property]] | None = None
-    ) -> None:
+    def __init__(self, message: Message) -> None:
         self.message = message
-        self._parse = parse
         self.characters = MOST_CHARACTERS
         """How many more the selector may search that is asked just now."""
         self._properties: Mapping[str, Property] | None = None
@@ -40,8 +75,7 @@ class Said:
         """Return a property of the message, which is not one of ``BROKERS_OWN``."""
         properties = self._properties
         if properties is None:
-            parse = self._parse or _properties
-            properties = self._properties = parse(self.message)
+            properties = self._properties = _PARSED.properties(self.message)
         value = properties.get(name)
         return None if isinstance(value, bytes) else value
 
@@ -56,42 +90,6 @@ class Said:
             return False
         self.characters -= characters
         return True
-
-
-def _properties(message: Message) -> Mapping[str, Property]:
-    try:
-        return message.properties()
-    except ValueError:
-        return {}  # a head that cannot be read says nothing; it is delivered all the same
-
-
-class Parsed:
-    """The heads that were parsed a while ago: most messages are asked of by every selector.
-
-    A hundred selectors would parse each a hundred times. No message is kept by it.
-    """
-
-    __slots__ = ("_bytes", "_known")
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, bytes, bytes], Mapping[str, Property]] = {}
-        self._bytes = 0
-
-    def said(self, message: Message) -> Said:
-        """Return a message as selectors see it."""
-        return Said(message, self._properties)
-
-    def _properties(self, message: Message) -> Mapping[str, Property]:
-        head = (message.encoding, message.head, message.stated)
-        known = self._known.get(head)
-        if known is None:
-            size = len(message.head) + len(message.stated)
-            if self._bytes + size > _PARSED_BYTES:
-                self._known.clear()
-                self._bytes = 0
-            self._bytes += size
-            known = self._known[head] = _properties(message)
-        return known
 
 
 def _is_durable(said: Said) -> bool:
