@@ -3,6 +3,7 @@
 import os
 import secrets
 import shlex
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -248,6 +249,10 @@ def _is_for_this_host(host: str) -> bool:
     return host in {DEFAULT_HOST, "localhost", "::1"}
 
 
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
 def _is_on_one_host(store: "DatabaseUrl | _Files") -> bool:
     """Return whether both nodes of a pair on ``store`` have to be on the host it is on."""
     return isinstance(store, _Files) or store.sqlite_path is not None
@@ -268,7 +273,7 @@ def _write(target: Path, data: Path, text: str) -> None:
 
 def _document(instance: _Instance) -> str:
     role = "primary" if instance.role is Role.LIVE else "backup"
-    host = f"[{instance.host}]" if ":" in instance.host else instance.host
+    host = _in_address(instance.host)
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <!-- Every element is explained in the manual; check changes with: orthia check FILE -->
 <configuration xmlns="urn:activemq">
@@ -370,7 +375,9 @@ def _tell_what_next(instance: _Instance, target: Path, drawn: str | None) -> Non
         if instance.host != DEFAULT_HOST:
             same += f" --host {shlex.quote(instance.host)}"
         port = instance.port + (1 if instance.port < _HIGHEST_PORT else -1)
-        both = f"{instance.host}:{instance.port} and {instance.host}:{port}"
+        # What listens everywhere is reached by this host's name, and not as 0.0.0.0.
+        name = socket.gethostname() if instance.host in _WILDCARDS else _in_address(instance.host)
+        both = f"{name}:{instance.port} and {name}:{port}"
         click.echo(f"its backup, on this host; clients are given {both}:")
         click.echo(f"  {orthia} create {beside} --backup --port {port} {same}")
         return

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import socket
 import stat
 from pathlib import Path
 
@@ -133,6 +134,21 @@ def test_a_pair_on_one_host_has_two_ports(run: Run, tmp_path: Path, options: lis
     assert one.store == two.store
     assert two.acceptors[0].port == one.acceptors[0].port + 1
     assert f"127.0.0.1:{two.acceptors[0].port}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("0.0.0.0", socket.gethostname()),  # noqa: S104
+        ("::", socket.gethostname()),
+        ("::1", "[::1]"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_clients_are_given_what_they_can_connect_to(run: Run, host: str, name: str) -> None:
+    """And not the address of everywhere."""
+    result = run("create", "live", "--host", host, "--user", "app", "--password", "x")
+    assert f"clients are given {name}:61613 and {name}:61614:" in result.output
 
 
 @pytest.mark.parametrize("url", ["postgresql://orthia@db.example/orthia", "sqlite:///pair.db"])
