@@ -91,6 +91,8 @@ def test_a_wheel_is_compiled_where_there_is_a_compiler(tmp_path: Path) -> None:
     """Its name says so, and mypy is asked for; ``ORTHIA_COMPILED=no`` does without both."""
     build = Build(tmp_path, _MODULE)
     assert "+compiled-cp3" in build.wheel()
+    # By these a program that runs in the checkout, which is not compiled, would say that it is.
+    assert not list((tmp_path / "orthia").glob("*.egg-info"))
     assert "'mypy'" in build.run("get_requires_for_build_wheel()").stdout
     assert build.wheel(ORTHIA_COMPILED="no").endswith("-py3-none-any.whl")
     asked = build.run("get_requires_for_build_wheel()", ORTHIA_COMPILED="no")

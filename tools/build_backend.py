@@ -95,6 +95,10 @@ def build_wheel(
         if _VARIABLE in os.environ or str(error) == "interrupted":
             raise
         print(f"Not compiled, but pure Python: {error!r}", file=sys.stderr)
+    finally:
+        # What setuptools leaves says that this is compiled: also of what runs in the checkout.
+        for said in Path().glob("*.egg-info"):
+            shutil.rmtree(said)
     return _wheel(*arguments)
 
 
