@@ -46,6 +46,9 @@ class Matched(Protocol):
     def window_bytes(self) -> int:
         """Return how many bytes a window may have, with the memory there is."""
 
+    def lent_window_bytes(self) -> int:
+        """Return how many bytes a window may have of which little is kept."""
+
     def reads_window(self) -> bool:
         """Return whether a window that the plain machine asked for is under way."""
 

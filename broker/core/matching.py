@@ -59,7 +59,7 @@ class Matching(MatchedLevels):
         super().__init__(queue, levels, budget)
         self._journal = journal
         self._reads = MatchingReads(
-            queue, self, journal, timers, slices, window_messages=window_messages
+            queue, self, journal, budget, timers, slices, window_messages=window_messages
         )
         self._work = 0
         self._is_over = False

@@ -1,7 +1,8 @@
 """Windows of a queue for the views that are furthest behind, one on its way at a time.
 
 All views look at a window that are within it: views that read the same at the same time cost one
-read. Where nothing was in a window that anybody wanted, the next is read while it is looked at.
+read. Where nothing was in a window that anybody wanted, the next is read while it is looked at; and
+where little was, the next may be larger than the memory there is, as little of it stays there.
 """
 
 import logging
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from orthia.broker.core.groups import is_grouped
+from orthia.broker.core.memory import MemoryBudget
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
@@ -20,6 +22,10 @@ from orthia.journal.windows import StoredMessage, Window
 
 LOGGER = logging.getLogger("orthia.broker")
 _RETRY_MS: Final = 1_000
+_MOST_KEPT_BYTES: Final = 65_536
+"""How much of a window that is lent is kept for a view."""
+_THIN: Final = 32
+"""Of how many messages of a window one may be wanted for the next to be lent."""
 
 
 class _Queue(Protocol):
@@ -36,6 +42,9 @@ class _Queue(Protocol):
 
     def window_bytes(self) -> int:
         """Return how many bytes a window may have, with the memory there is."""
+
+    def lent_window_bytes(self) -> int:
+        """Return how many bytes a window may have of which little is kept."""
 
     def has_groups(self) -> None:
         """Have groups kept together: there is a message of one."""
@@ -75,6 +84,7 @@ class MatchingReads:
         queue: _Queue,
         reader: _Reader,
         journal: MessageJournal,
+        budget: MemoryBudget,
         timers: Timers,
         slices: Slices,
         *,
@@ -83,6 +93,7 @@ class MatchingReads:
         self._queue = queue
         self._reader = reader
         self._journal = journal
+        self._budget = budget
         self._timers = timers
         self._slices = slices
         self._window_messages = window_messages
@@ -95,6 +106,10 @@ class MatchingReads:
         """One that came while another is looked at, of what it is and where it begins."""
         self._is_sparse = False
         """Whether there was nothing in the last window that anybody waited for."""
+        self._is_thin = False
+        """Whether there was so little that all of it could be kept of a window that is lent."""
+        self._lent: set[int] = set()
+        """Which of the windows that were asked for are lent."""
 
     @property
     def is_reading(self) -> bool:
@@ -134,17 +149,22 @@ class MatchingReads:
             up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
         if up_to <= after:
             return  # and it is asked again, once it is counted
+        size, most = self._queue.window_bytes(), self._queue.lent_window_bytes()
         self._asked += 1
+        if size < most and self._is_thin and self._budget.lend_window():
+            self._lent.add(self._asked)
+            size = most
         try:
             self._journal.read_window(
                 stretch.id,
                 after,
                 up_to,
                 self._window_messages,
-                self._queue.window_bytes(),
+                size,
                 partial(self._window_read, stretch, after),
             )
         except JournalClosed:
+            self._give_back(self._asked)
             self._asked -= 1  # this node is ending: the table is left to the next
 
     def _window_read(self, stretch: Stretch, after: int, window: Window | OrthiaError) -> None:
@@ -188,12 +208,20 @@ class MatchingReads:
     def _looked(self) -> None:
         """Note that one more window was looked at."""
         self._looked_at += 1
+        self._give_back(self._looked_at)
         self._reader.answered_window(self._looked_at)
+
+    def _give_back(self, window: int) -> None:
+        if window in self._lent:
+            self._lent.remove(window)
+            self._budget.window_returned()
 
     def _matching(self, stretch: Stretch, after: int, window: Window) -> Steps:
         """Have the views look at a window that are within it."""
         last = window.next_after_seq
         reader, cursor, taken = self._reader, stretch.cursor, stretch.taken
+        is_lent, kept = self._looked_at + 1 in self._lent, 0
+        full: dict[View, int] = {}
         try:
             looks = self._within(stretch, after, last)
             begins = {view: (one.horizon, one.beginnings) for view, one in looks.items()}
@@ -207,21 +235,27 @@ class MatchingReads:
                         look = looks[view]
                         if seq <= begin or view.is_gone or look.beginnings != beginning:
                             continue
-                        if reader.is_for(view, said):
-                            reader.keep(look, message)
+                        if view not in full and reader.is_for(view, said):
+                            kept += 1
+                            if is_lent and look.found and look.bytes >= _MOST_KEPT_BYTES:
+                                full[view] = seq - 1  # it reads on there, in a smaller window
+                            else:
+                                reader.keep(look, message)
                         yield GO_ON
         finally:
             self._looked()
         self._is_sparse = not any(look.found for look in looks.values())
+        self._is_thin = kept * _THIN <= len(window.messages)
         for view, look in looks.items():
             if not view.is_gone:
                 self.waiting.pop(view, None)
                 reader.look(view)
                 if look.beginnings != begins[view][1]:
                     continue  # it forgot something of this window meanwhile, and reads it again
-                look.read_to = max(look.read_to, last)
+                read_to = full.get(view, last)
+                look.read_to = max(look.read_to, read_to)
                 if reader.takes_all(view) and not look.found:
-                    cursor.pass_to(last)
+                    cursor.pass_to(read_to)
         reader.forget_swept()
         self._queue.resume()
         self._go_on_with_next()

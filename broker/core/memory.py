@@ -10,6 +10,10 @@ SMALL_CLAIM = 65_536
 """Bytes a consumer may hold however many others do not acknowledge what they have."""
 _MOST_ASKED = 256
 """How many holders are asked to make room at a time: there may be very many that cannot."""
+LENT_WINDOW_BYTES = 1024 * 1024
+"""What is read at once of messages that hardly anybody wants, however full the memory is."""
+_MOST_LENT = 2
+"""How many such windows are in memory at a time, beyond the limit."""
 _UNLIMITED = 1 << 62
 """More bytes than there is memory."""
 MESSAGE_OVERHEAD = 600
@@ -147,7 +151,7 @@ class MemoryBudget(CreditPool):
     those cannot be left to the table.
     """
 
-    __slots__ = ("_holders", "_relief", "used")
+    __slots__ = ("_holders", "_lent", "_relief", "used")
 
     def __init__(self, limit: int, relieved: Callable[[], None] = lambda: None) -> None:
         """Begin empty; ``relieved`` is called when ``relieve`` has something to do.
@@ -156,6 +160,7 @@ class MemoryBudget(CreditPool):
         """
         super().__init__(limit if limit >= 0 else _UNLIMITED, SMALL_CLAIM)
         self.used = 0
+        self._lent = 0
         self._relief = relieved
         self._holders: deque[_Holder] = deque()
 
@@ -170,6 +175,17 @@ class MemoryBudget(CreditPool):
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` more bytes fit."""
         return self.used + size <= self.limit
+
+    def lend_window(self) -> bool:
+        """Lend a window of which little will be kept; return False if others have all just now."""
+        if self._lent >= _MOST_LENT:
+            return False
+        self._lent += 1
+        return True
+
+    def window_returned(self) -> None:
+        """Note that what was read of a window that was lent is in memory no more."""
+        self._lent -= 1
 
     def register(self, holder: _Holder) -> None:
         """Have ``holder`` asked to shed when another needs room.

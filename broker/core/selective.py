@@ -16,7 +16,7 @@ from orthia.broker.core.api import MessageReference
 from orthia.broker.core.groups import Groups
 from orthia.broker.core.levels import Level
 from orthia.broker.core.matching import Matching
-from orthia.broker.core.memory import size_in_store
+from orthia.broker.core.memory import LENT_WINDOW_BYTES, size_in_store
 from orthia.broker.core.turns import InTurn
 from orthia.broker.core.window import WindowedQueue
 from orthia.config.queues import QueueOptions
@@ -135,6 +135,10 @@ class SelectiveQueue(WindowedQueue):
         """Return how many bytes a window may have, with the memory there is."""
         self._budget.make_room(self._window_bytes)
         return min(self._window_bytes, max(window.MIN_WINDOW_BYTES, self._budget.room))
+
+    def lent_window_bytes(self) -> int:
+        """Return how many bytes a window may have of which little is kept."""
+        return min(self._window_bytes, LENT_WINDOW_BYTES)
 
     def reads_window(self) -> bool:
         """Return whether a window that the plain machine asked for is under way."""

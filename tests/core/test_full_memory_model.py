@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from orthia.broker.connections.client_memory import ClientMemory
+from orthia.broker.core import matching_reads, selective
 from orthia.broker.core import memory as memory_module
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import MessageReference
@@ -22,8 +23,10 @@ from orthia.journal.limits import JournalLimits
 from orthia.journal.memory import MemoryJournal
 from tests.core.support import ANYONE, SETTINGS, CoreUnderTest, FakeConsumer
 
-SIZE = MESSAGE_OVERHEAD + 3
+SIZE = MESSAGE_OVERHEAD + len("kind:0\n") + 3
 """What a message counts for: each has a number of three digits for its body."""
+KINDS = 4
+"""What selectors tell apart; a message is of the kind of its number."""
 SMALL_CLAIM = 2 * SIZE
 FULL = replace(
     SETTINGS,
@@ -39,11 +42,14 @@ DATA = st.data()
 class Client(FakeConsumer):
     """A consumer that gets nothing while its socket is full, or the memory of all clients."""
 
-    def __init__(self, model: "FullMemoryMachine", address: str, prefetch: int) -> None:
+    def __init__(
+        self, model: "FullMemoryMachine", address: str, prefetch: int, kind: int | None
+    ) -> None:
         # One of the topic acknowledges what it gets.
         super().__init__(auto=address == TOPIC)
         self.address = address
         self.prefetch = prefetch
+        self.kind = kind
         self.reads = True
         self._model = model
 
@@ -56,6 +62,10 @@ class Client(FakeConsumer):
     @is_writable.setter
     def is_writable(self, writable: bool) -> None:
         self.reads = writable
+
+    def wants(self, number: int) -> bool:
+        """Return whether its selector, if it has one, matches a message."""
+        return self.kind is None or number % KINDS == self.kind
 
     def resume_deliveries(self) -> None:
         """As a connection does it."""
@@ -111,7 +121,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
             return
         number = int(reference.record.body)
         waiting = self.waiting[client.address]
-        assert number == next(one for one in waiting if one not in self.held)
+        assert number == next(one for one in waiting if one not in self.held and client.wants(one))
         self.held[number] = client
         assert self.unanswered(client) <= client.prefetch
 
@@ -135,7 +145,8 @@ class FullMemoryMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.sent += 1
             self.waiting[address].append(self.sent)
-            self.core.send(f"/queue/{address}", str(self.sent), persistent=persistent)
+            kind = f"kind:{self.sent % KINDS}\n".encode()
+            self.core.send(f"/queue/{address}", str(self.sent), persistent=persistent, headers=kind)
 
     @precondition(lambda self: self.sent < 900)
     @rule()
@@ -147,11 +158,15 @@ class FullMemoryMachine(RuleBasedStateMachine):
         self.core.send(f"/topic/{TOPIC}", str(self.sent))
 
     @precondition(lambda self: len(self.clients) < 4)
-    @rule(address=st.sampled_from((*QUEUES, TOPIC)), prefetch=st.integers(1, 8))
-    def subscribe(self, address: str, prefetch: int) -> None:
-        """A consumer comes."""
+    @rule(
+        address=st.sampled_from((*QUEUES, TOPIC)),
+        prefetch=st.integers(1, 8),
+        kind=st.none() | st.integers(0, KINDS - 1),
+    )
+    def subscribe(self, address: str, prefetch: int, kind: int | None) -> None:
+        """A consumer comes; one of a queue may want messages of one kind only."""
         is_topic = address == TOPIC
-        client = Client(self, address, prefetch)
+        client = Client(self, address, prefetch, None if is_topic else kind)
         self.clients.append(client)
         if is_topic:
             self.published[client] = 0
@@ -160,6 +175,7 @@ class FullMemoryMachine(RuleBasedStateMachine):
             f"/{'topic' if is_topic else 'queue'}/{address}",
             client,
             prefetch=0 if is_topic else prefetch,
+            selector=None if client.kind is None else f"kind = '{client.kind}'",
         )
         client.end.resume()
         self.core.settle()
@@ -233,7 +249,8 @@ class FullMemoryMachine(RuleBasedStateMachine):
             elif self.unanswered(client) < client.prefetch and (
                 client.held < SMALL_CLAIM or not exhausted
             ):
-                assert all(one in self.held for one in self.waiting[client.address])
+                wanted = filter(client.wants, self.waiting[client.address])
+                assert all(one in self.held for one in wanted)
         for name, depth in self.core.broker.depths().items():
             assert depth == len(self.waiting[name])
 
@@ -244,14 +261,18 @@ class FullMemoryMachine(RuleBasedStateMachine):
             self.lose(client)
         assert self.memory.used == self.others
         assert self.core.broker._budget.claimed <= self.core.broker._budget.used
+        assert self.core.broker._budget.lend_window(), "a window that was lent never came back"
 
 
 def test_nobody_waits_for_ever_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short it lasted that there was none, and whoever freed it."""
     monkeypatch.setattr(memory_module, "SMALL_CLAIM", SMALL_CLAIM)
     monkeypatch.setattr(window_module, "MIN_WINDOW_BYTES", 100)
-    monkeypatch.setattr(window_module, "MAX_WINDOW_BYTES", 300)
-    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 5)
+    monkeypatch.setattr(window_module, "MAX_WINDOW_BYTES", 600)
+    monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 8)
+    monkeypatch.setattr(selective, "LENT_WINDOW_BYTES", 600)
+    monkeypatch.setattr(matching_reads, "_MOST_KEPT_BYTES", SIZE)
+    monkeypatch.setattr(matching_reads, "_THIN", 2)
     run_state_machine_as_test(
         FullMemoryMachine,
         settings=hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None),

@@ -1,16 +1,20 @@
 """Consumers with selectors: each gets what it wants, wherever that is, and nobody waits for it."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
+from orthia.broker.core.memory import LENT_WINDOW_BYTES
 from orthia.broker.core.selectors import SelectorRefused, said
 from orthia.config.address_settings import AddressSettings
+from orthia.config.errors import OrthiaError
 from orthia.journal import Unit
+from orthia.journal.errors import JournalError
 from orthia.journal.fields import Property
 from orthia.journal.message import Message
 from orthia.journal.xa import XaTransactions
@@ -217,6 +221,95 @@ def test_one_message_far_down_a_backlog_comes_in_bounded_memory() -> None:
         core.settle()
         look()
     assert most < 20 * 1_000
+
+
+SMALL = replace(SETTINGS, global_max_size=300_000)
+BODY = "x" * 1_000
+
+
+class Windows:
+    """How many bytes each window that a queue reads may have."""
+
+    def __init__(self, core: CoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have windows be as large as those of a node are."""
+        monkeypatch.setattr(window_module, "WINDOW_MESSAGES", 1_000)
+        self.asked: list[int] = []
+        self.error: OrthiaError | None = None
+        """What is answered in place of a window that is lent."""
+        self._read: Callable[..., None] = core.journal.read_window
+        monkeypatch.setattr(core.journal, "read_window", self._counted)
+
+    def _counted(self, *asked: Any) -> None:
+        self.asked.append(asked[4])
+        *others, done = asked
+        if self.error is not None and asked[4] == LENT_WINDOW_BYTES:
+            error = self.error
+            self._read(*others, lambda _: done(error))
+        else:
+            self._read(*asked)
+
+
+def test_a_queue_that_fills_memory_is_not_read_in_little_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a selector that few of its messages match; nor are those of the next queues."""
+    core = CoreUnderTest(SMALL)
+    queues = [f"/queue/{number}" for number in range(4)]
+    for queue in queues:
+        for number in range(2_000):
+            core.send(queue, f"{number}-{BODY}", headers=b"colour:blue\n")
+        core.send(queue, "needle", headers=b"colour:red\n")
+    windows = Windows(core, monkeypatch)
+    for queue in queues:
+        windows.asked.clear()
+        consumer = core.consume(queue, selector="colour = 'red'")
+        assert consumer.texts == ["needle"]
+        # 2 MB: forty pieces of 64 KiB.
+        assert len(windows.asked) < 8
+        assert set(windows.asked) <= {window_module.MIN_WINDOW_BYTES, LENT_WINDOW_BYTES}
+        assert core.broker.bytes_in_memory <= SMALL.global_max_size + 2_000
+
+
+def test_of_a_window_that_is_lent_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of it is wanted, and what was not kept is read again, in order."""
+    core = CoreUnderTest(SMALL)
+    for number in range(800):
+        core.send(QUEUE, f"{number}-{BODY}", headers=b"colour:blue\n")
+    red = [f"red{number}-{BODY}" for number in range(400)]
+    for text in red:
+        core.send(QUEUE, text, headers=b"colour:red\n")
+    windows = Windows(core, monkeypatch)
+    consumer = core.consume(QUEUE, selector="colour = 'red'", prefetch=1)
+    assert LENT_WINDOW_BYTES in windows.asked
+    assert core.broker.bytes_in_memory <= SMALL.global_max_size + 2 * window_module.MIN_WINDOW_BYTES
+    for text in red:
+        assert consumer.texts[-1] == text
+        consumer.acknowledge(text)
+        core.settle()
+    assert consumer.texts == red
+
+
+def test_a_window_that_was_lent_and_could_not_be_read_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often, the next one is lent all the same."""
+    core = CoreUnderTest(SMALL)
+    for number in range(2_000):
+        core.send(QUEUE, f"{number}-{BODY}", headers=b"colour:blue\n")
+    core.send(QUEUE, "needle", headers=b"colour:red\n")
+    windows = Windows(core, monkeypatch)
+    windows.error = JournalError("as if the database were away")
+    consumer = core.consume(QUEUE, selector="colour = 'red'")
+    for _ in range(5):
+        core.pass_time(1.0)
+        core.settle()
+    assert windows.asked.count(LENT_WINDOW_BYTES) >= 5
+    windows.error = None
+    windows.asked.clear()
+    core.pass_time(1.0)
+    core.settle()
+    assert consumer.texts == ["needle"]
+    assert len(windows.asked) < 8
 
 
 def test_equal_selectors_read_once() -> None:
