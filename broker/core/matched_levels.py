@@ -172,14 +172,19 @@ class MatchedLevels:
                 return newest
         return None
 
-    def take_oldest(self) -> MessageReference | None:
+    def take_oldest(self, delayed: MessageReference | None) -> MessageReference | None:
         """Take out the oldest message of the lowest level that has any.
 
-        None if that is in the table, or if there is none.
+        Return ``delayed``, which is not here, if it comes before that; None if the oldest is in
+        the table, or if there is none.
         """
         self.take_in()
+        level = None if delayed is None else self._stretch_of(delayed)
         for stretch in reversed(self._stretches):
             here, back = stretch.here.first_seq, stretch.returned.first_seq
+            first = min([one for one in (here, back) if one is not None], default=None)
+            if delayed is not None and stretch is level and (first is None or delayed.seq < first):
+                return delayed
             if back is not None and (here is None or back < here):
                 reference = stretch.returned.take(back)
                 if reference is not None:
@@ -208,9 +213,7 @@ class MatchedLevels:
             self._own.here.add(reference)
         first: dict[Stretch, int] = {}
         for reference in returned:
-            stretch = self._by_priority.get(reference.record.priority, self._own)
-            if reference.seq in self._own.taken:
-                stretch = self._own  # stored there while the queue was another kind
+            stretch = self._stretch_of(reference)
             stretch.returned.add(reference)
             first[stretch] = min(first.get(stretch, reference.seq), reference.seq)
         for stretch, seq in first.items():
@@ -220,6 +223,12 @@ class MatchedLevels:
                 look.returned_to = min(look.returned_to, seq - 1)
         if came or returned:
             self.resume()
+
+    def _stretch_of(self, reference: MessageReference) -> Stretch:
+        """Return where a message belongs that was delivered before."""
+        if reference.seq in self._own.taken:
+            return self._own  # stored there while the queue was another kind
+        return self._by_priority.get(reference.record.priority, self._own)
 
     def takes_all(self, view: View) -> bool:
         """Return whether a view wants, and may have, every message."""

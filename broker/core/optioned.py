@@ -41,6 +41,10 @@ _AGAIN_MS: Final = 100
 _RETRY_MS: Final = 1_000
 
 
+def _lowest_and_oldest(reference: MessageReference) -> tuple[int, int]:
+    return reference.record.priority, reference.seq
+
+
 class OneConsumer(InTurn):
     """The first of the consumers, as long as it is there, and then the next."""
 
@@ -224,10 +228,7 @@ class OptionedQueue(ShownQueue):
         if self._held:
             self._timers.call_later(_AGAIN_MS, self._trim)
             return
-        # What a machine removes out of the middle it knows of until that is committed.
-        if not self.consumers and self._levels is None and not self.is_non_destructive:
-            self.match_no_more()
-        gone: list[MessageReference] = []
+        gone = [self._given_up(one) for one in list(self._delayed)] if most == 0 else []
         while self.depth - self._delivered > most and (oldest := self._oldest()) is not None:
             gone.append(oldest)
         if gone:
@@ -237,23 +238,41 @@ class OptionedQueue(ShownQueue):
             self._trim_the_table()
 
     def _oldest(self) -> MessageReference | None:
+        """Have the oldest message that is in memory no more; None if it is in the table only."""
+        delayed = min(self._delayed, key=_lowest_and_oldest) if self._delayed else None
+        oldest = self._oldest_but(delayed)
+        if oldest is None:
+            return None
+        if oldest is delayed:
+            return self._given_up(oldest)
+        if self._retries:
+            self._retries.pop(oldest.seq, None)
+        self._let_go(oldest)
+        self.use.release(size_in_store(oldest.record))
+        return oldest
+
+    def _oldest_but(self, delayed: MessageReference | None) -> MessageReference | None:
+        """Take out the oldest message in memory, unless ``delayed`` is older: then return that."""
+        if self._matching is not None:
+            return self._matching.take_oldest(delayed)
         ready, returned = self._ready, self._returned
-        is_of_middle = self._levels is not None or self.is_non_destructive
-        if is_of_middle and self._matching is not None:
-            oldest = self._matching.take_oldest()
-            if oldest is None:
-                return None
-            reference = oldest
-        elif returned and (not ready or returned[0][0] < ready[0].seq):
+        is_returned = bool(returned) and (not ready or returned[0][0] < ready[0].seq)
+        first = returned[0][0] if is_returned else ready[0].seq if ready else None
+        if delayed is not None and (first is None or delayed.seq < first):
+            return delayed
+        if is_returned:
             reference = heapq.heappop(returned)[1]
             self._budget.unclaim(reference.size)
-        elif ready:
-            reference = ready.popleft()
-        else:
-            return None
-        self._let_go(reference)
-        self.use.release(size_in_store(reference.record))
-        return reference
+            return reference
+        return ready.popleft() if ready else None
+
+    def _given_up(self, delayed: MessageReference) -> MessageReference:
+        """Have a message no more that waits for its redelivery; return it."""
+        self._delayed.discard(delayed)
+        self._drop(delayed)
+        self._budget.unclaim(delayed.size)
+        self.use.release(size_in_store(delayed.record))
+        return delayed
 
     def _delete(self, references: list[MessageReference]) -> None:
         unit = Unit()

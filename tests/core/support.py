@@ -202,6 +202,18 @@ class CoreUnderTest:
         self.settle()
         return consumer
 
+    def count_windows(self) -> list[int]:
+        """Return what grows by the most bytes of each window that is asked for from here on."""
+        asked: list[int] = []
+        read_window: Callable[..., None] = self.journal.read_window
+
+        def counted(*arguments: Any) -> None:
+            asked.append(arguments[4])
+            read_window(*arguments)
+
+        setattr(self.journal, "read_window", counted)  # noqa: B010 - mypy has it for a method
+        return asked
+
     def stored_texts(self) -> list[str]:
         """Return the bodies that a restart would find, in order, of every queue."""
         again = CoreUnderTest(store=self.successor_store())

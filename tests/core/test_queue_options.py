@@ -135,6 +135,94 @@ def test_a_queue_without_consumers_is_emptied(settings: Settings) -> None:
     assert again.texts == ["new"]
 
 
+def colours(core: CoreUnderTest, *numbered: str) -> None:
+    """Send messages, each of the colour that its name begins with."""
+    for text in numbered:
+        core.send(QUEUE, text, headers=f"colour:{text.rstrip('0123456789')}\n".encode())
+
+
+def slow_to_return(settings: Settings, messages: int) -> Settings:
+    """Return settings with which what was rejected waits for a minute."""
+    few = AddressSettings("q", max_size_messages=messages, redelivery_delay=60_000)
+    return replace(settings, address_settings=(few, *settings.address_settings))
+
+
+PURGED = with_queue(purge_on_no_consumers=True)
+
+
+@pytest.mark.parametrize("selector", ["colour = 'red'", None])
+@pytest.mark.parametrize("headers", [b"", b"JMSXGroupID:g\n"], ids=["plain", "grouped"])
+def test_a_queue_is_emptied_while_acknowledgements_are_on_their_way(
+    selector: str | None, headers: bytes
+) -> None:
+    """What was taken out of the middle is not counted twice, and nothing later is passed over."""
+    core = CoreUnderTest(paged(PURGED, 2))
+    other = core.consume(QUEUE, selector="colour = 'none'")
+    core.send(QUEUE, "first", headers=headers)
+    colours(core, "blue1", "blue2", "blue3", "red4", "blue5", "red6", "blue7")
+    red = core.consume(QUEUE, selector=selector)
+    core.journal.auto_commit = False
+    red.acknowledge(*red.texts)
+    red.end.close()
+    other.end.close()
+    core.pass_time(1)
+    core.journal.commit()
+    core.journal.auto_commit = True
+    for _ in range(3):
+        core.settle()
+        core.pass_time(1)
+    queue = core.broker.queues()["q"]
+    assert (queue.depth, queue.use.messages, queue.use.used) == (0, 0, 0)
+    assert not core.journal.store.messages
+    core.consume(QUEUE, selector="colour = 'none'")
+    colours(core, "blue1", "blue2", "blue3", "red4", "blue5", "red6", "red7", "red8")
+    assert core.consume(QUEUE, selector="colour = 'red'").texts == ["red4", "red6", "red7", "red8"]
+    assert core.consume(QUEUE).texts == ["blue1", "blue2", "blue3", "blue5"]
+
+
+@pytest.mark.parametrize("selector", ["colour = 'red'", None])
+@pytest.mark.parametrize("in_memory", [2, 100])
+def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_memory: int) -> None:
+    """At once, with one look at the table, and nobody gets it when its time comes."""
+    core = CoreUnderTest(slow_to_return(PURGED, in_memory))
+    other = core.consume(QUEUE, selector="colour = 'none'")
+    colours(core, "blue1", "blue2", "blue3", "red4", "blue5")
+    red = core.consume(QUEUE, selector=selector)
+    red.reject("red4")
+    windows = core.count_windows()
+    red.end.close()
+    other.end.close()
+    core.pass_time(1)
+    assert len(windows) <= 3
+    queue = core.broker.queues()["q"]
+    assert (queue.depth, queue.use.messages, queue.in_memory) == (0, 0, 0)
+    assert not core.journal.store.messages
+    assert core.broker.bytes_in_memory == 0
+    again = core.consume(QUEUE)
+    core.pass_time(70)
+    assert not again.texts
+
+
+@pytest.mark.parametrize("priorities", [(4, 4, 4), (4, 9, 9), (9, 9, 4)])
+def test_a_ring_counts_what_waits_for_its_redelivery(priorities: tuple[int, ...]) -> None:
+    """It goes when it is the oldest of the lowest priority; nothing is looked for in vain."""
+    core = CoreUnderTest(slow_to_return(with_queue(ring_size=2), 100))
+    consumer = core.consume(QUEUE, prefetch=2)
+    for number, priority in enumerate(priorities[:2]):
+        core.send(QUEUE, str(number), priority=priority)
+    consumer.reject("0", "1")
+    consumer.end.close()
+    windows = core.count_windows()
+    core.send(QUEUE, "2", priority=priorities[2])
+    core.pass_time(1)
+    assert not windows
+    assert core.broker.depths()["q"] == 2
+    kept = core.consume(QUEUE)
+    core.pass_time(70)
+    assert sorted(kept.texts) == (["0", "1"] if priorities == (9, 9, 4) else ["1", "2"])
+    assert not [text for text in core.stored_texts() if text not in kept.texts]
+
+
 # --- exclusive
 
 
