@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -78,6 +79,9 @@ def end(running: subprocess.Popen[str], answer: str = "") -> list[Any]:
     """Return what else it told, at its end."""
     try:
         told, errors = running.communicate(answer, timeout=2 * SECONDS)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGQUIT)  # at which Go says where each goroutine is
+        pytest.fail("it did not end:\n{}{}".format(*running.communicate()))
     finally:
         running.kill()
     assert running.returncode == 0, f"{told}{errors}"

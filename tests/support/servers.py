@@ -9,6 +9,7 @@ what Orthia is tested for. Needed on the machine: the binaries of PostgreSQL and
 ``mysqld``, whatever runs on MariaDB runs on MySQL too.
 """
 
+import atexit
 import ctypes
 import itertools
 import os
@@ -550,13 +551,23 @@ def _new_name() -> str:
 
 
 def _own_ports() -> Iterator[int]:
-    """Return ports that no other process of this test run looks at, round and round."""
-    first, last = 20_000, 31_000
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    own = range(first + number, last, count)
-    begin = random.randrange(len(own))
-    return itertools.cycle([*own[begin:], *own[:begin]])
+    """Return ports that no other process of this or another test run looks at, round and round.
+
+    So nobody takes the port of a node that was killed, while clients still look for it there.
+    """
+    ports, of_one = range(20_000, 31_000), 200
+    firsts = list(ports[::of_one])
+    random.shuffle(firsts)
+    for first in firsts:
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+            continue
+        atexit.register(claim.close)
+        return itertools.cycle(range(first + 1, first + of_one))
+    return itertools.cycle(ports)
 
 
 _ports = _own_ports()

@@ -357,11 +357,13 @@ func takeover(addresses []string) {
 	must(conn.Disconnect())
 }
 
-// serving connects to whichever of the nodes answers: go-stomp leaves that to its users.
+// serving connects to whichever of the nodes answers: go-stomp leaves that to its users. A Send that
+// begins as the connection ends waits for its receipt in vain, holding what would tell it so.
 func serving(addresses []string) *stomp.Conn {
+	soon := stomp.ConnOpt.RcvReceiptTimeout(10 * time.Second)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		for _, address := range addresses {
-			if conn, err := dial(address); err == nil {
+			if conn, err := dial(address, soon); err == nil {
 				return conn
 			}
 		}
