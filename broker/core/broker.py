@@ -148,7 +148,13 @@ class Broker:
         )
         self._schedule = Schedule(journal, self._publisher, self._schedule_queues, self)
         self._housekeeping = Housekeeping(
-            settings, journal, self._addresses, self._deletions, self, self.slices
+            settings,
+            journal,
+            self._addresses,
+            self._deletions,
+            self,
+            self.slices,
+            undeliverable.look,
         )
         self._addresses.open_stored(journal.bindings, unread_up_to=journal.recovery_horizon)
         self._addresses.create_configured()

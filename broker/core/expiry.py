@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.timers import Timers
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
@@ -64,11 +65,13 @@ class ExpiryScan:
         queues: Callable[[], Iterable[Queue]],
         timers: Timers,
         period_ms: int,
+        look: ExpiryLook,
     ) -> None:
         self._journal = journal
         self._queues = queues
         self._timers = timers
         self._period_ms = period_ms
+        self._under_way = look
 
     def start(self) -> None:
         """Look from now on, once in each period."""
@@ -81,6 +84,7 @@ class ExpiryScan:
         if self._journal.is_full:
             self.start()  # what expires is work for the journal
             return
+        self._under_way.begin()
         try:
             self._journal.read_reached(
                 MomentKind.EXPIRES,
@@ -96,6 +100,7 @@ class ExpiryScan:
     def _found(self, reached: Reached | OrthiaError) -> None:
         if isinstance(reached, OrthiaError):
             LOGGER.error("what has expired cannot be read, and is tried again: %s", reached)
+            self._under_way.end()
             self.start()
             return
         by_queue: dict[int, list[StoredMessage]] = {}
@@ -106,6 +111,7 @@ class ExpiryScan:
                 for queue_id in queue.ids:
                     if queue_id in by_queue:
                         queue.expire(by_queue.pop(queue_id), queue_id)
+        self._under_way.end()
         next_after = reached.next_after
 
         def go_on() -> None:

@@ -12,6 +12,7 @@ from orthia.broker.core.queue import Queue
 from orthia.broker.core.reaper import Reaper
 from orthia.broker.core.slices import Slices
 from orthia.broker.core.slow import SlowConsumers
+from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.timers import Timers
 from orthia.config.address_settings import AddressSettings
 from orthia.config.addresses import ResolvedAddressSettings
@@ -30,6 +31,7 @@ class Housekeeping:
         deletions: Deletions,
         timers: Timers,
         slices: Slices,
+        look: ExpiryLook,
     ) -> None:
         self._settings = settings
         self._journal = journal
@@ -37,6 +39,7 @@ class Housekeeping:
         self._deletions = deletions
         self._timers = timers
         self._slices = slices
+        self._look = look
 
     def start(self) -> None:
         """Trim and count what earlier nodes left; look for unneeded queues and slow consumers."""
@@ -63,7 +66,7 @@ class Housekeeping:
         """Look for messages that have expired, from now on."""
         period = self._settings.message_expiry_scan_period
         if period > 0:
-            ExpiryScan(self._journal, self._queues, self._timers, period).start()
+            ExpiryScan(self._journal, self._queues, self._timers, period, self._look).start()
 
     def _queues(self) -> list[Queue]:
         """Return those that clients consume from."""

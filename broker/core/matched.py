@@ -5,6 +5,7 @@ from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.turns import InTurn
 from orthia.journal.windows import StoredMessage
 
@@ -15,6 +16,10 @@ class Matched(Protocol):
     id: int
     name: str
     is_leaving: bool
+
+    @property
+    def expiry_look(self) -> ExpiryLook:
+        """How far messages that have expired are looked for."""
 
     def resume(self) -> None:
         """Go on delivering."""

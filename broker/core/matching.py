@@ -35,6 +35,7 @@ from orthia.journal.errors import JournalClosed
 from orthia.journal.unit import Unit
 
 _PLAIN_WINDOW: Final = "plain window"
+_EXPIRY_LOOK: Final = "expiry look"
 QueueSubscription = Subscription[MessageReference]
 
 
@@ -294,7 +295,7 @@ class Matching(MatchedLevels):
         self._active[view] = None
 
     def answered_window(self, window: object) -> None:
-        """Note that all of a window was looked at."""
+        """Note that all of a window, or of another read, was looked at."""
         for stretch in self._stretches:
             stretch.taken.answered(window)
 
@@ -341,7 +342,15 @@ class Matching(MatchedLevels):
         under_way: list[object] = [self._reads.last_asked] if self._reads.is_reading else []
         if self._queue.reads_window():
             under_way.append(_PLAIN_WINDOW)
+        look = self._queue.expiry_look
+        if look.is_under_way:
+            under_way.append(_EXPIRY_LOOK)
+            look.after(self._expiry_looked_at)
         swept.taken.committed(under_way)
+        self.forget_swept()
+
+    def _expiry_looked_at(self) -> None:
+        self.answered_window(_EXPIRY_LOOK)
         self.forget_swept()
 
     def forget_swept(self) -> None:

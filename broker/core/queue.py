@@ -24,6 +24,7 @@ from orthia.broker.core.selectors import Selector
 from orthia.broker.core.settlement import Acknowledged, Rejected
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.subscriptions import Subscription, locations
+from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.timers import Timers
 from orthia.broker.core.window import QueueSubscription
 from orthia.broker.quoting import quoted
@@ -38,6 +39,8 @@ BACK_OFF_MS = 10_000
 
 class _Disposal(Protocol):
     """What becomes of a message its queue cannot deliver."""
+
+    look: ExpiryLook
 
     def expire(self, queue: "Queue", reference: MessageReference) -> None:
         """Move it to the expiry address, or drop it."""
@@ -112,6 +115,11 @@ class Queue(LeveledQueue):
     @override
     def type_of_queue(self) -> RoutingType:
         return self.routing_type
+
+    @property
+    @override
+    def expiry_look(self) -> ExpiryLook:
+        return self._disposal.look
 
     @property
     def is_expecting(self) -> bool:

@@ -17,6 +17,7 @@ from orthia.broker.core.groups import Groups
 from orthia.broker.core.levels import Level
 from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import LENT_WINDOW_BYTES, size_in_store
+from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.turns import InTurn
 from orthia.broker.core.window import WindowedQueue
 from orthia.config.queues import QueueOptions
@@ -139,6 +140,11 @@ class SelectiveQueue(WindowedQueue):
     def lent_window_bytes(self) -> int:
         """Return how many bytes a window may have of which little is kept."""
         return min(self._window_bytes, LENT_WINDOW_BYTES)
+
+    @property
+    @abstractmethod
+    def expiry_look(self) -> ExpiryLook:
+        """How far messages that have expired are looked for."""
 
     def reads_window(self) -> bool:
         """Return whether a window that the plain machine asked for is under way."""

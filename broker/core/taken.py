@@ -3,13 +3,39 @@
 A window may show a message that a consumer has, gave back, or acknowledged: its row is there until
 that is committed, and a window that was asked for before shows it even later. So what was
 acknowledged is remembered until that was committed and every window is answered that was on its way
-then. That is found out for many at a time.
+then. That is found out for many at a time. What has expired is looked for in all queues together:
+such a look shows messages as they were when it was begun, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _SWEEP_AT = 1_024
 """How many acknowledged messages are remembered before some are forgotten."""
+
+
+class ExpiryLook:
+    """Whether some of what has expired is being read, and who waits until that was looked at."""
+
+    __slots__ = ("_waiting", "is_under_way")
+
+    def __init__(self) -> None:
+        self.is_under_way = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Note that it is being read."""
+        self.is_under_way = True
+
+    def after(self, then: Callable[[], None]) -> None:
+        """Have ``then`` called at the end of what is under way."""
+        self._waiting.append(then)
+
+    def end(self) -> None:
+        """Note that every queue has looked at what was read."""
+        self.is_under_way = False
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
 
 class Taken:
@@ -69,13 +95,13 @@ class Taken:
         self._waits_for = {"commit"}
 
     def committed(self, under_way: Iterable[object]) -> None:
-        """Note that all that was acknowledged at the beginning is; these windows are under way."""
+        """Note that all that was acknowledged at the beginning is; these reads are under way."""
         self._waits_for |= set(under_way)
         self._waits_for.discard("commit")
 
-    def answered(self, window: object) -> None:
-        """Note that a window was answered, and all of it looked at."""
-        self._waits_for.discard(window)
+    def answered(self, read: object) -> None:
+        """Note that a window, or another read, was answered, and all of it looked at."""
+        self._waits_for.discard(read)
 
     def swept(self) -> set[int]:
         """Return what nobody can meet any more, and forget it."""

@@ -16,6 +16,7 @@ from typing import Protocol
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.queue import Queue
+from orthia.broker.core.taken import ExpiryLook
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
 from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
@@ -59,6 +60,8 @@ class Undeliverable:
         self._is_running = is_running
         self._queues_for = queues_for
         self._relocate = relocate
+        self.look = ExpiryLook()
+        """How far what has expired is looked for."""
 
     def expire(self, queue: Queue, reference: MessageReference) -> None:
         """Move an expired message to the expiry address, or drop it."""

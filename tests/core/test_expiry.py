@@ -1,9 +1,11 @@
 """Messages that expire, also where nobody consumes, and when their address says."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from orthia.broker.core import taken
 from orthia.broker.core.expiry import expires_at
 from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.addresses import ResolvedAddressSettings
@@ -242,3 +244,36 @@ def test_an_expiry_delay_is_of_its_address_alone() -> None:
     node.core.send("/queue/others", "b")
     node.scan()
     assert node.core.broker.depths() == {"orders": 0, "others": 1, "ExpiryQueue": 1}
+
+
+def test_what_was_acknowledged_meanwhile_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its deletion is long committed when the answer comes that shows it."""
+    monkeypatch.setattr(taken, "_SWEEP_AT", 1)
+    node = Node(settings("orders", max_size_messages=2))
+    core = node.core
+    core.consume(QUEUE, selector="colour = 'none'")
+    for text in ("blue1", "blue2", "blue3"):
+        node.send(text)
+    node.send("red4", after_ms=10_000, headers=b"colour:red\n")
+    node.send("blue5")
+    red = core.consume(QUEUE, selector="colour = 'red'")
+    late: list[Callable[[], None]] = []
+    read_reached: Callable[..., None] = core.journal.read_reached
+
+    def read_and_answer_later(*asked: Any) -> None:
+        *others, done = asked
+        read_reached(*others, lambda reached: late.append(lambda: done(reached)))
+
+    monkeypatch.setattr(core.journal, "read_reached", read_and_answer_later)
+    node.scan()
+    assert len(late) == 1
+    red.acknowledge("red4")
+    core.settle()
+    late.pop()()
+    core.settle()
+    assert node.depths() == (4, 0)
+    queue = core.broker.queues()["orders"]
+    assert (queue.use.messages, queue.depth) == (4, 4)
+    # What was acknowledged is remembered no longer than that: the plain machine goes on.
+    red.end.close()
+    assert core.consume(QUEUE).texts == ["blue1", "blue2", "blue3", "blue5"]

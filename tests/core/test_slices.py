@@ -8,6 +8,7 @@ import pytest
 from orthia.broker.core.api import MessageReference, TransactionWork
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.slices import GO_ON, REST, SLICE_SECONDS, Slices, Steps
+from orthia.broker.core.taken import ExpiryLook
 from tests.core.support import ANYONE, CoreUnderTest, FakeConsumer, message, settings
 from tests.stomp.support import Client
 
@@ -345,6 +346,8 @@ def test_a_queue_delivers_on_after_an_exception_in_a_later_turn() -> None:
 
 class FailingDisposal:
     """Lets every dead letter stay in its queue, and fails at one of them."""
+
+    look = ExpiryLook()
 
     def __init__(self, fails: Callable[[MessageReference], bool]) -> None:
         self._fails = fails
