@@ -211,16 +211,15 @@ class MatchedLevels:
         came, returned = self._queue.take_in()
         for reference in came:
             self._own.here.add(reference)
-        first: dict[Stretch, int] = {}
+        back: dict[Stretch, list[int]] = {}
         for reference in returned:
             stretch = self._stretch_of(reference)
             stretch.returned.add(reference)
-            first[stretch] = min(first.get(stretch, reference.seq), reference.seq)
-        for stretch, seq in first.items():
+            back.setdefault(stretch, []).append(reference.seq)
+        for stretch, seqs in back.items():
             place = self._stretches.index(stretch)
             for view in self._views.values():
-                look = view.looks[place]
-                look.returned_to = min(look.returned_to, seq - 1)
+                view.looks[place].came_back(seqs)
         if came or returned:
             self.resume()
 

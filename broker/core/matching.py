@@ -228,7 +228,9 @@ class Matching(MatchedLevels):
 
     def _find_in(self, view: View, look: Look) -> int | None:
         stretch = look.stretch
-        returned, look.returned_to = self._first(view, stretch.returned, look.returned_to)
+        returned = self._first_again(view, look)
+        if returned is None:
+            returned, look.returned_to = self._first(view, stretch.returned, look.returned_to)
         here, look.in_memory_to = self._first(view, stretch.here, look.in_memory_to)
         if self._work <= 0:
             return None
@@ -238,6 +240,22 @@ class Matching(MatchedLevels):
             self._reads.waiting[view] = look
             return None
         return nearest
+
+    def _first_again(self, view: View, look: Look) -> int | None:
+        """Return the first that a view wants of what came back where it had looked already."""
+        while self._work > 0 and (reference := look.first_again()) is not None:
+            if self._is_wanted(view, reference):
+                return reference.seq
+            look.is_not_wanted()
+        return None
+
+    def _is_wanted(self, view: View, reference: MessageReference) -> bool:
+        """Match a message, and count the work."""
+        self._work -= MATCH_COST
+        said = Said(reference.record)
+        is_wanted = self.is_for(view, said)
+        self._work -= said.searched // CHARACTERS_AT_COST
+        return is_wanted
 
     def _first(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
         """Return the first that a view wants, and up to where there is none."""
@@ -249,11 +267,7 @@ class Matching(MatchedLevels):
                 return reference.seq, reference.seq - 1
             if self._work <= 0:
                 break
-            self._work -= MATCH_COST
-            said = Said(reference.record)
-            is_wanted = self.is_for(view, said)
-            self._work -= said.searched // CHARACTERS_AT_COST
-            if is_wanted:
+            if self._is_wanted(view, reference):
                 return reference.seq, reference.seq - 1
             after = reference.seq
         else:

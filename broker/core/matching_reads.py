@@ -137,18 +137,20 @@ class MatchingReads:
             self._queue.note_journal_full()
             return
         # Who waits longest says of which level, so that each has its turn.
-        stretch = next(iter(self.waiting.values())).stretch
-        looks = [look for look in self.waiting.values() if look.stretch is stretch]
-        self._ask_behind(stretch, min([look.horizon for look in looks]))
+        for stretch in dict.fromkeys([look.stretch for look in self.waiting.values()]):
+            looks = [look for look in self.waiting.values() if look.stretch is stretch]
+            if self._ask_behind(stretch, min([look.horizon for look in looks])):
+                return
 
-    def _ask_behind(self, stretch: Stretch, after: int) -> None:
+    def _ask_behind(self, stretch: Stretch, after: int) -> bool:
+        """Ask for a window; return whether anything can be read."""
         cursor = stretch.cursor
         up_to = min(cursor.tail_seq, self._journal.last_committed_seq)
         uncounted = cursor.uncounted_after
         if uncounted is not None:
             up_to = min(up_to, uncounted)  # what is taken out before it is counted is counted wrong
         if up_to <= after:
-            return  # and it is asked again, once it is counted
+            return False  # and it is asked again, once it is counted
         size, most = self._queue.window_bytes(), self._queue.lent_window_bytes()
         self._asked += 1
         if size < most and self._is_thin and self._budget.lend_window():
@@ -166,6 +168,7 @@ class MatchingReads:
         except JournalClosed:
             self._give_back(self._asked)
             self._asked -= 1  # this node is ending: the table is left to the next
+        return True
 
     def _window_read(self, stretch: Stretch, after: int, window: Window | OrthiaError) -> None:
         if isinstance(window, OrthiaError):

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.errors import DestinationRefused
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.non_destructive import ShownQueue
@@ -77,13 +78,14 @@ class OneConsumer(InTurn):
 class OptionedQueue(ShownQueue):
     """A queue with options; all calls on the loop's thread."""
 
-    __slots__ = ("_is_started", "_is_trimming", "_one", "_starts", "options")
+    __slots__ = ("_is_started", "_is_trim_due", "_is_trimming", "_one", "_starts", "options")
 
     def begin(self, options: QueueOptions) -> None:
         """Called once, first: what the queue does more than a ``Queue``."""
         self.options = options
         self.begin_showing(options)
         self._is_trimming = False
+        self._is_trim_due = False
         self._is_started = options.consumers_before_dispatch <= 0
         self._starts = 0
         """Counts the times that it waited for consumers: a moment that was waited for is of one."""
@@ -228,18 +230,35 @@ class OptionedQueue(ShownQueue):
         if self._held:
             self._timers.call_later(_AGAIN_MS, self._trim)
             return
-        gone = [self._given_up(one) for one in list(self._delayed)] if most == 0 else []
+        gone: list[MessageReference] = []
         while self.depth - self._delivered > most and (oldest := self._oldest()) is not None:
             gone.append(oldest)
+            if len(gone) >= AT_ONCE:
+                break
         if gone:
             self._delete(gone)
+        if len(gone) >= AT_ONCE:
+            self._trim_on()
+            return
         is_paged = any(cursor.is_paged for _, cursor in self.cursors())
         if self.depth - self._delivered > most or (not most and is_paged):
             self._trim_the_table()
 
+    def _trim_on(self) -> None:
+        """Go on in a later turn of the loop."""
+        if not self._is_trim_due:
+            self._is_trim_due = True
+            self._timers.call_later(0, self._trim_as_due)
+
+    def _trim_as_due(self) -> None:
+        self._is_trim_due = False
+        self._trim()
+
     def _oldest(self) -> MessageReference | None:
         """Have the oldest message that is in memory no more; None if it is in the table only."""
-        delayed = min(self._delayed, key=_lowest_and_oldest) if self._delayed else None
+        delayed = next(iter(self._delayed), None)
+        if delayed is not None and self._most:  # or all go
+            delayed = min(self._delayed, key=_lowest_and_oldest)
         oldest = self._oldest_but(delayed)
         if oldest is None:
             return None

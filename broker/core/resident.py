@@ -11,12 +11,14 @@ _SLACK = 64
 class Resident:
     """Messages by their seq."""
 
-    __slots__ = ("_by_seq", "_order")
+    __slots__ = ("_by_seq", "_first", "_order")
 
     def __init__(self) -> None:
         self._by_seq: dict[int, MessageReference] = {}
         self._order: list[int] = []
         """Every seq of theirs, in order; and some that were taken out."""
+        self._first = 0
+        """Before which place there are only such."""
 
     def __len__(self) -> int:
         return len(self._by_seq)
@@ -24,7 +26,15 @@ class Resident:
     @property
     def first_seq(self) -> int | None:
         """The lowest seq there is."""
-        return next((seq for seq in self._order if seq in self._by_seq), None)
+        order, by_seq, first = self._order, self._by_seq, self._first
+        while first < len(order) and order[first] not in by_seq:
+            first += 1
+        self._first = first
+        return order[first] if first < len(order) else None
+
+    def get(self, seq: int) -> MessageReference | None:
+        """Return a message; None if it is not there."""
+        return self._by_seq.get(seq)
 
     def add(self, reference: MessageReference) -> None:
         """Put a message where its seq belongs."""
@@ -36,12 +46,14 @@ class Resident:
         place = bisect_left(order, seq)
         if order[place] != seq:
             order.insert(place, seq)
+        self._first = min(self._first, place)
 
     def take(self, seq: int) -> MessageReference | None:
         """Take a message out; None if it is not there."""
         reference = self._by_seq.pop(seq, None)
         if reference is not None and len(self._order) > 2 * len(self._by_seq) + _SLACK:
             self._order = [one for one in self._order if one in self._by_seq]
+            self._first = 0
         return reference
 
     @property
@@ -66,6 +78,7 @@ class Resident:
         order = self._order
         while order and order[-1] not in self._by_seq:
             order.pop()
+        self._first = min(self._first, len(order))
         return self._by_seq[order[-1]] if order else None
 
     def take_all(self) -> list[MessageReference]:
@@ -73,4 +86,5 @@ class Resident:
         references = list(self.behind(-1))
         self._by_seq.clear()
         self._order.clear()
+        self._first = 0
         return references

@@ -41,11 +41,12 @@ class ExpiryLook:
 class Taken:
     """Messages that were delivered at least once, by seq; pure."""
 
-    __slots__ = ("_acknowledged", "_held", "_sweeping", "_waits_for")
+    __slots__ = ("_acknowledged", "_held", "_last", "_sweeping", "_waits_for")
 
     def __init__(self) -> None:
         self._held: set[int] = set()
         self._acknowledged: set[int] = set()
+        self._last: int | None = -1
         self._sweeping: set[int] | None = None
         self._waits_for: set[object] = set()
 
@@ -63,11 +64,15 @@ class Taken:
     @property
     def last_seq(self) -> int:
         """The highest there is; -1 if there is none."""
-        return max(max(self._held, default=-1), max(self._acknowledged, default=-1))
+        if self._last is None:
+            self._last = max(max(self._held, default=-1), max(self._acknowledged, default=-1))
+        return self._last
 
     def take(self, seq: int) -> None:
         """Note a message that is delivered."""
         self._held.add(seq)
+        if self._last is not None and seq > self._last:
+            self._last = seq
 
     def acknowledged(self, seqs: Iterable[int]) -> None:
         """Note messages that are deleted; others than those that were taken are passed over."""
@@ -109,4 +114,6 @@ class Taken:
             return set()
         gone, self._sweeping = self._sweeping, None
         self._acknowledged -= gone
+        if self._last in gone:
+            self._last = None
         return gone

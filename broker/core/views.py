@@ -5,10 +5,12 @@ given back, what is in memory, and what is in the table only. Of the last it kee
 one window, until its consumers take it.
 """
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
+from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.levels import Level
 from orthia.broker.core.memory import MemoryBudget, size_in_memory
@@ -18,6 +20,9 @@ from orthia.broker.core.subscriptions import Subscription
 from orthia.broker.core.taken import Taken
 from orthia.broker.core.turns import InTurn
 from orthia.journal.windows import StoredMessage
+
+_MOST_AGAIN: Final = 256
+"""With more that came back all that is behind the first of them is looked at."""
 
 
 class Stretch:
@@ -53,8 +58,8 @@ class Look:
     """How far a view has looked through one level."""
 
     __slots__ = (
-        "_budget", "beginnings", "bytes", "found", "in_memory_to", "read_to", "returned_to",
-        "stretch",
+        "_again", "_budget", "beginnings", "bytes", "found", "in_memory_to", "read_to",
+        "returned_to", "stretch",
     )  # fmt: skip
 
     def __init__(self, stretch: Stretch, budget: MemoryBudget) -> None:
@@ -63,6 +68,8 @@ class Look:
         self.stretch = stretch
         self.returned_to = -1
         """Of what was given back, up to where it was looked at."""
+        self._again: list[int] = []
+        """A heap of what came back before that, since it was looked at."""
         self.in_memory_to = -1
         """The same of what is in memory and was never delivered."""
         self.read_to = -1
@@ -84,6 +91,29 @@ class Look:
         """Whether there is anything behind its horizon."""
         return self.horizon < self.stretch.cursor.tail_seq
 
+    def came_back(self, seqs: Iterable[int]) -> None:
+        """Have what was given back looked at, but nothing else once more that is there."""
+        before = [seq for seq in seqs if seq <= self.returned_to]
+        if len(self._again) + len(before) > _MOST_AGAIN:
+            self.returned_to = min(*before, *self._again) - 1
+            self._again.clear()
+            return
+        for seq in before:
+            heapq.heappush(self._again, seq)
+
+    def first_again(self) -> MessageReference | None:
+        """Return the first that came back and is to be looked at again; None if there is none."""
+        while self._again:
+            reference = self.stretch.returned.get(self._again[0])
+            if reference is not None:
+                return reference
+            heapq.heappop(self._again)
+        return None
+
+    def is_not_wanted(self) -> None:
+        """Note that what ``first_again`` returned is not wanted."""
+        heapq.heappop(self._again)
+
     def keep(self, message: StoredMessage) -> None:
         """Keep a message that is wanted."""
         size = size_in_memory(message.record)
@@ -104,6 +134,7 @@ class Look:
         self.beginnings += 1
         self.forget()
         self.returned_to = self.in_memory_to = self.read_to = -1
+        self._again.clear()
 
     def forget(self) -> None:
         """Keep nothing; what was found is read again."""

@@ -203,6 +203,29 @@ def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_m
     assert not again.texts
 
 
+@pytest.mark.parametrize("priority", [4, 9])
+@pytest.mark.parametrize("delayed", [False, True])
+def test_many_are_deleted_some_at_a_time(priority: int, delayed: bool) -> None:
+    """Whoever else wants the loop has a turn between; and of what is looked for nothing twice."""
+    core = CoreUnderTest(slow_to_return(PURGED, 10_000))
+    consumer = core.consume(QUEUE, prefetch=1_000 if delayed else 1)
+    core.send(QUEUE, "first", priority=priority)
+    core.send(QUEUE, *map(str, range(2_000)))
+    if delayed:
+        consumer.reject(*consumer.texts)
+    deleted: list[int] = []
+    core.journal.register_batch_listener(lambda batch: deleted.append(batch.deletes))
+    windows = core.count_windows()
+    consumer.end.close()
+    for _ in range(3):
+        core.pass_time(1)
+    assert core.broker.depths()["q"] == 0
+    assert sum(deleted) == 2_001
+    assert max(deleted) <= 128
+    assert len(windows) <= 1
+    assert not core.journal.store.messages
+
+
 @pytest.mark.parametrize("priorities", [(4, 4, 4), (4, 9, 9), (9, 9, 4)])
 def test_a_ring_counts_what_waits_for_its_redelivery(priorities: tuple[int, ...]) -> None:
     """It goes when it is the oldest of the lowest priority; nothing is looked for in vain."""

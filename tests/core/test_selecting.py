@@ -1,6 +1,7 @@
 """Consumers with selectors: each gets what it wants, wherever that is, and nobody waits for it."""
 
 import itertools
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.memory import LENT_WINDOW_BYTES
-from orthia.broker.core.selectors import SelectorRefused, said
+from orthia.broker.core.selectors import Selector, SelectorRefused, said
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal import Unit
@@ -470,10 +471,45 @@ def test_what_was_parsed_is_kept_once_for_all_queues(monkeypatch: pytest.MonkeyP
     assert sorted(parsed) == ["blue", "red"]
 
 
-def test_heads_that_were_parsed_are_kept_in_little_memory() -> None:
+@pytest.mark.parametrize("length", [1, 100, 60_000])
+def test_heads_that_were_parsed_are_kept_in_little_memory(length: int) -> None:
     """However long they are, and whatever comes."""
     parsed = said.Parsed()
-    for number in range(200):
-        message = Message("orders", b"x:%d%060000d\n" % (number, 0), b"", 0, 0, 4)
-        assert str(parsed.properties(message)["x"]).startswith(str(number))
-    assert sum(len(head) for _, head, _ in parsed._known) <= 128 * 1024
+    tracemalloc.start()
+    try:
+        for number in range(3_000 if length < 1_000 else 30):
+            message = Message("orders", b"x:%d%0*d\n" % (number, length, 0), b"", 0, 0, 4)
+            assert str(parsed.properties(message)["x"]).startswith(str(number))
+        assert tracemalloc.get_traced_memory()[0] < 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("again", [[0], [40, 3, 20, 60]], ids=["one", "some"])
+def test_what_is_rejected_again_costs_no_look_at_all_that_was_given_back(
+    again: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For consumers that want none of it; who wants it gets it in order."""
+    core = CoreUnderTest(settings(max_delivery_attempts=-1))
+    names = [f"red{n}" for n in range(400)]
+    colours(core, *names)
+    held = core.consume(QUEUE)
+    core.consume(QUEUE, selector="colour = 'blue'")
+    held.end.close()
+    core.settle()
+    red = core.consume(QUEUE, selector="colour = 'red'", prefetch=100)
+    matched: list[str] = []
+
+    def accepts(selector: Selector, asked: said.Said) -> bool:
+        matched.append(selector.text)
+        return bool(accept(selector, asked))
+
+    accept = Selector.accepts
+    monkeypatch.setattr(Selector, "accepts", accepts)
+    for _ in range(20):
+        rejected = red.take(*[names[number] for number in again])
+        red.received.clear()
+        red.end.reject(rejected)
+        core.settle()
+        assert red.texts == [names[number] for number in sorted(again)]
+    assert matched.count("colour = 'blue'") <= 20 * len(again)
