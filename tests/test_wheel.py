@@ -102,7 +102,7 @@ def test_a_wheel_is_compiled_where_there_is_a_compiler(tmp_path: Path) -> None:
 def test_a_wheel_is_pure_python_where_there_is_no_compiler(tmp_path: Path) -> None:
     """Nor is anything fetched that is not needed; who demands a compiled one is told of it."""
     build = Build(tmp_path, _MODULE)
-    for missing in ("/bin/false", "/no/compiler"):
+    for missing in ("/bin/false", "/no/compiler", "cc 'no end"):
         assert build.wheel(CC=missing).endswith("-py3-none-any.whl")
         assert "mypy" not in build.run("get_requires_for_build_wheel()", CC=missing).stdout
     demanded = build.run(f"build_wheel({str(tmp_path)!r})", CC="/no/compiler", ORTHIA_COMPILED="2")

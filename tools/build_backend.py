@@ -52,14 +52,14 @@ def has_compiler() -> bool:
     """Tell whether there is what compiles an extension: a compiler, and this Python's headers."""
     if sys.implementation.name != "cpython":
         return False
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    command = [*compiler, "-E", "-I", sysconfig.get_path("include"), "-"]
+    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     try:
+        command = [*shlex.split(named), "-E", "-I", sysconfig.get_path("include"), "-"]
         tried = subprocess.run(  # noqa: S603 - the compiler that setuptools would call
             command, input=b"#include <Python.h>\n", capture_output=True, check=False
         )
-    except OSError:
-        return False
+    except (OSError, ValueError):
+        return False  # there is none of that name, or it is none: a quotation without an end
     return tried.returncode == 0
 
 
