@@ -354,11 +354,11 @@ class OptionedQueue(ShownQueue):
             if self._too_many() <= 0:
                 passed = message.seq - 1
                 break
-            if cursor.is_withheld(message.seq):
-                continue
-            if self._matching is not None and not self._matching.drop(queue_id, message.seq):
-                continue
-            unit.delete(message.location, RemovalReason.DELETED)
+            if not cursor.is_withheld(message.seq):
+                if self._matching is not None and not self._matching.drop(queue_id, message.seq):
+                    continue
+                unit.delete(message.location, RemovalReason.DELETED)
+            # What a transaction in doubt has taken stays there, and is none too many.
             if cursor.is_counted(message.seq):
                 cursor.unread -= 1
                 self.use.release(size_in_store(message.record))

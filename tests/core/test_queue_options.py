@@ -13,7 +13,10 @@ from orthia.config.address_settings import (
     RoutingType,
 )
 from orthia.config.settings import Settings
+from orthia.journal import Unit
 from orthia.journal.memory import MemoryStore
+from orthia.journal.xa import XaTransactions
+from orthia.journal.xid import Xid
 from tests.core.support import SETTINGS, CoreUnderTest
 
 ANYCAST = RoutingType.ANYCAST
@@ -201,6 +204,31 @@ def test_what_waits_for_its_redelivery_is_deleted_too(selector: str | None, in_m
     again = core.consume(QUEUE)
     core.pass_time(70)
     assert not again.texts
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_ring_does_without_what_a_transaction_in_doubt_has_taken(size: int) -> None:
+    """It stays in the store, is looked for once, and no new message goes for it."""
+    options = with_queue(ring_size=size)
+    core = CoreUnderTest(options)
+    consumer = core.consume(QUEUE)
+    core.send(QUEUE, *map(str, range(6)))
+    unit = Unit()
+    for reference in consumer.take("0", "3"):
+        assert reference.location is not None
+        unit.delete(reference.location)
+    XaTransactions(core.journal).prepare(Xid(1, b"global", b"branch"), unit)
+    core.settle()
+    successor = core.takeover(options)
+    windows = successor.count_windows()
+    successor.broker.count_backlogs()
+    successor.pass_time(1)
+    assert len(windows) <= 6
+    assert successor.broker.depths()["q"] == size
+    assert successor.stored_texts() == ["1", "2", "4", "5"][4 - size :]
+    successor.send(QUEUE, "6", "7")
+    successor.pass_time(1)
+    assert successor.consume(QUEUE).texts == ["6", "7"][2 - size :]
 
 
 @pytest.mark.parametrize("priority", [4, 9])
