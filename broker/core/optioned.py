@@ -78,7 +78,10 @@ class OneConsumer(InTurn):
 class OptionedQueue(ShownQueue):
     """A queue with options; all calls on the loop's thread."""
 
-    __slots__ = ("_is_started", "_is_trim_due", "_is_trimming", "_one", "_starts", "options")
+    __slots__ = (
+        "_is_started", "_is_trim_due", "_is_trimming", "_may_be_too_many", "_one", "_starts",
+        "options",
+    )  # fmt: skip
 
     def begin(self, options: QueueOptions) -> None:
         """Called once, first: what the queue does more than a ``Queue``."""
@@ -86,6 +89,8 @@ class OptionedQueue(ShownQueue):
         self.begin_showing(options)
         self._is_trimming = False
         self._is_trim_due = False
+        self._may_be_too_many = False
+        """Whether messages came that nobody may have taken."""
         self._is_started = options.consumers_before_dispatch <= 0
         self._starts = 0
         """Counts the times that it waited for consumers: a moment that was waited for is of one."""
@@ -135,7 +140,11 @@ class OptionedQueue(ShownQueue):
 
     @override
     def dispatch(self) -> bool:
-        return self.delivers and super().dispatch()
+        is_done = self.delivers and super().dispatch()
+        if is_done and self._may_be_too_many:
+            self._may_be_too_many = False
+            self._trim()
+        return is_done
 
     @override
     def detach(self, subscription: QueueSubscription) -> None:
@@ -146,7 +155,7 @@ class OptionedQueue(ShownQueue):
         self._is_started = self.options.consumers_before_dispatch <= 0
         if self.options.purge_on_no_consumers:
             # What the consumer had comes back first: it is given back after this.
-            self._timers.call_later(0, self._trim)
+            self._trim_later(0)
 
     @override
     def make_turns(self) -> InTurn:
@@ -199,7 +208,11 @@ class OptionedQueue(ShownQueue):
     @override
     def place(self, reference: MessageReference) -> None:
         super().place(reference)
-        if self._most is not None:
+        if self._most is None:
+            return
+        if self._subscriptions and self.delivers:
+            self._may_be_too_many = True  # unless a consumer takes it
+        else:
             self._trim()
 
     def open_trimmed(self) -> None:
@@ -228,7 +241,7 @@ class OptionedQueue(ShownQueue):
         if most is None or self.is_leaving or self._is_trimming:
             return
         if self._held:
-            self._timers.call_later(_AGAIN_MS, self._trim)
+            self._trim_later(_AGAIN_MS)
             return
         gone: list[MessageReference] = []
         while self.depth - self._delivered > most and (oldest := self._oldest()) is not None:
@@ -238,17 +251,17 @@ class OptionedQueue(ShownQueue):
         if gone:
             self._delete(gone)
         if len(gone) >= AT_ONCE:
-            self._trim_on()
+            self._trim_later(0)
             return
         is_paged = any(cursor.is_paged for _, cursor in self.cursors())
         if self.depth - self._delivered > most or (not most and is_paged):
             self._trim_the_table()
 
-    def _trim_on(self) -> None:
-        """Go on in a later turn of the loop."""
+    def _trim_later(self, delay_ms: int) -> None:
+        """Trim, or go on with it, in a later turn of the loop; once, however often it is said."""
         if not self._is_trim_due:
             self._is_trim_due = True
-            self._timers.call_later(0, self._trim_as_due)
+            self._timers.call_later(delay_ms, self._trim_as_due)
 
     def _trim_as_due(self) -> None:
         self._is_trim_due = False
@@ -310,7 +323,7 @@ class OptionedQueue(ShownQueue):
     def _trim_the_table(self) -> None:
         """Delete from the front of what is not in memory."""
         if not self.hold_windows():
-            self._timers.call_later(_AGAIN_MS, self._trim)
+            self._trim_later(_AGAIN_MS)
             return
         self._is_trimming = True
         paged = [one for one in self.cursors() if one[1].is_paged]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.errors import DestinationRefused
 from orthia.config.address_settings import (
     AddressConfiguration,
@@ -17,7 +18,7 @@ from orthia.journal import Unit
 from orthia.journal.memory import MemoryStore
 from orthia.journal.xa import XaTransactions
 from orthia.journal.xid import Xid
-from tests.core.support import SETTINGS, CoreUnderTest
+from tests.core.support import SETTINGS, CoreUnderTest, message
 
 ANYCAST = RoutingType.ANYCAST
 QUEUE = "/queue/q"
@@ -106,6 +107,23 @@ def test_a_ring_of_a_transaction_and_of_what_is_given_back() -> None:
     core.send(QUEUE, "4")
     assert core.broker.depths()["q"] == 2
     assert core.consume(QUEUE).texts == ["3", "4"]
+
+
+@pytest.mark.parametrize("size", [0, 2])
+@pytest.mark.parametrize("priority", [4, 9])
+def test_a_ring_holds_nothing_that_a_consumer_takes(size: int, priority: int) -> None:
+    """However many come together: what it may hold is beside those that consumers have."""
+    core = CoreUnderTest(with_queue(ring_size=size))
+    consumer = core.consume(QUEUE, prefetch=6)
+    core.send(QUEUE, "1", priority=priority)
+    sent = [message(str(number), priority=priority) for number in range(10, 20)]
+    core.commit(TransactionWork([(QUEUE, one) for one in sent]), lambda: None)
+    core.settle()
+    assert consumer.texts == ["1", *(str(number) for number in range(10, 15))]
+    assert core.broker.depths()["q"] == 6 + size
+    consumer.acknowledge(*consumer.texts)
+    core.settle()
+    assert consumer.texts[6:] == ["18", "19"][2 - size :]
 
 
 # --- purge-on-no-consumers
