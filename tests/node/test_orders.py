@@ -126,6 +126,8 @@ class Watched:
             case effects.AwaitLiveLock() | effects.ResumeLiveLock():
                 assert not self.has_lock, "two lives at once"
                 assert not self.journal_is_open, "two lives at once"
+                # Whoever is interrupted as it waits gives back what it may have got meanwhile.
+                self.is_released = False
             case effects.LoadJournal():
                 assert self.has_lock
                 assert not self.journal_is_open
