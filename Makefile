@@ -25,7 +25,7 @@ UV_COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-has
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-test packages run demo test test-mysql upgrade-test lint format docs fuzz model queue-model
-.PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean
+.PHONY: simulate chaos benchmark wheel compiled test-compiled lock clean FORCE
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,19 +77,26 @@ packages: ## Install the servers the tests start privately (PostgreSQL, MariaDB)
 	@PYTHON=$(PYTHON) tools/packages $(if $(wildcard $(VENV)/bin/python),,venv) test
 
 # Compiled where it can be; the nodes of the pair are children, which find the same in PYTHONPATH.
+# Several may want it at once, and look for what has changed one after the other.
 run: setup ## Start a live and a backup node on the embedded SQLite store; Ctrl-C stops both
 	@level=$$($(BIN)/python tools/build_backend.py) && if [ "$$level" = no ]; then rm -rf $(COMPILED); \
-		else $(MAKE) --silent --no-print-directory $(COMPILED)/.made; fi
-	@PYTHONSAFEPATH=1 PYTHONPATH='$(abspath $(COMPILED))' $(BIN)/orthia pair
+		else flock $(VENV)/.compiling $(MAKE) --silent --no-print-directory $(COMPILED)/.made; fi
+	@PYTHONSAFEPATH=1 PYTHONPATH="$$PWD/$(COMPILED)" $(BIN)/orthia pair
 
-$(COMPILED)/.made: $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py
+$(COMPILED)/.made: $(COMPILED).sources $(SOURCES) setup.py setup.cfg pyproject.toml tools/build_backend.py \
+		$(VENV)/pyvenv.cfg
 	@echo "Compiling what is hot takes some minutes; make run ORTHIA_COMPILED=no does without"
-	@rm -rf $(@D) && mkdir -p $(@D)/wheel && touch $(@D)/.begun
-	@if $(WHEEL) $(@D)/wheel .; then $(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D); \
+	@rm -rf $(@D).new && mkdir -p $(@D).new/wheel && touch $(@D).new/.begun
+	@if $(WHEEL) $(@D).new/wheel .; then $(BIN)/python -m zipfile -e $(@D).new/wheel/*.whl $(@D).new; \
 		elif [ -z '$(ORTHIA_COMPILED)' ]; then \
 			echo "Not compiled, but pure Python from now on; rm -r $(@D) has make run try again"; \
 		else exit 1; fi
-	@mv $(@D)/.begun $@    # older than what was changed meanwhile
+	@mv $(@D).new/.begun $(@D).new/.made    # older than what was changed meanwhile
+	@rm -rf $(@D) && mv $(@D).new $(@D)
+
+# Of a module that was removed nothing is newer.
+$(COMPILED).sources: FORCE
+	@printf '%s\n' $(sort $(SOURCES)) | cmp -s - $@ || printf '%s\n' $(sort $(SOURCES)) > $@
 
 demo: setup ## Play a failover in about a minute: kill -9 under load, takeover, nothing lost
 	$(BIN)/orthia demo
@@ -169,8 +176,8 @@ docs: setup ## Write the documents that are generated
 	$(BIN)/python -m tools.documents.stomp_headers > docs/stomp-headers.md
 
 lock: ## Write requirements*.lock anew, of the newest versions that setup.cfg allows; needs uv
-	uv pip compile $(UV_COMPILE) --output-file requirements.lock
-	uv pip compile $(UV_COMPILE) --extra test --extra pipeline --constraints requirements.lock \
+	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --output-file requirements.lock
+	ORTHIA_COMPILED=no uv pip compile $(UV_COMPILE) --extra test --extra pipeline --constraints requirements.lock \
 		--output-file requirements-test.lock
 
 format: $(VENV)/.installed-test ## Let ruff format and fix

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 _ROOT = Path(__file__).parents[1]
+_BUILDERS = frozenset({"ORTHIA_COMPILED", "CC"})
 _PURE = os.environ | {"ORTHIA_COMPILED": "no"}
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
@@ -39,6 +42,8 @@ _MYPYC = """
 from setuptools import Extension
 
 def mypycify(modules, **options):
+    with open("compiled.c", "w") as file:
+        file.write({module!r})
     return [Extension("orthia.compiled", ["compiled.c"])]
 """
 
@@ -52,22 +57,34 @@ class Build:
     """The C of it."""
     mypyc: str = _MYPYC
 
-    def run(self, hook: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Have the build back end do what a front end such as pip asks for."""
+    def command(self, hook: str) -> list[str]:
+        """Return what a front end such as pip runs for ``hook`` in the copy."""
+        program = f"import build_backend as b; print(b.{hook})"
+        return [sys.executable, "-W", "ignore", "-c", program]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment for it, of which what the caller builds with is no part."""
+        path = f"{self.directory / 'stand-in'}:{self.directory / 'orthia' / 'tools'}"
+        kept = {name: said for name, said in os.environ.items() if name not in _BUILDERS}
+        return kept | {"PYTHONPATH": path}
+
+    def write(self) -> Path:
+        """Write the copy, if it is not there yet, and return its place."""
         source = self.directory / "orthia"
         stand_in = self.directory / "stand-in" / "mypyc"
         if not source.exists():
             copied(self.directory)
             stand_in.mkdir(parents=True)
             (stand_in / "__init__.py").touch()
-            (stand_in / "build.py").write_text(self.mypyc)
-        (source / "compiled.c").write_text(self.module)
-        path = f"{stand_in.parent}:{source / 'tools'}"
-        program = f"import build_backend as b; print(b.{hook})"
+            (stand_in / "build.py").write_text(self.mypyc.format(module=self.module))
+        return source
+
+    def run(self, hook: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Have the build back end do what a front end such as pip asks for."""
         return subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", program],
-            cwd=source,
-            env=os.environ | {"PYTHONPATH": path} | environment,
+            self.command(hook),
+            cwd=self.write(),
+            env=self.environment() | environment,
             capture_output=True,
             text=True,
             check=False,
@@ -149,18 +166,76 @@ def test_an_editable_install_is_never_compiled(tmp_path: Path) -> None:
     assert not list((tmp_path / "orthia").rglob("*.so"))
 
 
-def test_nothing_of_an_earlier_build_is_packed(tmp_path: Path) -> None:
-    """pip builds in the checkout: what was there once and is not now would be in the wheel."""
+def test_nothing_is_left_in_the_checkout_and_nothing_of_it_packed(tmp_path: Path) -> None:
+    """What setuptools once built there, or lists, is not what is there now."""
     build = Build(tmp_path, _MODULE)
-    packed = {build.wheel(), build.wheel(ORTHIA_COMPILED="no")}
-    left = [*(tmp_path / "orthia" / "build").glob("lib*")]
-    assert left
-    for directory in left:
-        (directory / "orthia" / "left.py").touch()
-    assert {build.wheel(), build.wheel(ORTHIA_COMPILED="no")} == packed
-    for name in packed:
-        with zipfile.ZipFile(tmp_path / name) as archive:
+    source = build.write()
+    left = source / "build" / "lib" / "orthia"
+    left.mkdir(parents=True)
+    (left / "left.py").touch()
+    before = sorted(source.rglob("*"))
+    for said in ("2", "no"):
+        with zipfile.ZipFile(tmp_path / build.wheel(ORTHIA_COMPILED=said)) as archive:
             assert "orthia/left.py" not in archive.namelist()
+    after = [path for path in sorted(source.rglob("*")) if "__pycache__" not in path.parts]
+    assert after == before
+
+
+def test_a_checkout_may_be_built_several_times_at_once(tmp_path: Path) -> None:
+    """Each has its own copy: shared, one would pack or remove what another writes."""
+    build = Build(tmp_path, _MODULE)
+    source = build.write()
+    names = [f"into{number}" for number in range(3)]
+    building = []
+    for name in names:
+        (tmp_path / name).mkdir()
+        command = build.command(f"build_wheel({str(tmp_path / name)!r})")
+        building.append(
+            subprocess.Popen(
+                command, cwd=source, env=build.environment(), stdout=subprocess.DEVNULL
+            )
+        )
+    assert [one.wait(240) for one in building] == [0, 0, 0]
+    held = []
+    for name in names:
+        (made,) = (tmp_path / name).iterdir()
+        with zipfile.ZipFile(made) as archive:
+            assert archive.testzip() is None
+            held.append(sorted(archive.namelist()))
+    assert held[0] == held[1] == held[2]
+
+
+def test_nothing_goes_on_when_a_build_is_killed(tmp_path: Path) -> None:
+    """The process in which mypyc runs ends with the one that pip started."""
+    mypyc = """
+import os, time
+
+def mypycify(modules, **options):
+    with open({module!r} + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename({module!r} + ".new", {module!r})
+    time.sleep(1_000)
+"""
+    noted = tmp_path / "pid"
+    build = Build(tmp_path, str(noted), mypyc=mypyc)
+    command = build.command(f"build_wheel({str(tmp_path)!r})")
+    with subprocess.Popen(command, cwd=build.write(), env=build.environment()) as building:
+        wait_until(noted.exists, timeout_seconds=240, what="mypyc runs")
+        compiling = int(noted.read_text())
+        building.kill()
+    wait_until(lambda: not Path(f"/proc/{compiling}").exists(), timeout_seconds=60, what="its end")
+
+
+def test_a_compiler_that_writes_nothing_is_none(tmp_path: Path) -> None:
+    """Nor one whose modules cannot be loaded: what is called compiled would not be."""
+    build = Build(tmp_path, _MODULE)
+    assert build.wheel(CC="true").endswith("-py3-none-any.whl")
+    unloadable = Build(
+        tmp_path / "other", _MODULE + "extern void nowhere(void);void (*called)(void) = nowhere;"
+    )
+    done = unloadable.run(f"build_wheel({str(tmp_path)!r})")
+    assert done.stdout.endswith("-py3-none-any.whl\n")
+    assert "undefined symbol: nowhere" in done.stderr
 
 
 @pytest.fixture(scope="module")
