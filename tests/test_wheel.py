@@ -66,7 +66,7 @@ class Build:
         """Return the environment for it, of which what the caller builds with is no part."""
         path = f"{self.directory / 'stand-in'}:{self.directory / 'orthia' / 'tools'}"
         kept = {name: said for name, said in os.environ.items() if name not in _BUILDERS}
-        return kept | {"PYTHONPATH": path}
+        return kept | {"PYTHONPATH": path, "TMPDIR": str(self.directory)}
 
     def write(self) -> Path:
         """Write the copy, if it is not there yet, and return its place."""
