@@ -390,8 +390,9 @@ class LastValueQueue(OptionedQueue):
                 matching.pass_over(location.seq)  # a window may show it that is read before
         if self.uncounted_after is not None:
             outside = RECORD_OVERHEAD + len(self.address.encode())
-            payload = sum(kept.values()) - len(kept) * (MESSAGE_OVERHEAD - outside)
-            self.counted(self.uncounted_after, up_to, len(kept), payload)
+            messages = len(kept) + len(window.corrupt)
+            payload = sum(kept.values()) - messages * (MESSAGE_OVERHEAD - outside)
+            self.counted(self.uncounted_after, up_to, messages, payload)
         if window.exhausted:
             self._is_known = True
             self.resume()

@@ -9,6 +9,7 @@ import logging
 from functools import partial
 from typing import Final, Protocol
 
+from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.groups import is_grouped
 from orthia.broker.core.memory import MemoryBudget
 from orthia.broker.core.selectors import Said
@@ -39,6 +40,9 @@ class _Queue(Protocol):
 
     def note_journal_full(self) -> None:
         """Have ``resume`` called once the journal is full no more."""
+
+    def pass_over(self, window: Window, cursor: Cursor) -> None:
+        """Count no more what stays in the table and nobody is to get."""
 
     def window_bytes(self) -> int:
         """Return how many bytes a window may have, with the memory there is."""
@@ -245,6 +249,7 @@ class MatchingReads:
                             else:
                                 reader.keep(look, message)
                         yield GO_ON
+            self._queue.pass_over(window, cursor)
         finally:
             self._looked()
         self._is_sparse = not any(look.found for look in looks.values())

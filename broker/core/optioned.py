@@ -254,7 +254,7 @@ class OptionedQueue(ShownQueue):
             self._trim_later(0)
             return
         is_paged = any(cursor.is_paged for _, cursor in self.cursors())
-        if self.depth - self._delivered > most or (not most and is_paged):
+        if is_paged and (not most or self.depth - self._delivered > most):
             self._trim_the_table()
 
     def _trim_later(self, delay_ms: int) -> None:
@@ -362,16 +362,17 @@ class OptionedQueue(ShownQueue):
     def _forget_oldest(self, queue_id: int, cursor: Cursor, window: Window) -> None:
         """Delete what was read, as far as it is still too much; the rest is read again."""
         unit = Unit()
+        self.pass_over(window, cursor)
         passed = window.next_after_seq
         for message in window.messages:
             if self._too_many() <= 0:
                 passed = message.seq - 1
                 break
-            if not cursor.is_withheld(message.seq):
-                if self._matching is not None and not self._matching.drop(queue_id, message.seq):
-                    continue
-                unit.delete(message.location, RemovalReason.DELETED)
-            # What a transaction in doubt has taken stays there, and is none too many.
+            if cursor.is_withheld(message.seq):
+                continue
+            if self._matching is not None and not self._matching.drop(queue_id, message.seq):
+                continue
+            unit.delete(message.location, RemovalReason.DELETED)
             if cursor.is_counted(message.seq):
                 cursor.unread -= 1
                 self.use.release(size_in_store(message.record))

@@ -304,6 +304,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
                 self._ready.append(self.loaded(message, self._cursor))
                 if self._may_group and is_grouped(message.record):
                     has_groups = True
+        self.pass_over(window, self._cursor)
         self._cursor.pass_to(window.next_after_seq)
         if has_groups:
             self.has_groups()
@@ -325,6 +326,24 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
                 self._retries[seq] = message.retry_ms
         self._keep(reference)
         return reference
+
+    def pass_over(self, window: Window, cursor: Cursor) -> None:
+        """Count no more what stays in the table, and nobody is to get: ``cursor`` is before it.
+
+        That is what a transaction in doubt has taken, and what cannot be read: nobody can say how
+        large that is.
+        """
+        stay = [(corrupt.seq, 0) for corrupt in window.corrupt]
+        if self._withheld:
+            stay += [
+                (one.seq, size_in_store(one.record))
+                for one in window.messages
+                if cursor.is_withheld(one.seq)
+            ]
+        stay.sort()
+        for seq, size in stay:
+            if cursor.pass_over(seq):
+                self.use.release(size)
 
     def hold_windows(self) -> bool:
         """Read no window until ``release_windows``; return False if one is on its way."""
