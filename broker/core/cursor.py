@@ -19,9 +19,10 @@ class Cursor:
         "_counted_to",
         "_is_given_up",
         "_old_tail",
-        "_passed_over",
         "_withheld",
+        "passed_over",
         "read_seq",
+        "staying",
         "tail_seq",
         "unread",
     )
@@ -32,10 +33,13 @@ class Cursor:
         self.tail_seq = unread_up_to
         self.unread = 0
         """How many messages lie ahead, as far as they are counted."""
+        self.passed_over = 0
+        """The last message that was met and is to stay where it is: it is not ``unread``."""
+        self.staying = 0
+        """How many such there are."""
         self._old_tail = unread_up_to
         self._counted_to = 0
         self._is_given_up = False
-        self._passed_over = 0
         self._withheld = withheld
 
     @property
@@ -73,18 +77,6 @@ class Cursor:
         """Take note that everything up to ``seq`` was read."""
         self.read_seq = max(self.read_seq, seq)
         self._counted_to = max(self._counted_to, self.read_seq)
-
-    def pass_over(self, seq: int) -> bool:
-        """Have a message that stays where it is be unread no more; return whether it was counted.
-
-        Of several in their order, however often each is met.
-        """
-        is_first = seq > self._passed_over
-        if not is_first or not self.is_counted(seq):
-            return False
-        self._passed_over = seq
-        self.unread -= 1
-        return True
 
     @property
     def uncounted_after(self) -> int | None:

@@ -219,6 +219,8 @@ def _refuse_if_used(queue: Queue) -> None:
         holds.append(f"{queue.consumers} consumers")
     if queue.depth:
         holds.append(f"{queue.depth} messages")
+    elif any(cursor.staying for _, cursor in queue.cursors()):
+        holds.append("messages that cannot be read")
     elif not queue.is_counted:
         holds.append("perhaps messages, which this node has not counted yet")
     elif queue.is_expecting:

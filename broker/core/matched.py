@@ -7,7 +7,7 @@ from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.turns import InTurn
-from orthia.journal.windows import StoredMessage
+from orthia.journal.windows import StoredMessage, Window
 
 
 class Matched(Protocol):
@@ -32,6 +32,9 @@ class Matched(Protocol):
 
     def loaded(self, message: StoredMessage, cursor: Cursor) -> MessageReference:
         """Have a message in memory that was in the table only."""
+
+    def pass_over(self, window: Window, cursor: Cursor) -> None:
+        """Have all wait no more that stays in the table, and nobody is to get."""
 
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
         """Count a message as delivered; None if it is not to be."""

@@ -123,6 +123,8 @@ class Matching(MatchedLevels):
             self._active.pop(view, None)
             self._reads.waiting.pop(view, None)
             del self._views[view.key]
+        else:
+            self._active[view] = None  # another consumer may be the one that is asked
         if self._groups is not None and self._groups.left(subscription):
             self._look_again()
 

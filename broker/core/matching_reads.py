@@ -42,7 +42,7 @@ class _Queue(Protocol):
         """Have ``resume`` called once the journal is full no more."""
 
     def pass_over(self, window: Window, cursor: Cursor) -> None:
-        """Count no more what stays in the table and nobody is to get."""
+        """Have all wait no more that stays in the table, and nobody is to get."""
 
     def window_bytes(self) -> int:
         """Return how many bytes a window may have, with the memory there is."""

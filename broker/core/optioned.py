@@ -362,20 +362,21 @@ class OptionedQueue(ShownQueue):
     def _forget_oldest(self, queue_id: int, cursor: Cursor, window: Window) -> None:
         """Delete what was read, as far as it is still too much; the rest is read again."""
         unit = Unit()
-        self.pass_over(window, cursor)
         passed = window.next_after_seq
-        for message in window.messages:
+        read: dict[int, StoredMessage | None] = {one.seq: one for one in window.messages}
+        read.update(dict.fromkeys(corrupt.seq for corrupt in window.corrupt))
+        for seq, message in sorted(read.items()):
             if self._too_many() <= 0:
-                passed = message.seq - 1
+                passed = seq - 1
                 break
-            if cursor.is_withheld(message.seq):
-                continue
-            if self._matching is not None and not self._matching.drop(queue_id, message.seq):
-                continue
-            unit.delete(message.location, RemovalReason.DELETED)
-            if cursor.is_counted(message.seq):
-                cursor.unread -= 1
-                self.use.release(size_in_store(message.record))
+            size = 0 if message is None else size_in_store(message.record)
+            if message is None or cursor.is_withheld(seq):
+                self.pass_one_over(seq, size, cursor)
+            elif self._matching is None or self._matching.drop(queue_id, seq):
+                unit.delete(message.location, RemovalReason.DELETED)
+                if cursor.is_counted(seq):
+                    cursor.unread -= 1
+                    self.use.release(size)
         cursor.pass_to(passed)
         if unit.deleted:
             self._append(unit)

@@ -328,7 +328,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         return reference
 
     def pass_over(self, window: Window, cursor: Cursor) -> None:
-        """Count no more what stays in the table, and nobody is to get: ``cursor`` is before it.
+        """Have all of a window wait no more that stays in the table, and nobody is to get.
 
         That is what a transaction in doubt has taken, and what cannot be read: nobody can say how
         large that is.
@@ -340,10 +340,19 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
                 for one in window.messages
                 if cursor.is_withheld(one.seq)
             ]
-        stay.sort()
-        for seq, size in stay:
-            if cursor.pass_over(seq):
-                self.use.release(size)
+        for seq, size in sorted(stay):
+            self.pass_one_over(seq, size, cursor)
+
+    def pass_one_over(self, seq: int, size: int, cursor: Cursor) -> None:
+        """Have a message wait no more, of several in their order; the store still has it."""
+        if seq <= cursor.passed_over:
+            return
+        cursor.passed_over = seq
+        cursor.staying += 1
+        if cursor.is_counted(seq):
+            cursor.unread -= 1
+        else:
+            self.use.add(size)
 
     def hold_windows(self) -> bool:
         """Read no window until ``release_windows``; return False if one is on its way."""

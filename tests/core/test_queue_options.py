@@ -250,6 +250,20 @@ def test_a_ring_does_without_what_a_transaction_in_doubt_has_taken(size: int) ->
 
 
 @pytest.mark.parametrize("priority", [4, 9])
+def test_who_follows_the_one_consumer_gets_what_waits(priority: int) -> None:
+    """Also where the one before had none, as its socket was full."""
+    core = CoreUnderTest(with_queue(exclusive=True))
+    first = core.consume(QUEUE)
+    second = core.consume(QUEUE)
+    first.is_writable = False
+    core.send(QUEUE, "1", priority=priority)
+    core.send(QUEUE, "2")
+    first.end.close()
+    core.settle()
+    assert second.texts == ["1", "2"]
+
+
+@pytest.mark.parametrize("priority", [4, 9])
 @pytest.mark.parametrize("delayed", [False, True])
 def test_many_are_deleted_some_at_a_time(priority: int, delayed: bool) -> None:
     """Whoever else wants the loop has a turn between; and of what is looked for nothing twice."""
