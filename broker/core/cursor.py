@@ -19,8 +19,8 @@ class Cursor:
         "_counted_to",
         "_is_given_up",
         "_old_tail",
+        "_passed_over",
         "_withheld",
-        "passed_over",
         "read_seq",
         "staying",
         "tail_seq",
@@ -33,10 +33,9 @@ class Cursor:
         self.tail_seq = unread_up_to
         self.unread = 0
         """How many messages lie ahead, as far as they are counted."""
-        self.passed_over = 0
-        """The last message that was met and is to stay where it is: it is not ``unread``."""
         self.staying = 0
-        """How many such there are."""
+        """How many messages were met that stay where they are."""
+        self._passed_over = 0
         self._old_tail = unread_up_to
         self._counted_to = 0
         self._is_given_up = False
@@ -64,6 +63,24 @@ class Cursor:
     def is_withheld(self, seq: int) -> bool:
         """Return whether a message is to stay where it is."""
         return seq in self._withheld
+
+    @property
+    def withholds(self) -> bool:
+        """Whether there is any message that is to stay where it is."""
+        return bool(self._withheld)
+
+    def pass_over(self, seq: int) -> bool:
+        """Have a message that stays be unread no more; of several in their order.
+
+        Return whether it was met for the first time.
+        """
+        if seq <= self._passed_over:
+            return False
+        self._passed_over = seq
+        self.staying += 1
+        if self.is_counted(seq):
+            self.unread -= 1
+        return True
 
     def is_old(self, seq: int) -> bool:
         """Return whether a message is of an earlier epoch."""

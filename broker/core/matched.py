@@ -5,9 +5,10 @@ from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.taken import ExpiryLook
 from orthia.broker.core.turns import InTurn
-from orthia.journal.windows import StoredMessage, Window
+from orthia.journal.windows import StoredMessage
 
 
 class Matched(Protocol):
@@ -16,6 +17,7 @@ class Matched(Protocol):
     id: int
     name: str
     is_leaving: bool
+    use: AddressUse
 
     @property
     def expiry_look(self) -> ExpiryLook:
@@ -32,9 +34,6 @@ class Matched(Protocol):
 
     def loaded(self, message: StoredMessage, cursor: Cursor) -> MessageReference:
         """Have a message in memory that was in the table only."""
-
-    def pass_over(self, window: Window, cursor: Cursor) -> None:
-        """Have all wait no more that stays in the table, and nobody is to get."""
 
     def hand_out(self, reference: MessageReference) -> MessageReference | None:
         """Count a message as delivered; None if it is not to be."""

@@ -380,6 +380,8 @@ class Matching(MatchedLevels):
                         look.let_go(seq)
         if not self._selects:
             self._go_back()
+        if self._is_over:
+            self._queue.resume()  # nobody else tells the plain machine to begin
 
     def _go_back(self) -> None:
         """Go back to the plain machine, if all that was taken is where that looks for it."""

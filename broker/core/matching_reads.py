@@ -9,9 +9,10 @@ import logging
 from functools import partial
 from typing import Final, Protocol
 
-from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.groups import is_grouped
+from orthia.broker.core.left_over import pass_over
 from orthia.broker.core.memory import MemoryBudget
+from orthia.broker.core.quota import AddressUse
 from orthia.broker.core.selectors import Said
 from orthia.broker.core.slices import GO_ON, Slices, Steps
 from orthia.broker.core.timers import Timers
@@ -34,15 +35,13 @@ class _Queue(Protocol):
 
     name: str
     is_leaving: bool
+    use: AddressUse
 
     def resume(self) -> None:
         """Go on delivering."""
 
     def note_journal_full(self) -> None:
         """Have ``resume`` called once the journal is full no more."""
-
-    def pass_over(self, window: Window, cursor: Cursor) -> None:
-        """Have all wait no more that stays in the table, and nobody is to get."""
 
     def window_bytes(self) -> int:
         """Return how many bytes a window may have, with the memory there is."""
@@ -249,7 +248,7 @@ class MatchingReads:
                             else:
                                 reader.keep(look, message)
                         yield GO_ON
-            self._queue.pass_over(window, cursor)
+            pass_over(window, cursor, self._queue.use)
         finally:
             self._looked()
         self._is_sparse = not any(look.found for look in looks.values())

@@ -22,6 +22,7 @@ from orthia.broker.core.api import Consumer, MessageReference
 from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import AT_ONCE
 from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.left_over import pass_one_over
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.non_destructive import ShownQueue
 from orthia.broker.core.selectors import Selector
@@ -371,7 +372,7 @@ class OptionedQueue(ShownQueue):
                 break
             size = 0 if message is None else size_in_store(message.record)
             if message is None or cursor.is_withheld(seq):
-                self.pass_one_over(seq, size, cursor)
+                pass_one_over(seq, size, cursor, self.use)
             elif self._matching is None or self._matching.drop(queue_id, seq):
                 unit.delete(message.location, RemovalReason.DELETED)
                 if cursor.is_counted(seq):

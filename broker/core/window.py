@@ -20,6 +20,7 @@ from orthia.broker.core.cursor import Cursor
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.groups import is_grouped
+from orthia.broker.core.left_over import pass_over
 from orthia.broker.core.levels import Level, Levels
 from orthia.broker.core.matching import Matching
 from orthia.broker.core.memory import (
@@ -304,7 +305,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
                 self._ready.append(self.loaded(message, self._cursor))
                 if self._may_group and is_grouped(message.record):
                     has_groups = True
-        self.pass_over(window, self._cursor)
+        pass_over(window, self._cursor, self.use)
         self._cursor.pass_to(window.next_after_seq)
         if has_groups:
             self.has_groups()
@@ -326,33 +327,6 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
                 self._retries[seq] = message.retry_ms
         self._keep(reference)
         return reference
-
-    def pass_over(self, window: Window, cursor: Cursor) -> None:
-        """Have all of a window wait no more that stays in the table, and nobody is to get.
-
-        That is what a transaction in doubt has taken, and what cannot be read: nobody can say how
-        large that is.
-        """
-        stay = [(corrupt.seq, 0) for corrupt in window.corrupt]
-        if self._withheld:
-            stay += [
-                (one.seq, size_in_store(one.record))
-                for one in window.messages
-                if cursor.is_withheld(one.seq)
-            ]
-        for seq, size in sorted(stay):
-            self.pass_one_over(seq, size, cursor)
-
-    def pass_one_over(self, seq: int, size: int, cursor: Cursor) -> None:
-        """Have a message wait no more, of several in their order; the store still has it."""
-        if seq <= cursor.passed_over:
-            return
-        cursor.passed_over = seq
-        cursor.staying += 1
-        if cursor.is_counted(seq):
-            cursor.unread -= 1
-        else:
-            self.use.add(size)
 
     def hold_windows(self) -> bool:
         """Read no window until ``release_windows``; return False if one is on its way."""

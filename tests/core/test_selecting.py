@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orthia.broker.core import backlog
 from orthia.broker.core import window as window_module
 from orthia.broker.core.api import TransactionWork
 from orthia.broker.core.memory import LENT_WINDOW_BYTES
@@ -513,3 +514,41 @@ def test_what_is_rejected_again_costs_no_look_at_all_that_was_given_back(
         core.settle()
         assert red.texts == [names[number] for number in sorted(again)]
     assert matched.count("colour = 'blue'") <= 20 * len(again)
+
+
+def test_who_wants_all_goes_on_when_the_last_selector_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if that is found out by a commit, amid the counting of what an earlier node left."""
+    monkeypatch.setattr(backlog, "COUNT_STEP", 4)
+    core = CoreUnderTest()
+    colours(core, *(f"{'red' if n == 3 else 'blue'}{n}" for n in range(8)))
+    successor = core.takeover()
+    answers: list[Callable[[], None]] = []
+    count = successor.journal.count
+
+    def counted(after: Any, up_to: int, step: int, done: Any) -> None:
+        count(after, up_to, step, lambda counts: answers.append(lambda: done(counts)))
+
+    monkeypatch.setattr(successor.journal, "count", counted)
+    red = successor.consume(QUEUE, selector="colour = 'red'")
+    every = successor.consume(QUEUE, prefetch=1)
+    successor.broker.count_backlogs()
+    successor.settle()
+    answers.pop(0)()  # four are counted, and the others are being counted
+    successor.settle()
+    assert (red.texts, every.texts) == (["red3"], ["blue0"])
+    successor.journal.auto_commit = False
+    red.acknowledge("red3")
+    red.end.close()
+    for number in range(3):
+        every.acknowledge(f"blue{number}")
+        successor.settle()
+    successor.journal.commit()
+    successor.settle()
+    successor.journal.auto_commit = True
+    while answers:
+        answers.pop(0)()
+        successor.settle()
+    successor.pass_time(1)
+    assert every.texts == ["blue0", "blue1", "blue2", "blue4"]
