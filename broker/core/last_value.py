@@ -168,7 +168,7 @@ class LastValueQueue(OptionedQueue):
         if reference is None and matching.is_taken(seq):
             reference = next((one for one in self._delayed if one.seq == seq), None)
             if reference is not None:
-                self._delayed.remove(reference)
+                self._delayed.discard(reference)
                 self._budget.unclaim(reference.size)
         if reference is not None:
             self._retries.pop(seq, None)

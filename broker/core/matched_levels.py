@@ -217,6 +217,7 @@ class MatchedLevels:
             stretch.returned.add(reference)
             back.setdefault(stretch, []).append(reference.seq)
         for stretch, seqs in back.items():
+            seqs.sort()  # once for all views, of which there may be many
             place = self._stretches.index(stretch)
             for view in self._views.values():
                 view.looks[place].came_back(seqs)

@@ -43,10 +43,6 @@ _AGAIN_MS: Final = 100
 _RETRY_MS: Final = 1_000
 
 
-def _lowest_and_oldest(reference: MessageReference) -> tuple[int, int]:
-    return reference.record.priority, reference.seq
-
-
 class OneConsumer(InTurn):
     """The first of the consumers, as long as it is there, and then the next."""
 
@@ -270,9 +266,10 @@ class OptionedQueue(ShownQueue):
 
     def _oldest(self) -> MessageReference | None:
         """Have the oldest message that is in memory no more; None if it is in the table only."""
-        delayed = next(iter(self._delayed), None)
-        if delayed is not None and self._most:  # or all go
-            delayed = min(self._delayed, key=_lowest_and_oldest)
+        if self._most:
+            delayed = self._delayed.lowest_and_oldest()
+        else:
+            delayed = next(iter(self._delayed), None)  # all go
         oldest = self._oldest_but(delayed)
         if oldest is None:
             return None
@@ -386,4 +383,6 @@ class OptionedQueue(ShownQueue):
         self._is_trimming = False
         self.release_windows()
         self.dispatch()
+        if self._matching is not None:
+            self._matching.tidy()  # which is done with every delivery, where there are any
         self._trim()

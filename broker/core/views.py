@@ -6,8 +6,9 @@ one window, until its consumers take it.
 """
 
 import heapq
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from orthia.broker.core.api import MessageReference
@@ -91,14 +92,14 @@ class Look:
         """Whether there is anything behind its horizon."""
         return self.horizon < self.stretch.cursor.tail_seq
 
-    def came_back(self, seqs: Iterable[int]) -> None:
-        """Have what was given back looked at, but nothing else once more that is there."""
-        before = [seq for seq in seqs if seq <= self.returned_to]
-        if len(self._again) + len(before) > _MOST_AGAIN:
-            self.returned_to = min(*before, *self._again) - 1
+    def came_back(self, seqs: Sequence[int]) -> None:
+        """Have what was given back, in order, looked at, but nothing else that is there again."""
+        before = bisect_right(seqs, self.returned_to)
+        if len(self._again) + before > _MOST_AGAIN:
+            self.returned_to = min([seqs[0], *self._again[:1]]) - 1
             self._again.clear()
             return
-        for seq in before:
+        for seq in seqs[:before]:
             heapq.heappush(self._again, seq)
 
     def first_again(self) -> MessageReference | None:

@@ -17,6 +17,7 @@ from typing_extensions import override
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.counters import QueueCounters
 from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.delayed import Delayed
 from orthia.broker.core.dispatcher import Dispatcher
 from orthia.broker.core.gate import Deliverer, DeliveryGate
 from orthia.broker.core.groups import is_grouped
@@ -107,7 +108,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         self._budget = budget
         self._timers = timers
         self._delivered = 0
-        self._delayed: set[MessageReference] = set()
+        self._delayed = Delayed()
         self._retries: dict[int, int] = {}
         """Before when messages are not delivered that an earlier node delivered in vain, by seq."""
         self._subscriptions: dict[QueueSubscription, None] = {}

@@ -249,6 +249,26 @@ def test_a_ring_does_without_what_a_transaction_in_doubt_has_taken(size: int) ->
     assert successor.consume(QUEUE).texts == ["6", "7"][2 - size :]
 
 
+def test_nothing_is_remembered_of_what_was_purged() -> None:
+    """Also while too few consumers are there for any delivery."""
+    options = with_queue(purge_on_no_consumers=True, consumers_before_dispatch=2)
+    core = CoreUnderTest(paged(options, 2))
+    one, other = core.consume(QUEUE), core.consume(QUEUE)
+    core.send(QUEUE, "high", priority=9)
+    one.end.close()
+    other.end.close()
+    for _ in range(3):
+        early = core.consume(QUEUE)
+        core.send(QUEUE, *map(str, range(2_000)))
+        early.end.close()
+        core.pass_time(1)
+        queue = core.broker.queues()["q"]
+        assert queue.depth == 0
+        assert queue._matching is None or not any(
+            stretch.taken for stretch in queue._matching._stretches
+        )
+
+
 @pytest.mark.parametrize("priority", [4, 9])
 def test_who_follows_the_one_consumer_gets_what_waits(priority: int) -> None:
     """Also where the one before had none, as its socket was full."""

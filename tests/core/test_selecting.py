@@ -2,7 +2,7 @@
 
 import itertools
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,12 @@ import pytest
 
 from orthia.broker.core import backlog
 from orthia.broker.core import window as window_module
-from orthia.broker.core.api import TransactionWork
-from orthia.broker.core.memory import LENT_WINDOW_BYTES
+from orthia.broker.core.api import MessageReference, TransactionWork
+from orthia.broker.core.cursor import Cursor
+from orthia.broker.core.levels import Level
+from orthia.broker.core.memory import LENT_WINDOW_BYTES, MemoryBudget
 from orthia.broker.core.selectors import Selector, SelectorRefused, said
+from orthia.broker.core.views import Look, Stretch
 from orthia.config.address_settings import AddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal import Unit
@@ -552,3 +555,33 @@ def test_who_wants_all_goes_on_when_the_last_selector_has_left(
         successor.settle()
     successor.pass_time(1)
     assert every.texts == ["blue0", "blue1", "blue2", "blue4"]
+
+
+class Counted(list[int]):
+    """Counts how often one of it is looked at."""
+
+    looked = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.looked += 1
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[int]:
+        self.looked += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("looked_to", [-1, 5, 500, 9_999])
+def test_what_was_given_back_costs_each_selector_little(looked_to: int) -> None:
+    """However much comes back at once: there may be many selectors, and nobody has the loop."""
+    look = Look(Stretch(Level(1, 4, Cursor())), MemoryBudget(1 << 20))
+    plain = Message("orders", b"", b"", 0, 0, 4)
+    for seq in range(10_000):
+        look.stretch.returned.add(MessageReference(seq, plain, None, 1, redelivered=False))
+    look.returned_to = looked_to
+    back = Counted(range(10_000))
+    look.came_back(back)
+    assert back.looked < 30
+    first = look.first_again()
+    seen = [look.returned_to + 1] if first is None else [first.seq]
+    assert min(seen) == 0
