@@ -12,10 +12,10 @@ from setuptools import setup
 
 COMPILED = {
     "orthia/broker/core": "address addresses auto_creation backlog broker browsing commit counters"
-    " cursor dispatcher expiry gate last_value left_over leveled levels memory non_destructive optioned"
-    " publisher queue queue_factory quota redelivery relocation schedule schedule_queues selective"
-    " settlement showing sources subscriptions targets topic topic_memory turns undeliverable"
-    " volatile window",
+    " cursor dispatcher expiry gate last_value left_over leveled levels memory non_destructive"
+    " optioned publisher queue queue_factory quota redelivery relocation schedule schedule_queues"
+    " selective settlement showing sources subscriptions targets topic topic_memory turns"
+    " undeliverable volatile window",
     "orthia/broker/protocols/stomp": "attempts client_frame committing connecting connection"
     " consuming encoding frames headers heartbeats holdings inbox options outbox parser parts"
     " prefixes receipts sending several states streaming subscribing subscriptions"
