@@ -4,6 +4,7 @@ import itertools
 import os
 import resource
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -140,6 +141,10 @@ class Connects(Protocol):
     def connect(self) -> socket.socket:
         """Log in."""
 
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+
 
 class Witness:
     """An ordinary client, which must be served whatever the others do."""
@@ -147,6 +152,7 @@ class Witness:
     _numbers = itertools.count(1)
 
     def __init__(self, node: Connects) -> None:
+        self._node = node
         self._socket = node.connect()
         self._queue = b"/queue/witness-%d" % next(self._numbers)
         self._count = 0
@@ -161,10 +167,19 @@ class Witness:
             b"SEND\ndestination:%b\nreceipt:w%d\n\n%b\0" % (self._queue, self._count, body)
         )
         while body not in self._data or receipt not in self._data:
-            chunk = self._socket.recv(65_536)
-            assert chunk, f"the witness was cut off after {bytes(self._data[-500:])!r}"
-            self._data += chunk
+            self._data += self._receive()
         self._data.clear()
+
+    def _receive(self) -> bytes:
+        try:
+            chunk, why = self._socket.recv(65_536), "an end"
+        except OSError as error:
+            chunk, why = b"", repr(error)
+        assert chunk, (
+            f"the witness had {why} after {bytes(self._data[-500:])!r}; the node's log:\n"
+            f"{self._node.log}"
+        )
+        return chunk
 
 
 def rest_of(client: socket.socket) -> bytes:
@@ -184,7 +199,7 @@ def pour(client: socket.socket, frame: bytes, most: int) -> int:
     for sent in range(most):
         try:
             client.sendall(frame)
-        except (TimeoutError, ConnectionError):
+        except (TimeoutError, ConnectionError, ssl.SSLEOFError):
             return sent
     return most
 

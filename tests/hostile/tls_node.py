@@ -27,6 +27,11 @@ class TlsNode:
         assert client.recv(4096).startswith(b"CONNECTED")
         return client
 
+    @property
+    def log(self) -> str:
+        """What the node has logged."""
+        return self.node.log
+
     def upgraded(self) -> ssl.SSLSocket:
         """Begin a WebSocket, and go on with what is below it."""
         client = self.open()
