@@ -54,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(_LONG_SECONDS))
 
 
+def pytest_collection_finish() -> None:
+    """Have the collector of garbage pass over what is here to stay: modules, and all tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def templates() -> Iterator[Servers]:
     """Give the data directory of each DBMS, made once and copied for each server."""
