@@ -19,6 +19,8 @@ QUICK_START = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    # Each sort and sum takes one of 8 MB at once otherwise: half of the heap is such garbage.
+    "spark.buffer.pageSize": "1m",
 }
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
 """For the environment variable JDK_JAVA_OPTIONS.
