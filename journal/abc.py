@@ -14,9 +14,9 @@ from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.batch import BatchReport
 from orthia.journal.engine.large import LargeMessages
 from orthia.journal.history import HistoryTotals
-from orthia.journal.moments import MomentKind, MomentPlace, Reached
+from orthia.journal.moments import MomentKind, MomentPlace
 from orthia.journal.unit import Binding, Done, Refused, Sender, Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, Window
+from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
 
 
 class MessageJournal(ABC):

@@ -24,10 +24,18 @@ from orthia.journal.engine.senders import in_turn, mark_refused
 from orthia.journal.errors import CorruptRecord, Fenced, JournalClosed, LeaseExpired
 from orthia.journal.limits import JournalLimits
 from orthia.journal.message import large_body_size
-from orthia.journal.moments import MessageTime, MomentKind, MomentPlace, Reached, TimedMessage
+from orthia.journal.moments import MessageTime, MomentKind, MomentPlace
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import Appended, AppendedMessage, Done, Refused, Sender, Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
+from orthia.journal.windows import (
+    QueueCounts,
+    QueuePlace,
+    Reached,
+    StoredMessage,
+    TimedMessage,
+    Window,
+    stored_message,
+)
 
 _UNBOUNDED = 2**63 - 1
 

@@ -7,11 +7,7 @@ of them, but for the attempts.
 """
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from orthia.journal.errors import CorruptRecord
-    from orthia.journal.windows import StoredMessage
+from typing import NamedTuple
 
 
 class MomentKind(IntEnum):
@@ -55,27 +51,3 @@ class MomentPlace(NamedTuple):
 
 FIRST_MOMENT = MomentPlace(-(2**63), 0)
 """Before all of them."""
-
-
-class TimedMessage(NamedTuple):
-    """A message whose moment has come."""
-
-    queue_id: int
-    at_ms: int
-    message: "StoredMessage"
-
-
-class Reached(NamedTuple):
-    """Messages whose moment has come, in the order of the moments."""
-
-    messages: list[TimedMessage]
-    corrupt: "list[CorruptRecord]"
-    """Of messages that cannot be read; their rows stay."""
-    gone: list[int]
-    """The seqs of moments whose messages are gone: nobody else tells the store to forget them."""
-    next_after: MomentPlace | None
-    """Where to go on; None if there are no more whose moment has come."""
-    next_at_ms: int | None
-    """The first moment that has not come; None if there is none."""
-    now_ms: int
-    """The store's clock."""

@@ -6,6 +6,7 @@ from orthia.journal.changes import Body, MessageLocation
 from orthia.journal.codec import decode_reference
 from orthia.journal.errors import CorruptRecord
 from orthia.journal.message import Message, decode_message
+from orthia.journal.moments import MomentPlace
 from orthia.journal.records import UserRecordType
 
 
@@ -33,6 +34,30 @@ class Window(NamedTuple):
     """Where to go on: everything of the queue up to this seq is in here."""
     exhausted: bool
     """True if nothing of the queue is left up to the ``up_to_seq`` that was asked for."""
+
+
+class TimedMessage(NamedTuple):
+    """A message whose moment has come."""
+
+    queue_id: int
+    at_ms: int
+    message: StoredMessage
+
+
+class Reached(NamedTuple):
+    """Messages whose moment has come, in the order of the moments."""
+
+    messages: list[TimedMessage]
+    corrupt: list[CorruptRecord]
+    """Of messages that cannot be read; their rows stay."""
+    gone: list[int]
+    """The seqs of moments whose messages are gone: nobody else tells the store to forget them."""
+    next_after: MomentPlace | None
+    """Where to go on; None if there are no more whose moment has come."""
+    next_at_ms: int | None
+    """The first moment that has not come; None if there is none."""
+    now_ms: int
+    """The store's clock."""
 
 
 class QueuePlace(NamedTuple):

@@ -33,15 +33,11 @@ from orthia.pipeline.audit_rows import (
 from orthia.pipeline.errors import BadOption
 from orthia.pipeline.fetching import Column, open_source
 from orthia.pipeline.file_journal import FileJournalReader, FileReference, stored_bindings
+from orthia.pipeline.journal_ranges import RangePartition
 from orthia.pipeline.journal_rows import SeqRange, column, plan_ranges, select_rows
-from orthia.pipeline.journal_source import (
-    RangePartition,
-    bindings_of,
-    check_options,
-    positive,
-    reference_of,
-)
+from orthia.pipeline.journal_source import bindings_of, reference_of
 from orthia.pipeline.schemas import arrow_schema
+from orthia.pipeline.source_options import check_options, positive
 from orthia.pipeline.store import OPTIONS, StoreReference
 
 TABLES: Final = ("messages", "history", "bindings", "pieces")

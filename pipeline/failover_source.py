@@ -6,12 +6,9 @@ be a directory, a pattern such as ``logs/*.jsonl``, or several of these with com
 """
 
 import glob
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -23,20 +20,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orthia.config.store_settings import DatabaseStoreSettings
-from orthia.nodemanager.failover_log import Entry
-from orthia.nodemanager.merge import entries_of_file, parse_entry
+from orthia.nodemanager.merge import entries_of_file
 from orthia.pipeline.errors import BadOption
-from orthia.pipeline.fetching import TIME, Column, Source, open_source
-from orthia.pipeline.journal_source import check_options, positive
-from orthia.pipeline.portions import ROWS
-from orthia.pipeline.schemas import FAILOVER_LOG, arrow_schema
+from orthia.pipeline.failover_rows import in_batches, table_entries
+from orthia.pipeline.fetching import Source, open_source
+from orthia.pipeline.schemas import FAILOVER_LOG
+from orthia.pipeline.source_options import check_options, positive
 from orthia.pipeline.store import OPTIONS, StoreReference
+from orthia.pipeline.streams import FailoverLogStreamReader
 
-_COLUMNS: Final = (
-    Column("id", pa.int64()),
-    Column("db_time", TIME),
-    Column("detail", pa.string()),
-)
 _ROWS_A_PARTITION: Final = 100_000
 _MAX_PARTITIONS: Final = 32
 _BYTES_A_PARTITION: Final = 16 * 1024 * 1024
@@ -77,9 +69,6 @@ class FailoverLogSource(DataSource):
         """Return the reader of a stream, of a table only."""
         if self._store is None or self._paths is not None:
             raise BadOption("a stream reads the table: give the option url or config, and no path")
-        # Not above: a stream's reader is made of this module's parts.
-        from orthia.pipeline.streams import FailoverLogStreamReader
-
         return FailoverLogStreamReader(self._store, self._pair)
 
 
@@ -164,39 +153,6 @@ def in_groups(files: Iterable[Path]) -> Iterator[FilesPartition]:
         size += path.stat().st_size
     if group:
         yield FilesPartition(group)
-
-
-def table_entries(
-    source: Source, table: str, where: str, values: Sequence[str] = ()
-) -> Iterator[Entry]:
-    """Yield the entries of the table's rows for which ``where`` holds."""
-    for batch in source.batches(_COLUMNS, f"FROM {table} WHERE {where}", values):
-        for row in batch.to_pylist():
-            entry = parse_entry(row["detail"], f"{table} row {row['id']}", row["db_time"])
-            if entry is not None:
-                yield entry
-
-
-def in_batches(entries: Iterable[Entry], pair: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield entries as batches of ``orthia.failover_log``."""
-    schema = arrow_schema(FAILOVER_LOG)
-    rows = (_row(entry, pair) for entry in entries)
-    while some := list(islice(rows, ROWS)):
-        columns = zip(*some, strict=True)
-        arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-_OF_AN_ENTRY: Final = FAILOVER_LOG.fieldNames()[1:-1]
-"""All columns but the first and the last are attributes of an entry."""
-_attributes: Final = attrgetter(*_OF_AN_ENTRY)
-_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def _row(entry: Entry, pair: str | None) -> tuple[Any, ...]:
-    return (pair or entry.node_id, *_attributes(entry), _encode(entry.details))
 
 
 def find_files(paths: str) -> list[Path]:

@@ -38,29 +38,25 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from orthia import config
-from orthia.config.store_settings import DatabaseStoreSettings, FileStoreSettings
-from orthia.pipeline.bodies import FileBodiesReader, SqlBodiesReader, SqlBodyReader
-from orthia.pipeline.decoding import Bodies, Decoder, decode_bindings, needed
+from orthia.config.store_settings import FileStoreSettings
+from orthia.pipeline.bodies import FileBodiesReader, SqlBodiesReader
+from orthia.pipeline.decoding import decode_bindings
 from orthia.pipeline.errors import BadOption
-from orthia.pipeline.fetching import Source, open_source
+from orthia.pipeline.fetching import open_source
 from orthia.pipeline.file_journal import (
     FileBindingsReader,
     FileJournalReader,
     FileReference,
     default_bodies,
 )
-from orthia.pipeline.journal_rows import (
-    Condition,
-    SeqRange,
-    column,
-    ids_by_name,
-    plan_ranges,
-    queue_names,
-    select_rows,
-)
+from orthia.pipeline.history_stream import HistoryStreamReader
+from orthia.pipeline.journal_ranges import RangePartition, read_range
+from orthia.pipeline.journal_rows import Condition, SeqRange, column, plan_ranges
 from orthia.pipeline.pushdown import TAKES_FILTERS, taken
-from orthia.pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, arrow_schema, subset
+from orthia.pipeline.schemas import BINDINGS, BODIES, HISTORY, JOURNAL, subset
+from orthia.pipeline.source_options import check_options, positive
 from orthia.pipeline.store import OPTIONS, StoreReference
+from orthia.pipeline.streams import JournalStreamReader
 from orthia.pipeline.tailing import TailLimits
 
 _OWN_OPTIONS: Final = frozenset(
@@ -148,10 +144,6 @@ class JournalSource(DataSource):
             )
         if isinstance(self._store, FileReference):
             raise BadOption("a file journal cannot be read as a stream: read it as a batch")
-        # Not above: a stream's reader is made of this module's parts.
-        from orthia.pipeline.history_stream import HistoryStreamReader
-        from orthia.pipeline.streams import JournalStreamReader
-
         what = (self._store, schema.fieldNames(), self._partitions, self._conditions)
         limits: TailLimits = {"max_rows": self._max_rows, "max_body": self._max_body}
         if self._table == "history":
@@ -177,13 +169,6 @@ def reference_of(options: Mapping[str, str]) -> StoreReference | FileReference:
         if isinstance(store, FileStoreSettings):
             return FileReference.of(store)
     return StoreReference.from_options(options)
-
-
-class RangePartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, seqs: SeqRange) -> None:
-        self.seqs = seqs
 
 
 class JournalReader(DataSourceReader):
@@ -273,33 +258,6 @@ def bindings_of(store: StoreReference, names: Sequence[str]) -> Iterator[pa.Reco
         yield from source.batches([column(name) for name in names], f"FROM {table} m")
 
 
-def read_range(
-    source: Source,
-    settings: DatabaseStoreSettings,
-    columns: Sequence[str],
-    seqs: SeqRange,
-    conditions: Sequence[Condition] = (),
-    *,
-    history: bool = False,
-    max_body: int = 0,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted columns of a range, decoded as far as they need to be.
-
-    The body of a large message is among them up to ``max_body`` bytes.
-    """
-    by_name = any(condition.column == "queue" for condition in conditions)
-    queues = queue_names(source, settings) if by_name or "queue" in columns else {}
-    ids = ids_by_name(queues)
-    table = HISTORY if history else JOURNAL
-    names = needed(columns)
-    # Bodies by a connection of their own: rows are still coming through this one.
-    with SqlBodyReader(settings) as reader:
-        bodies = Bodies(reader, max_body) if max_body else None
-        decoder = Decoder(arrow_schema(subset(table, ",".join(columns))), queues, bodies)
-        for batch in select_rows(source, settings, names, seqs, conditions, ids, history=history):
-            yield from decoder.decode_in_parts(batch)
-
-
 def _integer(text: str) -> tuple[int]:
     return (int(text),)
 
@@ -342,23 +300,3 @@ def conditions_of(options: Mapping[str, str]) -> list[Condition]:
             except ValueError:
                 raise BadOption(f"option {option}: {text!r} is not {expected}") from None
     return found
-
-
-def positive(options: Mapping[str, str], name: str) -> int | None:
-    """Return an option that is a number of at least 1; raises BadOption."""
-    text = options.get(name)
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise BadOption(f"option {name}: {text!r} is not a number of at least 1")
-    return int(text)
-
-
-def check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raise BadOption for an option nobody reads; Spark's own ``path`` is passed over."""
-    unknown = {name.lower() for name in options} - {*known, "path"}
-    if unknown:
-        raise BadOption(
-            f"unknown option {', '.join(sorted(unknown))}; expected one of"
-            f" {', '.join(sorted(known))}"
-        )

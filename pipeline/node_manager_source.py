@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from orthia.database import Database
 from orthia.nodemanager.locks.lease import LockStatus
 from orthia.nodemanager.locks.status import DatabaseLocks, Seen
-from orthia.pipeline.journal_source import check_options
 from orthia.pipeline.schemas import NODE_MANAGER, arrow_schema
+from orthia.pipeline.source_options import check_options
 from orthia.pipeline.store import OPTIONS, StoreReference
 
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
-from orthia.pipeline.failover_source import in_batches, table_entries
+from orthia.pipeline.failover_rows import in_batches, table_entries
 from orthia.pipeline.fetching import open_source
+from orthia.pipeline.journal_ranges import RangePartition, read_range
 from orthia.pipeline.journal_rows import (
     SeqRange,
     first_seq_since,
@@ -25,7 +26,6 @@ from orthia.pipeline.journal_rows import (
     plan_ranges,
     seq_after_rows,
 )
-from orthia.pipeline.journal_source import RangePartition, read_range
 from orthia.pipeline.store import StoreReference
 from orthia.pipeline.tailing import TailReader
 

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -145,22 +145,25 @@ def test_the_journal_is_the_same_whatever_it_is_kept_in(room: str, others: set[s
     assert not strange, "\n".join(strange)
 
 
-def test_no_module_of_the_core_is_in_a_circle() -> None:
-    """Also where only a type is imported."""
-    prefix = "orthia.broker.core."
-    modules = {path.stem: path for path in (_ROOT / "broker/core").glob("*.py")}
+def test_no_module_is_in_a_circle() -> None:
+    """Also where only a type is imported, or not before a function is called."""
+    modules = {_name(path): path for top in _TOPS for path in (_ROOT / top).rglob("*.py")}
     known = {
-        name: {
-            other.removeprefix(prefix).partition(".")[0]
-            for _, other in _imported(path)
-            if other.startswith(prefix)
-        }
+        name: {found for _, other in _imported(path) if (found := _module_of(other, modules))}
         for name, path in modules.items()
     }
     try:
         TopologicalSorter(known).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
+
+
+def _module_of(imported: str, modules: Container[str]) -> str:
+    """Return the module that is imported, or has what is imported; none for one of others."""
+    name = imported.removeprefix("orthia.")
+    if name == imported:
+        return ""
+    return name if name in modules else name.rpartition(".")[0]
 
 
 def test_modules_are_of_one_concept() -> None:

@@ -27,9 +27,9 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
-from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached
+from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace
 from orthia.journal.unit import Unit
-from orthia.journal.windows import StoredMessage
+from orthia.journal.windows import Reached, StoredMessage
 
 LOGGER = logging.getLogger("orthia.broker")
 _AT_ONCE: Final = 500

@@ -34,10 +34,10 @@ from orthia.journal.changes import MessageLocation
 from orthia.journal.errors import JournalClosed, StoreFull
 from orthia.journal.fields import decode_fields, encode_fields
 from orthia.journal.message import Message
-from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace, Reached, TimedMessage
+from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, Window
+from orthia.journal.windows import QueueCounts, QueuePlace, Reached, TimedMessage, Window
 
 LOGGER = logging.getLogger("orthia.broker")
 _AT_ONCE: Final = 200

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from orthia.database import NoRoom
 from orthia.journal.engine.batch import Batch, Marker, probe
 from orthia.journal.history import Kept, KeptRow
-from orthia.journal.moments import MomentKind, MomentPlace, Reached
+from orthia.journal.moments import MomentKind, MomentPlace
 from orthia.journal.unit import Binding
-from orthia.journal.windows import QueueCounts, QueuePlace, Window
+from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
 
 ROOM_BYTES = 262_144
 """What a store that had no room must take before it is said to have some: less would be refused

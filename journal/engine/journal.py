@@ -19,9 +19,9 @@ from orthia.journal.engine.writer import Writer
 from orthia.journal.errors import JournalClosed
 from orthia.journal.history import HistoryTotals
 from orthia.journal.limits import JournalLimits
-from orthia.journal.moments import MomentKind, MomentPlace, Reached
+from orthia.journal.moments import MomentKind, MomentPlace
 from orthia.journal.unit import Appended, Done, Refused, Sender, Unit
-from orthia.journal.windows import QueueCounts, QueuePlace, Window
+from orthia.journal.windows import QueueCounts, QueuePlace, Reached, Window
 
 
 class Journal(MessageJournal):

@@ -18,8 +18,16 @@ from orthia.journal.file.index import Position
 from orthia.journal.file.instance import JournalFiles
 from orthia.journal.file.message_index import MessageIndex, QueuedMessage
 from orthia.journal.message import large_body_size
-from orthia.journal.moments import MomentKind, MomentPlace, Reached, TimedMessage
-from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window, stored_message
+from orthia.journal.moments import MomentKind, MomentPlace
+from orthia.journal.windows import (
+    QueueCounts,
+    QueuePlace,
+    Reached,
+    StoredMessage,
+    TimedMessage,
+    Window,
+    stored_message,
+)
 
 MAX_SEQ = 2**63 - 1
 _REFERENCE_BYTES = 256

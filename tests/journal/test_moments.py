@@ -3,8 +3,9 @@
 from orthia.config.errors import OrthiaError
 from orthia.journal import MessageJournal, MessageLocation, Unit, encode_message
 from orthia.journal.fields import Fields, encode_fields
-from orthia.journal.moments import FIRST_MOMENT, MessageTime, MomentKind, MomentPlace, Reached
+from orthia.journal.moments import FIRST_MOMENT, MessageTime, MomentKind, MomentPlace
 from orthia.journal.records import RemovalReason
+from orthia.journal.windows import Reached
 from tests.journal.support import (
     ALWAYS,
     NO_BYTE_LIMIT,

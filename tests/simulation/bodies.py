@@ -14,8 +14,8 @@ from orthia.journal.changes import MessageLocation
 from orthia.journal.engine.abc import BodyStore, Piece, Windows
 from orthia.journal.errors import Fenced, LargeBodyError
 from orthia.journal.message import Message
-from orthia.journal.moments import MomentKind, MomentPlace, Reached
-from orthia.journal.windows import QueueCounts, QueuePlace, StoredMessage, Window
+from orthia.journal.moments import MomentKind, MomentPlace
+from orthia.journal.windows import QueueCounts, QueuePlace, Reached, StoredMessage, Window
 from tests.simulation.database import CALL_TIMEOUT_SECONDS, Database
 from tests.simulation.tables import Client
 
