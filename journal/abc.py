@@ -54,7 +54,7 @@ class MessageJournal(ABC):
     @property
     @abstractmethod
     def is_full(self) -> bool:
-        """True while more waits for the store than the limits allow: stop reading from sockets.
+        """True while more waits for the store than the limits allow: stop reading from clients.
 
         Appending still works, so that what was already read need not be thrown away.
         """

@@ -73,7 +73,7 @@ DEFAULT_PRIORITY: Final = 4
 
 
 class Message(NamedTuple):
-    """A message as it was accepted; a tuple because one is made for every SEND."""
+    """A message as it was accepted; a tuple because one is made for each that is sent."""
 
     address: str
     head: bytes

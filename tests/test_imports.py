@@ -1,6 +1,7 @@
 """The rooms of ARCHITECTURE.md, and which of them may know which."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Container, Iterator
@@ -286,6 +287,35 @@ def test_what_decides_touches_no_world(room: str) -> None:
         for path in (_ROOT / room).rglob("*.py")
         for line, name in _imported(path)
         if name.partition(".")[0] in _NEVER
+    ]
+    assert not strange, "\n".join(strange)
+
+
+_OF_A_PROTOCOL = re.compile(
+    r"stomp(?!_limits|limits)|\bframes?\b|\bsockets?\b|\bheart-?beats?\b", re.IGNORECASE
+)
+_COMMANDS = re.compile(
+    r"\b(ABORT|ACK|CONNECT|DISCONNECT|COMMIT|ERROR|NACK|RECEIPT|SEND|SUBSCRIBE|UNSUBSCRIBE)s?\b"
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("broker/core", (_OF_A_PROTOCOL, _COMMANDS)),
+        ("broker/security", (_OF_A_PROTOCOL, _COMMANDS)),
+        ("journal", (_OF_A_PROTOCOL,)),  # which has a COMMIT of its own
+    ],
+)
+def test_what_every_protocol_uses_speaks_of_none(
+    where: str, words: tuple[re.Pattern[str], ...]
+) -> None:
+    """Not in a comment either; ``stomp-limits`` is an element of ``broker.xml``."""
+    strange = [
+        f"{path.relative_to(_ROOT)}:{number}: {line.strip()}"
+        for path in (_ROOT / where).rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if any(word.search(line) for word in words)
     ]
     assert not strange, "\n".join(strange)
 

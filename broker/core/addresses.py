@@ -312,8 +312,9 @@ class AddressBook:
     def ensure_queues(self, name: str, record: Message | None = None) -> Sequence[Queue]:
         """Return the queues for what the broker itself sends to ``name``: never none.
 
-        As of a SEND, each queue of a MULTICAST address gets it, if it takes the ``record``. One
-        that has none gets a queue, of its own type, where a SEND would be lost.
+        As of what clients send, each queue of a MULTICAST address gets it, if it takes the
+        ``record``. One that has none gets a queue, of its own type, where that of a client would be
+        lost.
         """
         queue = self.queues.get(name)
         if queue is not None:

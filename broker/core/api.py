@@ -26,7 +26,7 @@ def unheard(reason: OrthiaError, done: Done | None) -> None:
 
 
 class OutgoingMessage(NamedTuple):
-    """A SEND as the core takes it."""
+    """A message as the core takes it."""
 
     head: bytes
     """What the sender's protocol says of it, as it came, of the ``encoding`` below."""
@@ -79,7 +79,7 @@ class MessageReference:
         self.attempts = 0
         """How often its delivery failed, as far as this node knows."""
         self.shared: dict[object, bytes] | None = None
-        """What the frames of all who get a topic's message have in common, by who asks."""
+        """What is written alike to all who get a topic's message, by the protocol that does."""
         self.written_at = 0
         """How many bytes were written to the connection that has it before this message."""
 
@@ -93,7 +93,7 @@ class Consumer(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """False while the socket is behind; ``Subscription.resume`` follows when it is not."""
+        """False while its client is behind; ``Subscription.resume`` follows when it is not."""
 
     def deliver(self, reference: MessageReference) -> None:
         """Hand a message to the client."""
@@ -168,7 +168,7 @@ class Settlement(ABC):
 
 @dataclass
 class TransactionWork:
-    """What a client's transaction holds until its COMMIT; messages it has are set aside."""
+    """What a client's transaction holds until its commit; messages it has are set aside."""
 
     sends: list[tuple[str, OutgoingMessage]] = field(default_factory=list)
     acknowledgements: dict[SubscriptionHandle, list[MessageReference]] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class TransactionWork:
     checked: set[str] = field(default_factory=set)
     """Destinations that were not refused when the client sent to them."""
     is_refused: bool = False
-    """Whether its COMMIT was refused."""
+    """Whether its commit was refused."""
 
 
 class FanOut(Protocol):
@@ -232,9 +232,9 @@ class BrokerCore(Protocol):
         """
 
     def check_send(self, principal: Principal, destination: str) -> None:
-        """Refuse now what would refuse a SEND to ``destination`` as things are.
+        """Refuse now what would refuse a message to ``destination`` as things are.
 
-        An address or queue that the SEND would create is created.
+        An address or queue that the message would create is created.
         """
 
     def upload(

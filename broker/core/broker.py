@@ -251,7 +251,7 @@ class Broker:
         self._schedule.cancel(self._schedule_queues.schedule_named(name), seq, done)
 
     def check_send(self, principal: Principal, destination: str) -> None:
-        """Raise BrokerError if a SEND to ``destination`` would be refused at this moment."""
+        """Raise BrokerError if a message to ``destination`` would be refused at this moment."""
         self._refuse_if_stopped()
         _, queues, _, _ = self._targets.route(principal, destination)
         for queue in queues:

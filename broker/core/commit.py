@@ -1,4 +1,4 @@
-"""A client's COMMIT: all of its transaction in one unit of the journal, or nothing."""
+"""The commit of a client's transaction: all of it in one unit of the journal, or nothing."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from orthia.broker.core.memory import size_in_memory
 from orthia.broker.core.publication import Publication
 from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import BlockingUse, Charges
+from orthia.broker.core.quota import Charges
 from orthia.broker.core.routing import Routed, routed_by
 from orthia.broker.core.slices import GO_ON, REST, Steps
 from orthia.broker.core.targets import Route
@@ -90,8 +90,8 @@ def commit(
         if not index % _AT_ONCE:
             yield GO_ON
     for use in {queue.use: None for queues, _ in stored for queue in queues}:
-        while isinstance(use, BlockingUse) and use.is_behind:
-            yield use.rest
+        while (full := use.behind()) is not None:
+            yield full.rest
     for topic in {one.topic: None for one in heard}:
         behind = topic.behind()
         while behind is not None and behind.is_behind:
@@ -163,7 +163,7 @@ def _routed(
     destination: str,
     message: OutgoingMessage,
 ) -> tuple[str, list[Routed]]:
-    """Route a SEND of a transaction; a refusal says which, since the client sees the COMMIT."""
+    """Route a message of a transaction; a refusal says which: the client knows of its commit."""
     try:
         address, queues, topic, router = route(principal, destination)
         if message.stated:
@@ -171,7 +171,7 @@ def _routed(
             if schedule is not None:
                 queues, topic, router = [schedule], None, None
     except BrokerError as error:
-        raise type(error)(f"SEND to {quoted(destination)} in the transaction: {error}") from None
+        raise type(error)(f"message to {quoted(destination)} in the transaction: {error}") from None
     record = publisher.record(address, message)
     return address, routed_by(router, record, principal, queues, topic)
 
@@ -180,6 +180,6 @@ def _refuse_if_gone(messages: Iterable[Placed]) -> None:
     for queue in {queue: None for queues, _ in messages for queue in queues}:
         if queue.is_leaving:
             raise DestinationRefused(
-                f"queue {quoted(queue.name)} was deleted during the COMMIT: nothing of the"
+                f"queue {quoted(queue.name)} was deleted during the commit: nothing of the"
                 " transaction was done"
             )

@@ -39,7 +39,7 @@ REMOTE_PREFIXES = {
 """Of destinations that are another connection's own, as Classic calls them."""
 
 
-@lru_cache(maxsize=1024)  # asked for every SEND
+@lru_cache(maxsize=1024)  # asked for every message
 def parse(text: str) -> Destination:
     """Read ``/queue/NAME``, ``/topic/NAME`` or a plain name; raises DestinationRefused."""
     for prefix, routing_type in _PREFIXES.items():

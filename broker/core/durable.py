@@ -1,10 +1,10 @@
 """Durable subscriptions: MULTICAST queues that keep a topic's messages while nobody is connected.
 
 The queue is called ``CLIENT-ID.NAME``, as in Artemis, and its binding says whose it is: so two
-pairs that make one name are told apart. It is made by the first SUBSCRIBE, is stored, and goes with
-an UNSUBSCRIBE that names it. What it was made for stays as it is: to change that the subscription
-is ended first, and what it has with it. Artemis passes a change over, and its client gets messages
-that it has not asked for.
+pairs that make one name are told apart. It is made when its client first subscribes, is stored, and
+goes when that client ends the subscription by its name. What it was made for stays as it is: to
+change that the subscription is ended first, and what it has with it. Artemis passes a change over,
+and its client gets messages that it has not asked for.
 """
 
 from dataclasses import replace
@@ -103,7 +103,7 @@ class DurableSubscriptions:
                 raise DestinationRefused(
                     f"durable subscription {name} of client-id {quoted(wanted.client_id)} was made"
                     f" with the {what} {quoted(was)}, and {quoted(asked)} is asked for: end it"
-                    f" first (UNSUBSCRIBE with durable-subscription-name:{wanted.name}), which"
+                    f" first (unsubscribe with durable-subscription-name:{wanted.name}), which"
                     " deletes what it has, or take another name"
                 )
 
@@ -111,8 +111,8 @@ class DurableSubscriptions:
 def _client_id(principal: Principal) -> str:
     if not principal.client_id:
         raise DestinationRefused(
-            "a durable subscription belongs to a client-id, and CONNECT had none: give it one that"
-            " is the same whenever this client connects"
+            "a durable subscription belongs to a client-id, and this client connected without one:"
+            " give it one that is the same whenever it connects"
         )
     return principal.client_id
 

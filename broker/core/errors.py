@@ -4,7 +4,7 @@ from orthia.config.errors import OrthiaError
 
 
 class BrokerError(OrthiaError):
-    """What a client asked for is refused; the text goes into its ERROR frame."""
+    """What a client asked for is refused; the text goes to it."""
 
 
 class AuthenticationFailed(BrokerError):  # noqa: N818 - named for what is the case

@@ -1,7 +1,8 @@
 """Subscriptions to many addresses at once: which addresses hear which.
 
 A name with wildcards that has a queue or a subscriber is an address too, and every other that it
-stands for knows it: those that are there, and those that come later. So a SEND need not look.
+stands for knows it: those that are there, and those that come later. So no message has to be
+matched.
 """
 
 from collections.abc import Callable, Iterable, Mapping

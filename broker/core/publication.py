@@ -7,16 +7,16 @@ from orthia.journal.unit import Sender
 
 
 class Publication:
-    """A message of a topic: one for all of its subscribers, and what their frames share."""
+    """A message of a topic: one for all of its subscribers, and what their protocols share."""
 
-    __slots__ = ("_said", "frames", "holders", "record", "sender", "seq", "size")
+    __slots__ = ("_said", "holders", "record", "sender", "seq", "shared", "size")
 
     def __init__(self, seq: int, record: Message, size: int, sender: Sender | None = None) -> None:
         self.seq = seq
         self.record = record
         self.size = size
         """Bytes it counts for in memory."""
-        self.frames: dict[object, bytes] | None = {}
+        self.shared: dict[object, bytes] | None = {}
         """See ``MessageReference.shared``; None once nobody is given it at the same time."""
         self.sender = sender
         """Which connection sent it; None for the broker."""

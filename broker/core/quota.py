@@ -1,6 +1,6 @@
-"""How much the store holds, against the limits that operators set: each SEND is asked for first.
+"""How much the store holds, against the limits that operators set: each message is asked for first.
 
-A message counts from its SEND until it is acknowledged, expired or moved, in each queue that has
+A message counts from its sending until it is acknowledged, expired or moved, in each queue that has
 it: its headers, its body wherever that is, and ``MESSAGE_OVERHEAD``. The body of a large message
 counts as it comes, and while its transaction is open. What the broker itself moves
 to a dead-letter or expiry address is counted and never refused, and whoever takes messages out is
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
+from orthia.broker.core.api import FanOut
 from orthia.broker.core.errors import BrokerError
 from orthia.broker.core.slices import Wait
 from orthia.broker.quoting import quoted
@@ -177,6 +178,10 @@ class AddressUse:
                 " consume messages, or raise the limit"
             )
 
+    def behind(self) -> FanOut | None:
+        """Return what senders wait for before they send more; None if they go on at once."""
+        return None
+
     def uploaded(self, size: int) -> None:
         """Count bytes of bodies whose messages are not sent yet, or fewer."""
         self.uploading += size
@@ -245,6 +250,10 @@ class BlockingUse(AddressUse):
     @override
     def asks_first(self) -> bool:
         return True
+
+    @override
+    def behind(self) -> FanOut | None:
+        return self if self.is_behind else None
 
     @property
     def is_behind(self) -> bool:

@@ -1,4 +1,4 @@
-"""Clients that were refused, or ended with an ERROR: told in the log, and counted by reason.
+"""Clients that were refused, or ended with an error: told in the log, and counted by reason.
 
 A client that tries again and again must not fill the log: of each kind the first is told at once,
 and those that follow once in a while, as a number and the last of them.
@@ -38,11 +38,11 @@ class Refusal(Enum):
     USER = "user-connections"
     """There are too many of its user already."""
     NO_CONNECT = "no-connect"
-    """No CONNECT frame came in time."""
+    """It did not connect by its protocol in time."""
     TLS = "tls"
     """Its TLS handshake failed, or it spoke no TLS where nothing else is spoken."""
     PROTOCOL = "protocol"
-    """What it sent is not STOMP, or not allowed."""
+    """What it sent is not of the protocol, or not allowed."""
     ORIGIN = "origin"
     """It is a page in a browser, of a site that is not allowed."""
     AUTHENTICATION = "authentication"
@@ -62,7 +62,7 @@ class Refusal(Enum):
     STORE = "store"
     """The database does not store what it sent, though it stores others."""
     SILENCE = "silence"
-    """No heart-beat came, or nothing for connectionTtl."""
+    """Nothing came of it for as long as it had promised, or for connectionTtl."""
     SLOW = "slow"
     """It reads or acknowledges too slowly for what it subscribed to, or for all memory."""
 

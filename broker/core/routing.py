@@ -3,7 +3,7 @@
 An address has a router only if something of it asks: a queue with a filter, one that is not enabled
 or takes nothing without a consumer, a durable subscription without its owner's own messages, a
 subscription by wildcards that hears it, a divert, a policy BLOCK or DROP. Every other
-SEND goes to the queues and the topic of its address as they are.
+message goes to the queues and the topic of its address as they are.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,7 +14,6 @@ from orthia.broker.core.diverts import Divert
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import size_in_store
 from orthia.broker.core.queue import Queue
-from orthia.broker.core.quota import BlockingUse
 from orthia.broker.core.selectors import parse
 from orthia.broker.core.topic import Topic
 from orthia.config.address_settings import RoutingType
@@ -175,5 +174,5 @@ def routed_by(
 
 def first_full(routed: Iterable[Routed]) -> FanOut | None:
     """Return the first address without room that has BLOCK; None if there is none."""
-    uses = (queue.use for one in routed for queue in one.queues)
-    return next((use for use in uses if isinstance(use, BlockingUse) and use.is_behind), None)
+    full = (queue.use.behind() for one in routed for queue in one.queues)
+    return next((one for one in full if one is not None), None)

@@ -149,7 +149,7 @@ class ScheduleQueues:
         return queue
 
     def route_due(self, schedule: Queue, record: Message, client_id: str | None) -> list[Routed]:
-        """Return who gets a message of a schedule at this moment, as a SEND would be routed.
+        """Return who gets a message of a schedule at this moment, as if it was sent now.
 
         A queue that is gone is created anew: whether that may be was asked when it was sent, by the
         client ``client_id``. Raises BrokerError.

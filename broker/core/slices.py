@@ -1,6 +1,6 @@
 """Long work on the loop's thread, a slice at a time: between two slices everybody has a turn.
 
-Work is a generator. Where it yields it may be left: sockets are read, heart-beats are sent, other
+Work is a generator. Where it yields it may be left: clients are read from and written to, other
 work has its slice; so it must leave everything as it may be seen. A slice of work that is begun in
 another's slice ends with that, and the rest comes in its own turn.
 """
@@ -13,7 +13,7 @@ from typing import Final
 from orthia.config.clock import monotonic_seconds
 
 SLICE_SECONDS: Final = 0.004
-"""How long the loop works on without looking at its sockets, while there is more to do."""
+"""How long the loop works on without looking at its clients, while there is more to do."""
 GO_ON: Final = False
 """Yielded where the work can be left, and could go on."""
 REST: Final = True
@@ -58,7 +58,7 @@ class Slices:
         call_soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """``call_soon`` calls back in the loop's next turn, after its sockets were looked at."""
+        """``call_soon`` calls back in the loop's next turn, after its clients were looked at."""
         self._call_soon = call_soon
         self._clock = clock
         self._ring: deque[Steps] = deque()

@@ -2,8 +2,8 @@
 
 One is slow if it acknowledged fewer messages than ``slow-consumer-threshold`` in a whole
 ``slow-consumer-check-period``, and had something to do at its beginning and at its end: messages it
-had not acknowledged, or a socket that took no more. So nobody is blamed for an empty queue, which
-Artemis finds out by the rate at which messages come.
+had not acknowledged, or a connection that took no more. So nobody is blamed for an empty queue,
+which Artemis finds out by the rate at which messages come.
 """
 
 import logging

@@ -81,7 +81,7 @@ class Subscription(Generic[Reference]):
     """A consumer of a queue, with its credit.
 
     A prefetch counts messages, of which each may be large, so bytes are counted beside them.
-    Artemis' credit for a STOMP consumer counts bytes only, and is far smaller.
+    Artemis' credit counts bytes only, and is far smaller.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Subscription(Generic[Reference]):
         self._delivered_bytes = 0
         self._aside: dict[int, Reference] = {}
         """What the client's open transactions have: the client cannot wait for room that only
-        their COMMIT would make. It counts for them, against max-transaction-bytes."""
+        their commit would make. It counts for them, against max-transaction-bytes."""
 
     @property
     def connection(self) -> object:
@@ -150,7 +150,7 @@ class Subscription(Generic[Reference]):
         return bool(self._delivered) or not self._consumer.is_writable
 
     def wants_more(self) -> bool:
-        """Return whether the consumer has credit and its socket takes more."""
+        """Return whether the consumer has credit and its connection takes more."""
         pool = self._pool
         return (
             (not self._prefetch or len(self._delivered) < self._prefetch)
@@ -211,7 +211,7 @@ class Subscription(Generic[Reference]):
         self._queue.give_back(taken, attempted=taken)
 
     def resume(self) -> None:
-        """Go on delivering: the socket takes more, or there is memory again."""
+        """Go on delivering: the connection takes more, or there is memory again."""
         self._queue.join(self)
         self._queue.resume()
 

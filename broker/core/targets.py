@@ -14,7 +14,7 @@ from orthia.broker.security.permissions import Security
 from orthia.config.address_settings import RoutingType
 
 _MULTICAST: Final = RoutingType.MULTICAST
-"""Asked for every SEND: an enumeration looks its members up each time."""
+"""Asked for every message: an enumeration looks its members up each time."""
 _BY_UNIT: Final = Router({}, (), (), lambda *_: [])
 """For a queue that is named itself and takes all: what is routed is stored by a unit, which can
 delete, too."""
@@ -33,7 +33,7 @@ class Targets:
         self._security = security
 
     def route(self, principal: Principal, destination: str) -> Route:
-        """Return where a SEND goes: no topic, if nobody hears it, and no router, if all get it.
+        """Return where a message goes: no topic, if nobody hears it, and no router, if all get it.
 
         Raises DestinationRefused, NotAuthorized.
         """

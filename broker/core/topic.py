@@ -138,12 +138,12 @@ class Topic:
             for index, (queue, number) in enumerate(list(self.subscribers.items()), 1):
                 if number <= latest:
                     queue.add(publication)
-                if not index % _AT_ONCE or type(queue) is not VolatileQueue:
+                if not index % _AT_ONCE or queue.selects:
                     yield GO_ON  # whether a selector wants it may take as long as all that
         finally:
             self._underway.popleft()
             self.given += 1
-            publication.frames = None
+            publication.shared = None
             self._memory.release(publication)
         if self._memory.is_exceeded:
             self._memory.end_the_worst()

@@ -31,7 +31,7 @@ class TopicAccount(CreditPool):
         return self.waiting + self.claimed
 
     def end(self, reason: str) -> None:
-        """End the connection, with an ERROR that says why."""
+        """End the connection, with an error that says why."""
         if not self.is_ended:
             self.is_ended = True
             for subscription in list(self.subscriptions)[:1]:

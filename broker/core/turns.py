@@ -12,8 +12,8 @@ from orthia.broker.core.subscriptions import Subscription
 class Turns(ABC):
     """The consumers that are asked.
 
-    One that turns out to have no credit, or a full socket, is left out until it says that this has
-    changed: finding the next costs the same however many wait for their clients.
+    One that turns out to have no credit, or a full connection, is left out until it says that this
+    has changed: finding the next costs the same however many wait for their clients.
     """
 
     __slots__ = ()

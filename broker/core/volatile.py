@@ -2,12 +2,12 @@
 
 It has what was published while the consumer was there, delivers as every queue does, and keeps
 nothing of what was acknowledged, rejected or left behind. A client that falls behind is
-disconnected with an ERROR once more than ``max-behind-bytes`` wait for its subscriptions together:
+disconnected with an error once more than ``max-behind-bytes`` wait for its subscriptions together:
 it then knows that it missed messages, which silent dropping would not tell it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
@@ -50,6 +50,9 @@ class TopicSubscription(Subscription[PublishedReference]):
 
 class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
     """What one subscriber of a topic has; all calls on the loop's thread."""
+
+    selects: ClassVar[bool] = False
+    """Whether each message is looked at before it is taken."""
 
     __slots__ = ("_account", "_is_closed", "_max_behind_bytes", "_memory", "_subscribers")
 
@@ -99,7 +102,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
         self._ready.append(publication)
         if self._turns.candidate is not None:
             self.dispatch()
-        # A single message may be larger than that, and its socket busy for a moment.
+        # A single message may be larger than that, and its connection busy for a moment.
         if account.waiting > self._max_behind_bytes and len(self._ready) > 1:
             account.end(
                 "the topic subscriptions of this connection are more than max-behind-bytes"
@@ -126,7 +129,7 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
             publication.seq, publication.record, None, size, redelivered=False
         )
         reference.publication = publication
-        reference.shared = publication.frames
+        reference.shared = publication.shared
         return reference
 
     def _release(self, references: Sequence[PublishedReference]) -> None:
@@ -169,6 +172,8 @@ class VolatileQueue(Dispatcher[PublishedReference, Publication, Alone]):
 
 class SelectiveVolatileQueue(VolatileQueue):
     """What a subscriber has that does not want every message: ``no-local`` or ``selector``."""
+
+    selects: ClassVar[bool] = True
 
     __slots__ = ("_own", "_selector")
 

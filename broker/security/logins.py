@@ -5,7 +5,7 @@ is bounded, so that nobody is locked out: a right passcode is taken whatever oth
 may wait at a time for each pair of address and user, and for each address, so a guesser with many
 connections is no faster, whether it tries one name or many. A user that has logged in from an
 address before is kept waiting and refused there for guesses at its own name only, not for those at
-others. No time, no sockets: whoever calls says what time it is, and waits.
+others. No clock, no connections: whoever calls says what time it is, and waits.
 """
 
 import logging

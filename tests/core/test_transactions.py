@@ -72,7 +72,7 @@ def test_a_transaction_with_one_refused_part_is_refused_whole() -> None:
     transaction = work(
         (QUEUE, "a"), ("/queue/closed", "b"), consumer=consumer, acknowledge=("order",)
     )
-    with pytest.raises(DestinationRefused, match="SEND to '/queue/closed' in the transaction"):
+    with pytest.raises(DestinationRefused, match="message to '/queue/closed' in the transaction"):
         core.commit(transaction, lambda: None)
     core.settle()
     consumer.end.close()

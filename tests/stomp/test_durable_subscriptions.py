@@ -108,7 +108,7 @@ def test_a_subscription_needs_a_client_id() -> None:
     """The ERROR says so."""
     subscriber = Client(CoreUnderTest())
     subscriber.send("SUBSCRIBE", destination=TOPIC, id="s", **{NAMES[0]: "paper"})
-    assert "belongs to a client-id, and CONNECT had none" in subscriber.error()
+    assert "belongs to a client-id, and this client connected without one" in subscriber.error()
 
 
 def test_unsubscribe_without_the_name_detaches() -> None:

@@ -5,7 +5,7 @@ A number of prefixes may stand before it, as in Artemis and Classic:
 - ``hyphenated_props:`` lets names have hyphens, which otherwise need ``"double-quotes"``;
 - ``no_convert_string_expressions:`` leaves texts that stand beside numbers what they are, and
   ``convert_string_expressions:`` undoes that. Conversion is the default, as where Classic serves
-  STOMP: all that a STOMP client sends are texts.
+  protocols whose properties are all texts.
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Selector:
         return self._evaluate(said) is True
 
 
-@lru_cache(maxsize=16)  # a SUBSCRIBE to several destinations asks for one at each
+@lru_cache(maxsize=16)  # a subscription to several destinations asks for one at each
 def parse(text: str) -> Selector:
     """Return the selector that ``text`` is; raises SelectorRefused, which says where it is wrong.
 

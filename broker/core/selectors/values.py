@@ -1,7 +1,8 @@
 """Numbers, comparisons and arithmetic of selectors; None is unknown, and what it touches is, too.
 
-Headers of STOMP are texts. Where a selector *converts*, a text beside a number is read as a number
-and a text beside TRUE or FALSE as one of those; where it cannot be, the two are not comparable.
+In some protocols all properties are texts. Where a selector *converts*, a text beside a number is
+read as a number and a text beside TRUE or FALSE as one of those; where it cannot be, the two are
+not comparable.
 """
 
 import math
