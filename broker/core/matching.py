@@ -262,7 +262,7 @@ class Matching(MatchedLevels):
     def _first(self, view: View, where: Resident, after: int) -> tuple[int | None, int]:
         """Return the first that a view wants, and up to where there is none."""
         last = where.last_seq
-        if last <= after:
+        if last is None or last <= after:
             return None, after
         for reference in where.behind(after):
             if self.takes_all(view):
@@ -389,6 +389,10 @@ class Matching(MatchedLevels):
             return
         own = self._own
         first, last = own.here.first_seq, own.taken.last_seq
-        is_before = last <= own.cursor.read_seq or not own.cursor.is_paged
-        if is_before and (first is None or last < first) and not self._reads.is_reading:
+        # All that was taken is before what that looks at, in the table and in memory.
+        is_before = last is None or (
+            (last <= own.cursor.read_seq or not own.cursor.is_paged)
+            and (first is None or last < first)
+        )
+        if is_before and not self._reads.is_reading:
             self._queue.match_no_more()

@@ -57,9 +57,9 @@ class Resident:
         return reference
 
     @property
-    def last_seq(self) -> int:
-        """The highest seq that may be there; -1 if nothing is."""
-        return self._order[-1] if self._order else -1
+    def last_seq(self) -> int | None:
+        """The highest seq that may be there; None if nothing is."""
+        return self._order[-1] if self._order else None
 
     def behind(self, seq: int) -> Iterator[MessageReference]:
         """Yield the messages of a higher seq, in order, while nobody changes anything."""

@@ -8,6 +8,7 @@ such a look shows messages as they were when it was begun, too.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 _SWEEP_AT = 1_024
 """How many acknowledged messages are remembered before some are forgotten."""
@@ -41,12 +42,14 @@ class ExpiryLook:
 class Taken:
     """Messages that were delivered at least once, by seq; pure."""
 
-    __slots__ = ("_acknowledged", "_held", "_last", "_sweeping", "_waits_for")
+    __slots__ = ("_acknowledged", "_held", "_knows_last", "_last", "_sweeping", "_waits_for")
 
     def __init__(self) -> None:
         self._held: set[int] = set()
         self._acknowledged: set[int] = set()
-        self._last: int | None = -1
+        self._last: int | None = None
+        self._knows_last = True
+        """Whether ``_last`` is still the highest there is."""
         self._sweeping: set[int] | None = None
         self._waits_for: set[object] = set()
 
@@ -62,16 +65,17 @@ class Taken:
         return bool(self._held)
 
     @property
-    def last_seq(self) -> int:
-        """The highest there is; -1 if there is none."""
-        if self._last is None:
-            self._last = max(max(self._held, default=-1), max(self._acknowledged, default=-1))
+    def last_seq(self) -> int | None:
+        """The highest there is; None if there is none."""
+        if not self._knows_last:
+            self._last = max(chain(self._held, self._acknowledged), default=None)
+            self._knows_last = True
         return self._last
 
     def take(self, seq: int) -> None:
         """Note a message that is delivered."""
         self._held.add(seq)
-        if self._last is not None and seq > self._last:
+        if self._knows_last and (self._last is None or seq > self._last):
             self._last = seq
 
     def acknowledged(self, seqs: Iterable[int]) -> None:
@@ -115,5 +119,5 @@ class Taken:
         gone, self._sweeping = self._sweeping, None
         self._acknowledged -= gone
         if self._last in gone:
-            self._last = None
+            self._knows_last = False
         return gone

@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -23,30 +24,47 @@ from orthia.journal.moments import Moment, MomentKind, MomentPlace
 from orthia.journal.records import UserRecordType
 from orthia.journal.unit import AppendedMessage
 
-_BODY: Final = -1
-_DEAD: Final = -2
-"""In a column of queue ids, which has room for numbers only: what is in no queue."""
 _MESSAGE: Final = int(UserRecordType.ADD_MESSAGE)
 _TRIM_AT = 1_024
 """Dead seqs a queue may hold before they are swept away."""
 
 
+class _Kind(IntEnum):
+    """What a record is now."""
+
+    QUEUED = 0
+    """A message of a queue, or a reference to one."""
+    BODY = 1
+    """Of references, or the attempts of a message: it is in no queue."""
+    DEAD = 2
+
+
+_QUEUED: Final = int(_Kind.QUEUED)
+_BODY: Final = int(_Kind.BODY)
+_DEAD: Final = int(_Kind.DEAD)
+"""As numbers: they are asked of every record."""
+
+
 class _Segment:
     """The records of one file, dead ones included, in columns."""
 
-    __slots__ = ("bodies", "file_id", "offsets", "queues", "seqs", "sizes")
+    __slots__ = ("bodies", "file_id", "kinds", "offsets", "queues", "seqs", "sizes")
 
     def __init__(self, file_id: int) -> None:
         self.file_id = file_id
         self.seqs = array("q")
+        self.kinds = bytearray()
+        """A ``_Kind`` each."""
         self.queues = array("q")
+        """The ids of queues; 0 for what is in none."""
         self.offsets = array("Q")
         self.sizes = array("Q")
         self.bodies = array("q")
         """The seq of a reference's body; 0 for what is no reference."""
 
-    def append(self, seq: int, queue_id: int, offset: int, size: int, body: int) -> None:
+    def append(self, seq: int, kind: int, queue_id: int, offset: int, size: int, body: int) -> None:
         self.seqs.append(seq)
+        self.kinds.append(kind)
         self.queues.append(queue_id)
         self.offsets.append(offset)
         self.sizes.append(size)
@@ -131,7 +149,10 @@ class MessageIndex(RecordIndex):
             self._references[body] += 1
         elif large_id is not None:
             self._large[seq] = large_id
-        segment.append(seq, _BODY if queue_id is None else queue_id, offset, size, body)
+        if queue_id is None:
+            segment.append(seq, _BODY, 0, offset, size, body)
+        else:
+            segment.append(seq, _QUEUED, queue_id, offset, size, body)
         self._note_added(file_id, size)
         if queue_id is not None:
             queue = self._queues.get(queue_id)
@@ -178,6 +199,7 @@ class MessageIndex(RecordIndex):
         seqs, queue_ids, *_ = zip(*messages[1:], strict=True)
         segment = self._segments[-1]
         segment.seqs.extend(seqs)
+        segment.kinds.extend(bytes(len(seqs)))  # each is _QUEUED, which is 0
         segment.queues.extend(queue_ids)
         segment.offsets.extend(offsets[1:])
         segment.sizes.extend(sizes[1:])
@@ -211,11 +233,10 @@ class MessageIndex(RecordIndex):
         if place is None:
             return 0
         segment, at = place
-        queue_id = segment.queues[at]
-        segment.queues[at] = _DEAD
+        kind, segment.kinds[at] = segment.kinds[at], _DEAD
         self._note_dead(segment.file_id, seq, segment.sizes[at], deleted_in=deleted_in)
-        if queue_id != _BODY:
-            self._leave(queue_id, seq)
+        if kind == _QUEUED:
+            self._leave(segment.queues[at], seq)
         if self._large:
             self._large.pop(seq, None)
         if self._shared_moments:
@@ -248,7 +269,7 @@ class MessageIndex(RecordIndex):
             return None
         segment = self._segments[number]
         at = bisect_left(segment.seqs, seq)
-        if at == len(segment.seqs) or segment.seqs[at] != seq or segment.queues[at] == _DEAD:
+        if at == len(segment.seqs) or segment.seqs[at] != seq or segment.kinds[at] == _DEAD:
             return None
         return segment, at
 
@@ -257,8 +278,8 @@ class MessageIndex(RecordIndex):
         unneeded = [
             (segment.file_id, seq)
             for segment in self._segments
-            for seq, queue_id in zip(segment.seqs, segment.queues, strict=True)
-            if queue_id == _BODY and seq not in self._references and seq not in self._counts
+            for seq, kind in zip(segment.seqs, segment.kinds, strict=True)
+            if kind == _BODY and seq not in self._references and seq not in self._counts
         ]
         for file_id, seq in unneeded:
             self._kill(seq, file_id)
@@ -279,22 +300,22 @@ class MessageIndex(RecordIndex):
 
     def _all(self) -> Iterator[tuple[Position, int | None]]:
         for segment in self._segments:
-            for at, (seq, queue_id) in enumerate(zip(segment.seqs, segment.queues, strict=True)):
-                if queue_id != _DEAD:
+            for at, (seq, kind) in enumerate(zip(segment.seqs, segment.kinds, strict=True)):
+                if kind != _DEAD:
                     position = Position(
                         seq, segment.file_id, segment.offsets[at], segment.sizes[at]
                     )
-                    yield position, None if queue_id == _BODY else queue_id
+                    yield position, segment.queues[at] if kind == _QUEUED else None
 
     def large_references(self) -> Iterator[LargeReference]:
         """Yield every queue's message whose body is a large one."""
         if not self._large:
             return
         for segment in self._segments:
-            columns = zip(segment.seqs, segment.queues, segment.bodies, strict=True)
-            for seq, queue_id, body in columns:
+            columns = zip(segment.seqs, segment.kinds, segment.bodies, strict=True)
+            for seq, kind, body in columns:
                 large_id = self._large.get(body or seq)
-                if large_id is not None and queue_id not in (_DEAD, _BODY):
+                if large_id is not None and kind == _QUEUED:
                     yield LargeReference(large_id, seq)
 
     @override
@@ -356,12 +377,12 @@ class MessageIndex(RecordIndex):
             for position in positions:
                 place = self._place(position.seq)
                 # One that was deleted meanwhile stays in the new file, dead.
-                queue_id, body = _DEAD, 0
+                kind, queue_id, body = _DEAD, 0, 0
                 if place is not None:
                     before, at = place
-                    queue_id, body = before.queues[at], before.bodies[at]
+                    kind, queue_id, body = before.kinds[at], before.queues[at], before.bodies[at]
                     self._note_added(file_id, position.size)
-                segment.append(position.seq, queue_id, position.offset, position.size, body)
+                segment.append(position.seq, kind, queue_id, position.offset, position.size, body)
             if positions:
                 moved.append(segment)
         kept = [segment for segment in self._segments if segment.file_id not in gone]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.resident import Resident
+from orthia.broker.core.taken import Taken
 from orthia.journal.message import Message
 
 
@@ -34,6 +35,30 @@ def test_it_is_what_a_sorted_dict_is(steps: list[tuple[bool, int]]) -> None:
     assert len(resident) == len(model)
     assert [one.seq for one in resident.take_all()] == sorted(model)
     assert resident.first_seq is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("tas"), st.integers(0, 20)), max_size=60))
+def test_the_last_that_was_taken_is_known(steps: list[tuple[str, int]]) -> None:
+    """Until it is forgotten, which all that is acknowledged is; of nothing there is no last."""
+    taken = Taken()
+    held, acknowledged = set[int](), set[int]()
+    assert taken.last_seq is None
+    for step, seq in steps:
+        if step == "t" and seq not in acknowledged:
+            taken.take(seq)
+            held.add(seq)
+        elif step == "a":
+            taken.acknowledged([seq])
+            acknowledged |= {seq} & held
+            held -= {seq}
+        elif step == "s" and taken.may_sweep(soon=True):
+            taken.begin_sweep()
+            taken.committed([])
+            assert taken.swept() == acknowledged
+            acknowledged.clear()
+        if seq % 3:  # not always asked in between
+            assert taken.last_seq == max(held | acknowledged, default=None)
+    assert taken.last_seq == max(held | acknowledged, default=None)
 
 
 class Counted(dict[int, MessageReference]):
