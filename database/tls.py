@@ -1,4 +1,4 @@
-"""TLS to MySQL and MariaDB, as PyMySQL takes it: made here, for it mixes its own words for it."""
+"""TLS to MySQL and MariaDB: contexts for PyMySQL, whose own options for it are not all alike."""
 
 import ssl
 from functools import cache

@@ -80,7 +80,8 @@ class XaTransactions:
             unit.add_message(queue_ids, payload)
         for seq, body, large_id in prepared.deletes:
             shared = Body(*body) if body else None
-            # Whether it has a time is not in what was prepared; that none is kept harms nobody.
+            # What was prepared does not say whether it has a time; deleting one that is not there
+            # does nothing.
             unit.delete(MessageLocation(seq, shared, large_id, is_timed=True))
         unit.delete_transaction(prepared)
         locations = self._journal.append_unit(unit)

@@ -4,8 +4,9 @@ A live node that returns, takes its place and dies, again and again, costs its c
 each time, while the backup could serve. Nothing that the returning node knows of itself would help:
 each of its lives is a process of its own, and may end without a word. The backup outlives them. So
 it counts the live nodes that did not last, one after the other, and takes longer after each before
-it hands back again. It goes on serving meanwhile, and whoever asks waits. Or is killed while it
-waits: so who was put off asks again before it gets its place, or nobody would serve.
+it hands back again. It goes on serving meanwhile, and whoever asks waits. The asker may be killed
+while it waits, and after a handing back to it nobody would serve: so it has to ask again before it
+gets its place.
 """
 
 import math

@@ -52,7 +52,7 @@ def add(name: str, roles: tuple[str, ...], settings: Settings) -> None:
     wanted = _roles(roles)
     _refuse_if_configured(settings, name)
     stored = hash_password(_password())
-    # The roles first: a role of nobody is nothing, a user without its roles is refused things.
+    # The roles first: roles without their user do no harm, a user without its roles is refused.
     with edit(module) as files:
         if name in files.users.values:
             raise ConfigurationError(

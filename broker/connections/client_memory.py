@@ -58,7 +58,7 @@ class Account:
 
     def __init__(self, name: str, limit: int) -> None:
         self.name = name
-        """As a sentence begins that tells of them."""
+        """What they are called at the beginning of an error or a line of the log."""
         self.limit = limit
         self.used = 0
         self.clients = 0

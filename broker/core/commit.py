@@ -99,7 +99,7 @@ def commit(
     for subscription, references in work.acknowledgements.items():
         unit.deleted = extended(unit.deleted, subscription.deletes(references))
         yield GO_ON
-    # Others had their turn meanwhile; from here on nobody has.
+    # The loop may have done other work between the steps before this; from here on it does none.
     refuse_if_stopped()
     _refuse_if_gone(stored)
     charges = Charges()
@@ -111,7 +111,7 @@ def commit(
         publisher.unpin(bodies)
         # Before anything goes back: nothing of it is to be delivered to its client once more.
         on_refused(error, done)
-        # For want of room, or for what was refused before, nobody tried anything in vain.
+        # What is refused for want of room, or for what was sent before it, was no attempt.
         in_vain = not isinstance(error, StoreFull | SentBehindRefused)
         for settlement in settled:
             settlement.refused(in_vain=in_vain)

@@ -1,7 +1,8 @@
 """How many queues clients may have created: all together, each user, and each connection.
 
 A queue is for good: it is stored, opened by every node that takes over, and nobody needs to use it.
-Who created it is stored with it, so that a user begins anew on no connection and on no node.
+Who created it is stored with it, so that neither another connection nor another node lets a user
+begin at zero.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """Delivery: messages go from a queue to its consumers while there are both, and a valid lease.
 
-Queues that are stored and those of topics' subscribers deliver with this one machine. What comes
+Queues that are stored and those of topics' subscribers deliver by this one module. What comes
 next, and what is counted for it, each knows for itself.
 """
 

@@ -1,7 +1,8 @@
-"""What stays in the table, and nobody is to get: it waits no more once it was met.
+"""Messages that stay in the table and are not delivered: once met, they count as waiting no more.
 
-That is what a transaction in doubt has taken, and what cannot be read: nobody can say how large
-that is. The store has it all the same, so it counts there until its queue is deleted.
+Those are the messages that a transaction in doubt has acknowledged, and rows that cannot be read,
+of which nobody knows the size. The store still has them, so they count against its limits until
+their queue is deleted.
 """
 
 from orthia.broker.core.cursor import Cursor

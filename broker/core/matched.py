@@ -1,4 +1,4 @@
-"""What delivery to consumers that select asks of its queue."""
+"""What ``matching``, which delivers to consumers with selectors, asks of its queue."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ from orthia.journal.windows import StoredMessage
 
 
 class Matched(Protocol):
-    """The queue, as far as this machine asks it."""
+    """The queue, as far as ``matching`` asks it."""
 
     id: int
     name: str
@@ -57,7 +57,7 @@ class Matched(Protocol):
         """Return how many bytes a window may have of which little is kept."""
 
     def reads_window(self) -> bool:
-        """Return whether a window that the plain machine asked for is under way."""
+        """Return whether a window that the plain delivery asked for is under way."""
 
     def hold(self) -> None:
         """Note that there is something in memory, which can be shed."""
@@ -72,4 +72,4 @@ class Matched(Protocol):
         """Undo ``mark_first``."""
 
     def match_no_more(self) -> None:
-        """Go back to the plain machine."""
+        """Go back to the plain delivery."""

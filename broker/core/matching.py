@@ -1,6 +1,7 @@
 """Delivery out of the middle of a queue: to consumers that do not want every message.
 
-A queue delivers with this machine while it has such a consumer, and with the plain one otherwise.
+A queue delivers by this module while it has such a consumer, and otherwise in the plain way: by
+``dispatcher``, from the head.
 Consumers with the same selector share a *view*, which goes through the queue on its own, however
 long the queue is and whatever other views do: so a message that one does not want is in nobody's
 way. What a view takes out is *taken*, and no other view gets it; given back, it is offered to every
@@ -316,7 +317,7 @@ class Matching(MatchedLevels):
             stretch.taken.answered(window)
 
     def plain_window_answered(self) -> None:
-        """Note that a window came that the plain machine had asked for."""
+        """Note that a window came that the plain delivery had asked for."""
         self.answered_window(_PLAIN_WINDOW)
         self.forget_swept()
 
@@ -324,7 +325,7 @@ class Matching(MatchedLevels):
 
     @property
     def _selects(self) -> bool:
-        """Whether the plain machine could not do it."""
+        """Whether the plain delivery could not do it."""
         if any(not one.is_idle for one in self._stretches if one is not self._own):
             return True
         if self._groups is not None:
@@ -381,10 +382,10 @@ class Matching(MatchedLevels):
         if not self._selects:
             self._go_back()
         if self._is_over:
-            self._queue.resume()  # nobody else tells the plain machine to begin
+            self._queue.resume()  # nobody else tells the plain delivery to begin
 
     def _go_back(self) -> None:
-        """Go back to the plain machine, if all that was taken is where that looks for it."""
+        """Go back to the plain delivery, if all that was taken is where that looks for it."""
         if self._is_over:
             return
         own = self._own

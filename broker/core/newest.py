@@ -1,4 +1,4 @@
-"""Messages of last value queues, as it is known of each which is the newest of its value."""
+"""Which message of a last value queue is the newest of its value, for each value."""
 
 from hashlib import blake2b
 from typing import Final

@@ -39,7 +39,7 @@ from orthia.journal.windows import StoredMessage, Window
 
 LOGGER = logging.getLogger("orthia.broker")
 _AGAIN_MS: Final = 100
-"""When what could not be looked at is looked at again: many messages are on their way back."""
+"""When a ring that could not be trimmed is looked at again: many messages are being given back."""
 _RETRY_MS: Final = 1_000
 
 

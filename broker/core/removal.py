@@ -1,4 +1,4 @@
-"""The machine of queues whose messages go out of the middle, whoever consumes."""
+"""Delivery of queues that lose messages from their middle, whatever their consumers want."""
 
 from typing_extensions import override
 

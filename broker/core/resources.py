@@ -3,7 +3,8 @@
 With ``auto-create-dead-letter-resources`` a dead letter of address ``A`` goes to a queue ``DLQ.A``
 of the dead-letter address, created for the first of them, and with ``auto-create-expiry-resources``
 what expires to ``EXP.A`` of the expiry address. A queue like that takes what is from its address
-alone, by a filter. No client makes a queue of such a name: what the broker puts there would be its.
+alone, by a filter. No client may make a queue of such a name: it would get what the broker puts
+there.
 """
 
 import logging

@@ -33,7 +33,7 @@ class SelectiveQueue(WindowedQueue):
     machine: ClassVar[type[Matching]] = Matching
 
     def match(self) -> Matching:
-        """Return the machine that delivers to them, from here on to all consumers."""
+        """Return what delivers to them, from here on to all consumers."""
         if self._matching is None:
             self._is_stale = self._reading
             levels = self._levels
@@ -77,7 +77,7 @@ class SelectiveQueue(WindowedQueue):
                 reference.record = without_property(reference.record, key)
 
     def match_no_more(self) -> None:
-        """Deliver with the plain machine: all consumers want every message."""
+        """Deliver in the plain way: all consumers want every message."""
         matching = self._matching
         if matching is None:
             return
@@ -147,7 +147,7 @@ class SelectiveQueue(WindowedQueue):
         """How far messages that have expired are looked for."""
 
     def reads_window(self) -> bool:
-        """Return whether a window that the plain machine asked for is under way."""
+        """Return whether a window that the plain delivery asked for is under way."""
         return self._reading
 
     def expire(self, messages: Sequence[StoredMessage], queue_id: int) -> None:

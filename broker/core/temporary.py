@@ -3,8 +3,9 @@
 Each has an address of a name that nobody can guess, so that another connection can answer to it
 and no other does by chance. What is sent to one is kept in memory as long as there is room, and is
 never there for another node: what is left of them in the store is deleted when a node opens. Only
-their own connection consumes from them; what is sent to one that is gone is dropped, as what is
-sent to a topic that nobody hears: whoever answers is not ended for a client that did not wait.
+their own connection consumes from them. What is sent to one that is gone is dropped, as what is
+sent to a topic that nobody hears: whoever answers is not disconnected because a client did not
+wait.
 """
 
 import uuid

@@ -271,7 +271,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
         if self._max_bytes is not None:
             room = min(room, self._max_bytes - self.bytes_in_memory)
         if room < MIN_WINDOW_BYTES and (self._ready or not self._turns.is_wanted):
-            return  # reading on can wait until what is here is gone, and somebody takes more
+            return  # read on once what is in memory is delivered and a consumer wants more
         self._reading = True
         try:
             self._journal.read_window(
@@ -378,7 +378,7 @@ class WindowedQueue(Dispatcher[MessageReference, MessageReference, InTurn]):
 
     @abstractmethod
     def _dispatch_matched(self, matching: Matching) -> bool:
-        """Deliver as ``dispatch`` does, with the machine of consumers that select."""
+        """Deliver as ``dispatch`` does, by ``matching``, to consumers with selectors."""
 
     @abstractmethod
     def _shed_matched(self, matching: Matching, size: int) -> bool:

@@ -188,7 +188,7 @@ def _failback_asked(state: NodeState, event: FailbackAsked) -> Outcome:
         state, serve = _serve(replace(state, failbacks=failbacks.put_off()))
         return state, (Emit(put_off), *serve)
     if failbacks.was_put_off:
-        # That was long ago: handed back to a node that is gone, nobody would serve.
+        # It asked long ago and may be gone by now: then nobody would serve after a handing back.
         return state.at(Stage.ASKING), (AskWhoWaits(),)
     state, drain = _drain(state, hands_back=True)
     return state, (Emit(FailbackRequested()), *drain)

@@ -3,7 +3,7 @@
 OpenSSL takes whatever has come at once, and nobody has a turn meanwhile: a record that carries
 nothing, as one that asks for new keys, costs it more than a large one that is full. So it is given
 a few at a time. And it makes room for a hello when that is announced, before the rest of it is
-there, so that what somebody who is nobody yet may announce is bounded here.
+there. So what a client that has not logged in may announce is bounded here.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which of a journal's records count: the fold over its transactions. No IO."""
+"""Which of a journal's records count, by how its transactions ended. No IO."""
 
 from collections.abc import Iterable
 

@@ -82,7 +82,7 @@ class FileWindows(Windows):
                 places = [Position(one.seq, one.file_id, one.offset, one.size) for one in found]
                 reading.open({one.file_id for one in places})
             payloads = [(one.seq, reading.payload(one)) for one in places]
-        # One that cannot be read is no id: so says whoever decodes it.
+        # One that cannot be read becomes empty, which decoding says is no id.
         return [(seq, payload or b"") for seq, payload in payloads]
 
     def reached(

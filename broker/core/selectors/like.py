@@ -1,7 +1,7 @@
 """LIKE, without regular expressions that go back over what they have read.
 
 A pattern is cut at its ``%``. What is between two of them is looked for from the left, and the
-first place where it stands is taken: whatever comes later can only have more room so. The time is
+first place where it stands is taken, which leaves the most room for what follows. The time is
 in proportion to the length of the text, whatever the pattern is.
 """
 
