@@ -8,6 +8,8 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 _PAGES = (*(_ROOT / name for name in _TOP), *sorted((_ROOT / "docs").rglob("*.md")))
+_ROOMS = "broker|config|database|journal|migrations|nodemanager|pipeline"
+_MODULE = re.compile(rf"\borthia\.((?:{_ROOMS})(?:\.[a-z_0-9]+)*)\b")
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -17,6 +19,19 @@ def test_a_page_names_tests_that_are_there(page: Path) -> None:
     for file, name in _NAMED.findall(page.read_text()):
         assert (_ROOT / file).is_file(), file
         assert not name or f"def {name}(" in (_ROOT / file).read_text(), f"{file}::{name}"
+
+
+@pytest.mark.parametrize("page", [*_PAGES, _ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_a_page_names_modules_that_are_there(page: Path) -> None:
+    """A room, a module, or what is in one; a class, or what it has, is not looked for."""
+    for name in set(_MODULE.findall(page.read_text())):
+        parts = name.split(".")
+        place = _ROOT.joinpath(*parts)
+        assert (
+            place.is_dir()
+            or place.with_suffix(".py").is_file()
+            or place.parent.with_suffix(".py").is_file()
+        ), name
 
 
 def test_each_promise_names_its_test() -> None:
