@@ -143,6 +143,15 @@ def test_a_queue_and_a_topic_may_have_one_name(order: Sequence[str]) -> None:
     assert core.consume("/queue/jobs").texts == ["queued", "queued again"]
 
 
+def test_a_plain_name_does_not_mean_a_topic_because_somebody_listens() -> None:
+    """Else its meaning would change when the last listener leaves, or another node takes over."""
+    core = CoreUnderTest()
+    listener = core.consume("/topic/jobs")
+    core.send("jobs", "queued")
+    assert listener.texts == []
+    assert core.consume("jobs").texts == ["queued"]
+
+
 def test_a_plain_name_means_the_queue_that_is_stored() -> None:
     """Also where plain names are topics; subscribers of the topic change nothing about it."""
     options = replace(
