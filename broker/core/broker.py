@@ -247,7 +247,7 @@ class Broker:
         Raises BrokerError.
         """
         self._refuse_if_stopped()
-        self.security.check_management(principal, f"queue.{name}", "removeMessage")
+        self.security.check_management(principal, f"queue.{name}", "removeMessage", (seq,))
         self._schedule.cancel(self._schedule_queues.schedule_named(name), seq, done)
 
     def check_send(self, principal: Principal, destination: str) -> None:

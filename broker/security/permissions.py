@@ -195,6 +195,7 @@ class Security:
             if not self._wildcards.overlaps(setting.match, pattern):
                 continue
             if not self._granted(setting, permission) & principal.roles:
+                self.audit.refused(principal, permission, pattern)
                 raise NotAuthorized(
                     f"user {quoted(principal.name)} has no role with permission"
                     f" {quoted(permission)} on addresses that match {quoted(setting.match)}, of"
@@ -202,6 +203,7 @@ class Security:
                 )
             if self._wildcards.covers(setting.match, pattern):
                 return
+        self.audit.refused(principal, permission, pattern)
         raise NotAuthorized(
             f"user {quoted(principal.name)} has no role with permission {quoted(permission)} on"
             f" every address that {quoted(pattern)} stands for: no security-setting is for all"

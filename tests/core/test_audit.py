@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from orthia.broker.core.errors import NotAuthorized
+from orthia.broker.core.errors import DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.security.permissions import Security
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
-from tests.core.support import SETTINGS
+from tests.core.support import SETTINGS, CoreUnderTest
 from tests.core.test_server import ServerUnderTest, read_to_the_end, serving
 from tests.hostile.test_logins import answer_to, log_in
 from tests.support.waiting import wait_until
@@ -97,6 +97,28 @@ def test_a_permission_refused_is_noted(audited: tuple[ServerUnderTest, Lines]) -
     }
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (
+            SecuritySetting("a.#", {"consume": frozenset({"guests"})}),
+            SecuritySetting("a.secret", {"consume": STAFF}),
+        ),
+        (SecuritySetting("a.*", {"consume": frozenset({"guests"})}),),
+    ],
+)
+def test_a_wildcard_that_is_refused_is_noted(settings: tuple[SecuritySetting, ...]) -> None:
+    """Though its own name is granted: it stands for an address that is not."""
+    lines: list[bytes] = []
+    security = Security(replace(SECURED, security_settings=settings), audit=lines.append)
+    guest = Principal("guest", frozenset({"guests"}))
+    with pytest.raises(NotAuthorized, match="stands for"):
+        security.check_pattern(guest, "consume", "a.#")
+    (refused,) = map(json.loads, lines)
+    assert (refused["event"], refused["user"]) == ("permission-refused", "guest")
+    assert (refused["permission"], refused["address"]) == ("consume", "a.#")
+
+
 def test_what_is_only_asked_is_no_refusal() -> None:
     """Nobody was refused anything."""
     lines: list[bytes] = []
@@ -134,6 +156,18 @@ def test_every_management_operation_is_noted(audited: tuple[ServerUnderTest, Lin
         read_to_the_end(client)
     refused = [one for one in lines if one["event"] == "permission-refused"]
     assert [(one["user"], one["permission"]) for one in refused] == [("eve", "manage")]
+
+
+def test_the_message_that_was_removed_is_noted() -> None:
+    """Its id is the one argument of that operation."""
+    lines: list[bytes] = []
+    core = CoreUnderTest(SECURED)
+    core.broker.security.audit._write = lines.append
+    with pytest.raises(DestinationRefused, match="there is no queue"):
+        core.broker.cancel_scheduled(Principal("ada", STAFF), "later", 4711, lambda _: None)
+    (managed,) = map(json.loads, lines)
+    assert (managed["resource"], managed["operation"]) == ("queue.later", "removeMessage")
+    assert managed["arguments"] == [4711]
 
 
 def test_without_a_log_nothing_is_made() -> None:
