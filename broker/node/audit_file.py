@@ -5,6 +5,7 @@ it is lost, and the file says how many lines. The file may be moved away at any 
 does: the next line makes a new one. One that grew to its bound is moved by the node itself.
 """
 
+import errno
 import json
 import logging
 import os
@@ -57,7 +58,7 @@ class AuditFile:
 
     def _append(self, line: bytes) -> None:
         try:
-            os.write(self._opened(len(line)), line)
+            _write_whole(self._opened(len(line)), line)
         except OSError as error:
             if not self._failed:
                 LOGGER.warning(
@@ -110,3 +111,11 @@ class AuditFile:
             "seconds": round(seconds, 1),
         }
         return json.dumps(gap).encode() + b"\n"
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    """Write a line, or nothing of it: a disk that fills up may take a part, without an error."""
+    written = os.write(descriptor, line)
+    if written < len(line):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -94,3 +94,30 @@ def test_a_disk_that_is_full_is_told_once_and_tried_again(
     assert file.path.read_bytes() == b"one\n"
     (told,) = [one.getMessage() for one in caplog.records]
     assert f"the audit log {file.path} cannot be written: No space left on device" in told
+
+
+def test_a_disk_that_takes_a_part_of_a_line_tears_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one does that fills up amid a line: the line is whole once there is room."""
+    room, write, tried = [7], os.write, []
+
+    def fill(descriptor: int, data: bytes) -> int:
+        tried.append(data)
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = write(descriptor, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr("orthia.broker.node.audit_file.os.write", fill)
+    file = AuditFile(tmp_path, "a")
+    file.write(b"one\n")
+    file.write(b"three\n")
+    wait_until(lambda: len(tried) >= 3, what="the second was tried again")
+    assert file.path.read_bytes() == b"one\n"
+    room[0] = 100
+    file.flush(60)
+    assert file.path.read_bytes() == b"one\nthree\n"
+    (told,) = [one.getMessage() for one in caplog.records]
+    assert "cannot be written: No space left on device" in told
