@@ -19,7 +19,7 @@ from orthia.broker.cli.settings_options import (
 from orthia.broker.client.connection import BrokerAddress
 from orthia.broker.node.logs import LogFormat, configure
 from orthia.config.addresses import UNDELIVERABLE
-from orthia.config.exposure import exposure_warnings
+from orthia.config.exposure import exposure_warnings, is_loopback
 from orthia.config.loader import NO_ACCEPTOR
 from orthia.config.rules import check
 from orthia.config.secrets import Secret, codec_key, read_secret
@@ -81,6 +81,11 @@ def node_options(command: _Command) -> _Command:
         click.option("--name", help="Name of the node.  [default: its role]"),
         click.option("--host", help=f"Address to listen on.  [default: {DEFAULT_HOST}]"),
         click.option(
+            "--allow-anonymous",
+            is_flag=True,
+            help="Listen on a --host that others reach, though clients need no login.",
+        ),
+        click.option(
             "--port",
             type=click.IntRange(0, 65_535),
             help="Port for STOMP clients; 0 takes any free one."
@@ -114,20 +119,28 @@ def node_settings(
     port: int | None,
     data_dir: Path,
     health: BrokerAddress | None,
+    allow_anonymous: bool,
 ) -> Settings:
     """Return checked settings from the options of ``live`` and ``backup``.
 
-    Makes the data directory; raises ConfigurationError.
+    Makes the data directory; raises ConfigurationError and click.UsageError.
     """
     data_directory = data_dir.absolute()
     loaded = store.load()
     if loaded is None:
+        if host is not None and not is_loopback(host) and not allow_anonymous:
+            raise click.UsageError(
+                f"Others than this host reach {host}, and without a broker.xml no login is asked"
+                f" for: make one with a login, `orthia create DIRECTORY --host {host}`, or add"
+                " --allow-anonymous if that is what you want."
+            )
         embedded = DatabaseUrl.parse(f"jdbc:sqlite:{data_directory / DATABASE_FILE}")
         settings = _without_file(role, store.apply(None, embedded), name, data_directory)
     else:
         settings = replace(loaded, store=store.apply_to(loaded))
         settings = replace(settings, name=name or settings.name)
     if loaded is None or host is not None or port is not None:
+        _refuse_to_drop_tls(loaded)
         acceptor = AcceptorSettings(
             "stomp", host or DEFAULT_HOST, DEFAULT_PORTS[role] if port is None else port
         )
@@ -143,6 +156,16 @@ def node_settings(
     settings = replace(settings, warnings=(*settings.warnings, *told))
     check(settings)
     return settings
+
+
+def _refuse_to_drop_tls(loaded: Settings | None) -> None:
+    """Refuse options by which clients would speak in the clear where the file has TLS."""
+    secure = [one.name for one in loaded.acceptors if one.tls is not None] if loaded else []
+    if secure:
+        raise click.UsageError(
+            f"--host and --port are of an acceptor without TLS, in place of {secure[0]!r} of the"
+            " --config file, which has it: change the URL there."
+        )
 
 
 def _health_token() -> Secret | None:

@@ -52,17 +52,25 @@ def parse(*arguments: str, environment: dict[str, str] | None = None) -> StoreOp
     return got[0]
 
 
-def settings_of(role: Role, directory: Path, *arguments: str, port: int | None = None) -> Settings:
+def settings_of(
+    role: Role,
+    directory: Path,
+    *arguments: str,
+    host: str | None = None,
+    port: int | None = None,
+    allow_anonymous: bool = False,
+) -> Settings:
     """Return the settings of a node started with these options."""
     return node_settings(
         role,
         store=parse(*arguments),
         policy={},
         name=None,
-        host=None,
+        host=host,
         port=port,
         data_dir=directory,
         health=None,
+        allow_anonymous=allow_anonymous,
     )
 
 
@@ -237,19 +245,39 @@ def test_wrong_timers_are_refused_before_anything_starts(tmp_path: Path) -> None
         settings_of(Role.LIVE, tmp_path, "--jdbc-lock-renew-period", "30000")
 
 
-def test_an_open_port_without_security_is_warned_of(tmp_path: Path) -> None:
-    """Listening to the network without a login is possible and is said out loud."""
-    settings = node_settings(
-        Role.LIVE,
-        store=StoreOptions(None, {}, DatabaseUrl.parse("sqlite:////tmp/x.db"), {}),
-        policy={},
-        name=None,
-        host="0.0.0.0",  # noqa: S104 - what the test is about
-        port=None,
-        data_dir=tmp_path,
-        health=None,
-    )
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "node-a"])  # noqa: S104 - not opened
+def test_an_open_port_without_security_is_asked_for_and_warned_of(
+    tmp_path: Path, host: str
+) -> None:
+    """Listening to the network without a login must be meant, and is said out loud."""
+    with pytest.raises(click.UsageError, match=f"create DIRECTORY --host {host}`, or add --allow"):
+        settings_of(Role.LIVE, tmp_path, host=host)
+    settings = settings_of(Role.LIVE, tmp_path, host=host, allow_anonymous=True)
     assert "security is off" in " ".join(settings.warnings)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_a_port_of_this_host_alone_needs_no_word(tmp_path: Path, host: str) -> None:
+    """Nobody else reaches it."""
+    settings = settings_of(Role.LIVE, tmp_path, host=host)
+    assert [one.host for one in settings.acceptors] == [host]
+    assert settings.warnings == ()
+
+
+def test_options_do_not_take_the_place_of_an_acceptor_with_tls(tmp_path: Path) -> None:
+    """Clients would send their passcodes in the clear."""
+    file = tmp_path / "broker.xml"
+    tls = "tcp://localhost:7000?sslEnabled=true;keyStorePath=broker.pem"
+    acceptor = f'<acceptors><acceptor name="secure">{tls}</acceptor></acceptors>'
+    file.write_text(
+        '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><store>'
+        "<database-store><jdbc-connection-url>jdbc:sqlite:x.db</jdbc-connection-url>"
+        f"</database-store></store>{acceptor}</core></configuration>"
+    )
+    settings = settings_of(Role.LIVE, tmp_path, "--config", str(file))
+    assert settings.acceptors[0].tls is not None
+    with pytest.raises(click.UsageError, match="in place of 'secure' of the --config file"):
+        settings_of(Role.LIVE, tmp_path, "--config", str(file), port=7_001)
 
 
 @pytest.mark.parametrize(
