@@ -147,7 +147,7 @@ def acceptor_tls(
 
     ``secret`` unmasks a password. Raises ConfigurationError.
     """
-    if not _flag(parameters, "sslEnabled"):
+    if not flag(parameters, "sslEnabled"):
         return None
     key_store = _store("keyStore", parameters, secret)
     if key_store is None:
@@ -157,9 +157,9 @@ def acceptor_tls(
         )
     trust_store = _store("trustStore", parameters, secret)
     asked = ClientCertificate.IGNORED
-    if _flag(parameters, "needClientAuth"):
+    if flag(parameters, "needClientAuth"):
         asked = ClientCertificate.NEEDED
-    elif _flag(parameters, "wantClientAuth"):
+    elif flag(parameters, "wantClientAuth"):
         asked = ClientCertificate.WANTED
     if asked is not ClientCertificate.IGNORED and trust_store is None:
         raise ConfigurationError(
@@ -178,10 +178,10 @@ def acceptor_tls(
         trust_store=trust_store,
         crl_path=Path(crl_path) if crl_path else None,
         client_certificate=asked,
-        enabled_protocols=_enabled_protocols(parameters),
-        enabled_cipher_suites=_names(parameters, "enabledCipherSuites"),
+        enabled_protocols=enabled_protocols(parameters),
+        enabled_cipher_suites=names_in(parameters, "enabledCipherSuites"),
         sni_host=_sni_host(parameters),
-        auto_reload=_flag(parameters, "sslAutoReload"),
+        auto_reload=flag(parameters, "sslAutoReload"),
     )
 
 
@@ -191,6 +191,17 @@ def _store(
     path = parameters.get(f"{kind}Path", "")
     if not path:
         return None
+    type_ = store_type(kind, path, parameters)
+    password = parameters.get(f"{kind}Password", "")
+    try:
+        unmasked = secret(password) if password else None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"has a {kind}Password that cannot be read: {error}") from None
+    return StoreFile(Path(path), type_, unmasked)
+
+
+def store_type(kind: str, path: str, parameters: Mapping[str, str]) -> StoreType | None:
+    """Return what the store at ``path`` is said to be, if anything; raises ConfigurationError."""
     named = parameters.get(f"{kind}Type", "").upper()
     if named in _JAVA_STORES:
         raise ConfigurationError(f"has {kind}Type={named}: {not_readable(kind, path)}")
@@ -198,12 +209,7 @@ def _store(
         raise ConfigurationError(
             f"has {kind}Type={named!r}; expected {', '.join(StoreType.__members__)}"
         )
-    password = parameters.get(f"{kind}Password", "")
-    try:
-        unmasked = secret(password) if password else None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"has a {kind}Password that cannot be read: {error}") from None
-    return StoreFile(Path(path), StoreType(named) if named else None, unmasked)
+    return StoreType(named) if named else None
 
 
 def not_readable(kind: str, path: object) -> str:
@@ -216,19 +222,22 @@ def not_readable(kind: str, path: object) -> str:
     )
 
 
-def _flag(parameters: Mapping[str, str], name: str) -> bool:
+def flag(parameters: Mapping[str, str], name: str) -> bool:
+    """Return whether a parameter is true; false without it. Raises ConfigurationError."""
     text = parameters.get(name, "false")
     if text.lower() not in {"true", "false"}:
         raise ConfigurationError(f"has {name}={text!r}; expected true or false")
     return text.lower() == "true"
 
 
-def _names(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
+def names_in(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Return what a parameter lists."""
     return tuple(one.strip() for one in parameters.get(name, "").split(",") if one.strip())
 
 
-def _enabled_protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
-    given = _names(parameters, "enabledProtocols")
+def enabled_protocols(parameters: Mapping[str, str]) -> tuple[str, ...]:
+    """Return those that are named, the older first; raises ConfigurationError for one too old."""
+    given = names_in(parameters, "enabledProtocols")
     for one in given:
         if one not in PROTOCOLS:
             raise ConfigurationError(

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from orthia.broker.client.frames import encode, parse_head
-from orthia.broker.client.tls import SCHEMES, ClientTls, NotTrusted, SecureSocket
+from orthia.broker.client.tls import (
+    SCHEMES,
+    ClientTls,
+    NotTrusted,
+    SecureSocket,
+    asks_for_tls,
+)
 from orthia.config.errors import OrthiaError
 
 _PLAIN: Final = ("tcp", "stomp")
@@ -63,7 +69,7 @@ class BrokerAddress:
     def parse(cls, text: str) -> "BrokerAddress":
         """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``ssl://HOST:PORT?NAME=VALUE``.
 
-        Raises ValueError.
+        Or Artemis' ``tcp://HOST:PORT?sslEnabled=true``. Raises ValueError.
         """
         scheme, is_url, rest = text.partition("://")
         if not is_url:
@@ -73,7 +79,7 @@ class BrokerAddress:
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
             raise ValueError(f"{text!r} is not HOST:PORT")
-        if scheme in SCHEMES:
+        if scheme in SCHEMES or (scheme in _PLAIN and asks_for_tls(query)):
             return cls(host, int(port), ClientTls.parse(query))
         if scheme not in _PLAIN or query:
             raise ValueError(

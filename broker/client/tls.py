@@ -7,16 +7,22 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl
 
-from orthia.broker.tls.contexts import trust, use_keys
+from orthia.broker.tls.contexts import take, trust, use_keys
 from orthia.broker.tls.errors import in_words
 from orthia.broker.tls.stores import read_key_store, read_trust_store
-from orthia.config.acceptor_tls import StoreFile
-from orthia.config.errors import OrthiaError
+from orthia.config.acceptor_tls import (
+    StoreFile,
+    enabled_protocols,
+    flag,
+    names_in,
+    store_type,
+)
+from orthia.config.errors import ConfigurationError, OrthiaError
 from orthia.config.secrets import Secret
 
 SCHEMES: Final = ("ssl", "stomp+ssl")
@@ -26,7 +32,10 @@ _VARIABLES: Final = {
     "keyStorePassword": KEY_STORE_PASSWORD,
     "trustStorePassword": TRUST_STORE_PASSWORD,
 }
-_PARAMETERS: Final = ("trustStorePath", "keyStorePath", "sniHost")
+_PARAMETERS: Final = (
+    *("trustStorePath", "trustStoreType", "keyStorePath", "keyStoreType", "keyStoreAlias"),
+    *("sniHost", "enabledProtocols", "enabledCipherSuites", "sslEnabled"),
+)
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
 """What OpenSSL makes of bytes that are not TLS."""
 _EXPIRED: Final = 10
@@ -44,17 +53,20 @@ class NotTrusted(OrthiaError):  # noqa: N818 - named for what is the case
 class ClientTls:
     """What the URL of a broker says of TLS."""
 
-    trust_store: Path | None = None
+    trust_store: StoreFile | None = None
     """The certificates of whoever signed the broker's; None trusts whom this system trusts."""
-    key_store: Path | None = None
+    key_store: StoreFile | None = None
     """The certificate and key that are shown to a broker which asks for one."""
     host: str | None = None
     """``sniHost``: by which name the broker is asked for and verified; None is the URL's."""
+    key_store_alias: str | None = None
+    enabled_protocols: tuple[str, ...] = ()
+    enabled_cipher_suites: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, query: str) -> "ClientTls":
         """Read the parameters of a URL, without its ``?``; raises ValueError."""
-        given = dict(parse_qsl(query.replace(";", "&"), keep_blank_values=True))
+        given = _parameters(query)
         for name in given:
             if name in _VARIABLES:
                 raise ValueError(
@@ -62,30 +74,51 @@ class ClientTls:
                 )
             if name not in _PARAMETERS:
                 raise ValueError(f"{name} is not known; expected {', '.join(_PARAMETERS)}")
-        trust_store, key_store = (given.get(name) for name in ("trustStorePath", "keyStorePath"))
-        return cls(
-            Path(trust_store) if trust_store else None,
-            Path(key_store) if key_store else None,
-            given.get("sniHost") or None,
-        )
+        try:
+            if not flag({"sslEnabled": "true", **given}, "sslEnabled"):
+                raise ValueError("sslEnabled=false is not for a URL that asks for TLS")
+            return cls(
+                _named("trustStore", given),
+                _named("keyStore", given),
+                given.get("sniHost") or None,
+                given.get("keyStoreAlias") or None,
+                enabled_protocols(given),
+                names_in(given, "enabledCipherSuites"),
+            )
+        except ConfigurationError as error:
+            raise ValueError(f"the URL {error}") from None
 
     def context(self, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
         """Return OpenSSL's context; reads the files. Raises TlsUnusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        take(context, self.enabled_protocols, self.enabled_cipher_suites)
         if self.trust_store is None:
             context.load_default_certs()
         else:
-            store = _store(self.trust_store, environment.get(TRUST_STORE_PASSWORD))
+            store = _opened_by(self.trust_store, environment.get(TRUST_STORE_PASSWORD))
             trust(context, read_trust_store(store))
         if self.key_store is not None:
-            store = _store(self.key_store, environment.get(KEY_STORE_PASSWORD))
-            use_keys(context, read_key_store(store, None), "keyStorePath")
+            store = _opened_by(self.key_store, environment.get(KEY_STORE_PASSWORD))
+            use_keys(context, read_key_store(store, self.key_store_alias), "keyStorePath")
         return context
 
 
-def _store(path: Path, password: str | None) -> StoreFile:
-    return StoreFile(path, None, Secret(password) if password else None)
+def asks_for_tls(query: str) -> bool:
+    """Return whether the parameters of a ``tcp://`` URL have ``sslEnabled=true``, as Artemis'."""
+    return _parameters(query).get("sslEnabled", "").lower() == "true"
+
+
+def _parameters(query: str) -> dict[str, str]:
+    return dict(parse_qsl(query.replace(";", "&"), keep_blank_values=True))
+
+
+def _named(kind: str, given: Mapping[str, str]) -> StoreFile | None:
+    path = given.get(f"{kind}Path")
+    return StoreFile(Path(path), store_type(kind, path, given)) if path else None
+
+
+def _opened_by(store: StoreFile, password: str | None) -> StoreFile:
+    return replace(store, password=Secret(password) if password else None)
 
 
 class SecureSocket:

@@ -3,7 +3,7 @@
 import os
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -45,15 +45,9 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
     """Read the files of the acceptor of this name; raises TlsUnusable."""
     keys = read_key_store(tls.key_store, tls.key_store_alias)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Each renegotiation would have a client that costs us nothing cost us a handshake.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    if tls.enabled_protocols:
-        context.minimum_version = VERSIONS[tls.enabled_protocols[0]]
-        context.maximum_version = VERSIONS[tls.enabled_protocols[-1]]
-    take_modern(context)
-    if tls.enabled_cipher_suites:
-        choose(context, tls.enabled_cipher_suites)
+    take(context, tls.enabled_protocols, tls.enabled_cipher_suites)
     use_keys(context, keys, "keyStorePath")
     if tls.trust_store is not None:
         trust(context, read_trust_store(tls.trust_store))
@@ -63,6 +57,17 @@ def load_acceptor(name: str, tls: AcceptorTls) -> Loaded:
     if tls.sni_host is not None:
         _take_names(context, re.compile(tls.sni_host))
     return Loaded(context, validity_of(name, keys))
+
+
+def take(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[str]) -> None:
+    """Have ``context`` speak these alone; without any what is modern. Raises TlsUnusable."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if protocols:
+        context.minimum_version = VERSIONS[protocols[0]]
+        context.maximum_version = VERSIONS[protocols[-1]]
+    take_modern(context)
+    if suites:
+        choose(context, suites)
 
 
 def validity_of(acceptor: str, keys: KeyStore) -> Validity:

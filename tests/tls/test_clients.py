@@ -1,6 +1,7 @@
 """Orthia's own client by TLS: whom it trusts, whom it shows itself to, and what it says if not."""
 
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from orthia.broker.client.connection import (
     Connection,
 )
 from orthia.broker.client.failover import FailoverLink
-from orthia.broker.client.tls import ClientTls
+from orthia.broker.client.tls import KEY_STORE_PASSWORD, ClientTls
+from orthia.broker.tls.errors import TlsUnusable
+from orthia.config.acceptor_tls import StoreFile, StoreType
 from tests.core.test_server import serving
 from tests.support.certificates import Authority, Identity, self_signed
 from tests.tls.conftest import Run
@@ -25,7 +28,9 @@ def test_a_url_says_how_tls_is_spoken() -> None:
     text = "ssl://node-a:61614?trustStorePath=/ca.pem&keyStorePath=me.p12;sniHost=broker"
     found = BrokerAddress.parse(text)
     assert found == BrokerAddress(
-        "node-a", 61_614, ClientTls(Path("/ca.pem"), Path("me.p12"), "broker")
+        "node-a",
+        61_614,
+        ClientTls(StoreFile(Path("/ca.pem")), StoreFile(Path("me.p12")), "broker"),
     )
     assert str(found) == "ssl://node-a:61614"
     assert BrokerAddress.parse("stomp+ssl://[::1]:1/").tls == ClientTls()
@@ -33,13 +38,50 @@ def test_a_url_says_how_tls_is_spoken() -> None:
         assert BrokerAddress.parse(plain) == BrokerAddress("h", 1)
 
 
+def test_a_url_of_artemis_says_the_same() -> None:
+    """``sslEnabled`` makes it one of TLS; the rest is as of an acceptor."""
+    text = (
+        "tcp://node-a:61614?sslEnabled=true;keyStorePath=me.p12;keyStoreType=PKCS12;keyStoreAlias=me;"
+        "enabledProtocols=TLSv1.2;enabledCipherSuites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
+    )
+    found = BrokerAddress.parse(text).tls
+    assert found == ClientTls(
+        key_store=StoreFile(Path("me.p12"), StoreType.PKCS12),
+        key_store_alias="me",
+        enabled_protocols=("TLSv1.2",),
+        enabled_cipher_suites=("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",),
+    )
+    assert BrokerAddress.parse("tcp://h:1?sslEnabled=true").tls == ClientTls()
+    assert BrokerAddress.parse("ssl://h:1?sslEnabled=true").tls == ClientTls()
+
+
+def test_a_client_speaks_what_its_url_names(authority: Authority, tmp_path: Path) -> None:
+    """One version and one suite of it; a key by its alias, and by no other."""
+    suite = "ECDHE-ECDSA-AES128-GCM-SHA256"
+    store = authority.sign().write_pkcs12(tmp_path / "me.p12", "secret", "me")
+    text = f"ssl://h:1?enabledProtocols=TLSv1.2&enabledCipherSuites={suite}&keyStorePath={store}"
+    passwords = {KEY_STORE_PASSWORD: "secret"}
+    tls = BrokerAddress.parse(f"{text}&keyStoreAlias=me").tls
+    assert tls is not None
+    context = tls.context(passwords)
+    assert context.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert [one["name"] for one in context.get_ciphers() if one["protocol"] != "TLSv1.3"] == [suite]
+    other = BrokerAddress.parse(f"{text}&keyStoreAlias=other").tls
+    assert other is not None
+    with pytest.raises(TlsUnusable, match="keyStoreAlias=other is not in keyStorePath"):
+        other.context(passwords)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("ssl://h:1?sslEnabled=false", "sslEnabled=false is not for a URL that asks for TLS"),
+        ("ssl://h:1?enabledProtocols=TLSv1", "the URL has enabledProtocols with 'TLSv1'; expected"),
+        ("ssl://h:1?trustStorePath=a.ks;trustStoreType=JKS", "keytool -importkeystore"),
         ("ssl://h", "is not HOST:PORT"),
         ("http://h:1", "is neither HOST:PORT nor ssl://HOST:PORT"),
         ("tcp://h:1?trustStorePath=f", "is neither HOST:PORT nor ssl://HOST:PORT"),
-        ("ssl://h:1?trustAll=true", "trustAll is not known; expected trustStorePath, keyStorePath"),
+        ("ssl://h:1?trustAll=true", "trustAll is not known; expected trustStorePath, trust"),
         ("ssl://h:1?keyStorePassword=hunter2", "set ORTHIA_KEY_STORE_PASSWORD"),
     ],
 )
