@@ -86,7 +86,7 @@ def _nothing(_: str) -> dict[str, str]:
 
 def _postgresql_ssl(value: str) -> dict[str, str]:
     # The JDBC driver verifies certificate and host when told ssl=true, so this must too.
-    return {"sslmode": "verify-full"} if value.lower() in {"", "true"} else {}
+    return {"sslmode": "verify-full"} if not value or _is_true("ssl", value) else {}
 
 
 def _postgresql_schema(value: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ def _mysql_ssl_mode(properties: Mapping[str, str]) -> str | None:
     """
     if "sslMode" in properties:
         return properties["sslMode"]
-    given = {name: properties[name].lower() == "true" for name in _SSL_FLAGS if name in properties}
+    given = {name: _is_true(name, properties[name]) for name in _SSL_FLAGS if name in properties}
     if not given.get("useSSL", True):
         return "DISABLED"
     if given.get("trustServerCertificate"):
@@ -121,10 +121,19 @@ def _mysql_ssl_mode(properties: Mapping[str, str]) -> str | None:
     if given.get("verifyServerCertificate"):
         return "VERIFY_CA"
     if given.get("useSSL") or given.get("requireSSL"):
-        return "REQUIRED"
+        # Whoever names the authority wants to be sure of the server, as MariaDB's driver takes it.
+        return "REQUIRED" if _AUTHORITY.isdisjoint(properties) else "VERIFY_IDENTITY"
     return "PREFERRED" if given else None
 
 
+def _is_true(name: str, value: str) -> bool:
+    """Return whether a property is true; raises ConfigurationError for what is neither."""
+    if value.lower() not in {"true", "false"}:
+        raise ConfigurationError(f"{name} of the URL is neither true nor false")
+    return value.lower() == "true"
+
+
+_AUTHORITY: Final = frozenset({"serverSslCert", "ssl_ca", "ssl_capath"})
 _SSL_FLAGS: Final = (
     "useSSL",
     "requireSSL",

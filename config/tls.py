@@ -61,6 +61,26 @@ _MARIADB_MODES: Final = {
 }
 
 
+POSTGRESQL_SSL_MODES: Final = (
+    "disable",
+    "allow",
+    "prefer",
+    "require",
+    "verify-ca",
+    "verify-full",
+)
+"""libpq's, from the weakest."""
+
+
+def check_postgresql_tls(query: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for an ``sslmode`` that libpq does not know."""
+    mode = query.get("sslmode")
+    if mode is not None and mode not in POSTGRESQL_SSL_MODES:
+        raise ConfigurationError(
+            f"sslmode of the URL is not known; expected one of {', '.join(POSTGRESQL_SSL_MODES)}"
+        )
+
+
 def mysql_tls(query: Mapping[str, object]) -> MysqlTls:
     """Return what the ``ssl_`` parameters of a URL ask for; raises ConfigurationError."""
     given = {name: str(query[name]) for name in MYSQL_TLS_PARAMETERS & query.keys()}

@@ -14,7 +14,7 @@ from orthia.config.dialects import Dialect
 from orthia.config.errors import ConfigurationError
 from orthia.config.jdbc import translate
 from orthia.config.secrets import EMPTY, HIDDEN, is_secret
-from orthia.config.tls import mysql_tls, tls_warnings
+from orthia.config.tls import check_postgresql_tls, mysql_tls, tls_warnings
 
 __all__ = ["DatabaseUrl", "Dialect"]
 
@@ -249,6 +249,8 @@ def _checked(dialect: Dialect, url: sqlalchemy.URL) -> sqlalchemy.URL:
         raise ConfigurationError(f"the URL names no database; {_EXPECTED}")
     if url.port is not None and not 1 <= url.port <= 65_535:
         raise ConfigurationError(f"port {url.port} of the URL does not exist; expected 1 to 65535")
+    if dialect is Dialect.POSTGRESQL:
+        check_postgresql_tls(url.query)
     if dialect is Dialect.MYSQL:
         mysql_tls(url.query)  # raises what is wrong with it
     if dialect is Dialect.MYSQL and "charset" not in url.query:

@@ -89,6 +89,13 @@ def test_properties_of_the_java_driver_are_listed() -> None:
         ("ssl_disabled=false", TlsMode.PREFERRED, None),
         ("useSSL=true&requireSSL=true", TlsMode.REQUIRED, None),
         ("requireSSL=false", TlsMode.PREFERRED, None),
+        ("useSSL=true&serverSslCert=/ca.pem", TlsMode.VERIFY_IDENTITY, "/ca.pem"),
+        ("requireSSL=true&ssl_ca=/ca.pem", TlsMode.VERIFY_IDENTITY, "/ca.pem"),
+        (
+            "useSSL=true&trustServerCertificate=true&serverSslCert=/ca.pem",
+            TlsMode.REQUIRED,
+            "/ca.pem",
+        ),
         ("sslMode=REQUIRED&serverSslCert=/ca.pem", TlsMode.REQUIRED, "/ca.pem"),
         ("sslMode=trust", TlsMode.REQUIRED, None),
         ("useSSL=true&verifyServerCertificate=true", TlsMode.VERIFY_CA, None),
@@ -113,6 +120,7 @@ def test_a_url_asks_for_tls(scheme: str, query: str, mode: TlsMode, ca: str | No
 @pytest.mark.parametrize(
     ("query", "said"),
     [
+        ("useSSL=yes", "useSSL of the URL is neither true nor false"),
         ("sslMode=SOMETIMES", "sslMode of the URL is not known.*VERIFY_IDENTITY"),
         ("sslMode=DISABLED&serverSslCert=/ca.pem", "turns TLS off.*and gives a certificate"),
         ("ssl_verify_cert=perhaps", "ssl_verify_cert of the URL is neither true nor false"),
@@ -127,6 +135,20 @@ def test_a_url_that_asks_for_strange_tls_is_refused(scheme: str, query: str, sai
     """What cannot be meant, or is not known, is named."""
     with pytest.raises(ConfigurationError, match=said):
         DatabaseUrl.parse(f"{scheme}://h/db?{query}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("jdbc:postgresql://h/db?sslmode=full", "sslmode of the URL is not known.*verify-full"),
+        ("postgresql://h/db?sslmode=VERIFY-FULL", "sslmode of the URL is not known.*verify-full"),
+        ("jdbc:postgresql://h/db?ssl=yes", "ssl of the URL is neither true nor false"),
+    ],
+)
+def test_a_url_of_postgresql_with_strange_tls_is_refused(text: str, said: str) -> None:
+    """A node would wait for a server that answers, or go on without what was meant."""
+    with pytest.raises(ConfigurationError, match=said):
+        DatabaseUrl.parse(text)
 
 
 def test_a_relative_sqlite_path_starts_where_it_is_told() -> None:
