@@ -1,6 +1,7 @@
 """``check``: a broker.xml before it is used."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from orthia.broker.cli.settings_options import properties_option
 from orthia.broker.cli.unusable import unusable
 from orthia.broker.node.exit_codes import ExitCode
 from orthia.broker.node.login_files import check_login_files
-from orthia.broker.tls.check import exposed_keys
+from orthia.broker.tls.check import ending_certificates, exposed_keys
 from orthia.config.errors import ConfigurationError
 from orthia.config.exposure import exposure_warnings
 from orthia.nodemanager.locks.custom import installed_lockers
@@ -42,7 +43,12 @@ def check(file: Path, properties: tuple[tuple[str, str], ...], *, as_json: bool)
         print_json({"valid": False, "problems": str(error).splitlines()})
         click.get_current_context().exit(ExitCode.CONFIGURATION)
     effective = config.render(settings)
-    warnings = [*settings.warnings, *exposure_warnings(settings), *exposed_keys(settings)]
+    warnings = [
+        *settings.warnings,
+        *exposure_warnings(settings),
+        *exposed_keys(settings),
+        *ending_certificates(settings, datetime.now(UTC)),
+    ]
     if as_json:
         print_json(
             {

@@ -1,6 +1,7 @@
 """Whether a node could speak TLS by its settings, found out by reading every file they name."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from orthia.broker.tls.contexts import load_acceptor
 from orthia.broker.tls.errors import TlsUnusable
@@ -27,3 +28,15 @@ def exposed_keys(settings: Settings) -> Iterator[str]:
             for file in files_of(acceptor.tls.key_store):
                 if has_open_key(file):
                     yield from readable_by_others(file, f"the key of acceptor {acceptor.name!r}")
+
+
+def ending_certificates(settings: Settings, now: datetime) -> Iterator[str]:
+    """Yield a warning for each certificate that clients refuse at ``now``, or soon will; blocks.
+
+    A node that runs says so itself.
+    """
+    for acceptor in settings.acceptors:
+        if acceptor.tls is not None:
+            warning = load_acceptor(acceptor.name, acceptor.tls).validity.warning(now)
+            if warning is not None:
+                yield warning[1]

@@ -201,6 +201,23 @@ def test_check_reads_the_files(run: Run, tmp_path: Path) -> None:
     assert "has the key" not in run("check", str(path)).stderr
 
 
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(-1, "has expired on"), (20, "expires in 19 days"), (300, "is not valid before")],
+)
+def test_check_tells_of_the_end_of_a_certificate(
+    run: Run, authority: Authority, tmp_path: Path, days: float, said: str
+) -> None:
+    """Whoever checks a file is not to hear of it from clients; it is valid all the same."""
+    path = broker_xml(tmp_path, "tcp://:0?sslEnabled=true;keyStorePath=broker.pem")
+    authority.sign(days=days).write_pem(tmp_path / "broker.pem")
+    found = run("check", str(path))
+    assert found.exit_code == 0
+    assert f"warning: the certificate of acceptor 'tls', CN=server, {said}" in found.stderr
+    authority.sign().write_pem(tmp_path / "broker.pem")
+    assert "the certificate of" not in run("check", str(path)).stderr
+
+
 def test_a_masked_password_is_unmasked(run: Run, tmp_path: Path) -> None:
     """As others in the file, and is in no output."""
     self_signed().write_pkcs12(tmp_path / "broker.p12", PASSWORD)
