@@ -133,6 +133,13 @@ class Message(NamedTuple):
         head = encoding_of(self.encoding).relocated(self.head, origin)
         return self._replace(address=address, expires_ms=0, head=head)
 
+    def expiring(self, expires_ms: int) -> "Message":
+        """Return it with another moment of expiry, which its head says, too; 0 is never."""
+        if self.encoding == NO_HEAD:
+            return self._replace(expires_ms=expires_ms)
+        head = encoding_of(self.encoding).expiring(self.head, expires_ms)
+        return self._replace(expires_ms=expires_ms, head=head)
+
 
 def with_property(message: Message, name: str, value: str) -> Message:
     """Return a message that says a property beside what it says."""

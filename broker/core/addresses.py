@@ -27,6 +27,7 @@ from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import Destination, is_schedule, parse
 from orthia.broker.core.diverts import Divert
 from orthia.broker.core.errors import DestinationRefused
+from orthia.broker.core.expiry import AddressExpiry
 from orthia.broker.core.identity import Principal
 from orthia.broker.core.memory import at_most
 from orthia.broker.core.optioned import OptionedQueue
@@ -75,6 +76,8 @@ class AddressBook:
         """The addresses that somebody uses, and some that nobody uses any more, by name."""
         self.temporary: dict[str, Principal] = {}
         """Addresses that are a connection's own, and whose."""
+        self.expiry: AddressExpiry | None = None
+        """Has what diverts take expire as its new address says; None where none says so."""
         self.left_over: list[Queue] = []
         """Queues of earlier nodes whose messages nobody is to get any more."""
         self.wildcards = settings.wildcard_addresses
@@ -351,6 +354,8 @@ class AddressBook:
     ) -> list[Routed]:
         """Route what a divert takes; see ``orthia.broker.core.routing.Forward``."""
         name, copy = divert.address, divert.diverted(record)
+        if self.expiry is not None:
+            copy = self.expiry.forwarded(copy)
         address = self.address(name)
         types = address.types or {address.settings.default_address_routing_type}
         found: list[Routed] = []

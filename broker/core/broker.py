@@ -31,7 +31,7 @@ from orthia.broker.core.destinations import QUALIFIED, parse
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.durable import DurableSubscriptions
 from orthia.broker.core.errors import LimitExceeded, NotLive
-from orthia.broker.core.expiry import says_when
+from orthia.broker.core.expiry import AddressExpiry, says_when
 from orthia.broker.core.gate import DeliveryGate
 from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.identity import Principal
@@ -142,7 +142,8 @@ class Broker:
         self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable_queues = UndeliverableQueues(self._addresses, creations)
         if any(says_when(one) for one in settings.address_settings):
-            self._publisher.expire_by(self._addresses.settings_of)
+            expiry = AddressExpiry(self._addresses.settings_of, time_ms)
+            self._publisher.expiry = self._addresses.expiry = expiry
         self._schedule_queues = ScheduleQueues(
             self._addresses, creations, self, is_persistent=settings.persistence_enabled
         )

@@ -10,6 +10,9 @@ A sender says when by ``expires``; the address may say otherwise, by Artemis' se
 | `min-expiry-delay` | without `expiry-delay`: none expires earlier; without a `max-expiry-delay`, |
 |                    | one without ``expires`` does then                                           |
 
+The same is so of what a divert takes to an address, and of dead letters and what has expired there,
+unless the address is its own expiry-address.
+
 A message that is found to have expired when it is in turn is never delivered. The others are looked
 for every ``message-expiry-scan-period``, by the store's index on their moments and by its clock, a
 bounded number at a time; what a consumer has is left to it.
@@ -27,6 +30,7 @@ from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.errors import JournalClosed
+from orthia.journal.message import Message
 from orthia.journal.moments import FIRST_MOMENT, MomentKind, MomentPlace
 from orthia.journal.unit import Unit
 from orthia.journal.windows import Reached, StoredMessage
@@ -54,6 +58,38 @@ def expires_at(settings: ResolvedAddressSettings, expires_ms: int, now_ms: int) 
     if earliest >= 0 and expires_ms < now_ms + earliest:
         return now_ms + earliest
     return expires_ms
+
+
+class AddressExpiry:
+    """Has messages expire as the settings of their addresses say; on the loop's thread."""
+
+    def __init__(
+        self, settings_of: Callable[[str], ResolvedAddressSettings], time_ms: Callable[[], int]
+    ) -> None:
+        self._settings_of = settings_of
+        self._time_ms = time_ms
+
+    def sent(self, record: Message) -> Message:
+        """Return a message as its address has it that was sent just now."""
+        return self._at(record, self._settings_of(record.address), record.timestamp_ms)
+
+    def forwarded(self, record: Message) -> Message:
+        """Return a message as the address has it to which a divert takes it."""
+        return self._at(record, self._settings_of(record.address), self._time_ms())
+
+    def undeliverable(self, record: Message) -> Message:
+        """Return a dead letter, or what has expired, as the address has it to which it is moved.
+
+        Where that is its own expiry-address it stays: it would be moved there for ever.
+        """
+        settings = self._settings_of(record.address)
+        if settings.expiry_address == record.address:
+            return record
+        return self._at(record, settings, self._time_ms())
+
+    def _at(self, record: Message, settings: ResolvedAddressSettings, now_ms: int) -> Message:
+        expires_ms = expires_at(settings, record.expires_ms, now_ms)
+        return record if expires_ms == record.expires_ms else record.expiring(expires_ms)
 
 
 class ExpiryScan:

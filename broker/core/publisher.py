@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from orthia.broker.core.api import Done, FanOut, MessageReference, OnRefused, OutgoingMessage
 from orthia.broker.core.duplicates import DuplicateIds
 from orthia.broker.core.errors import BrokerError, LimitExceeded, NotLive
-from orthia.broker.core.expiry import expires_at
+from orthia.broker.core.expiry import AddressExpiry
 from orthia.broker.core.levels import ids_for
 from orthia.broker.core.memory import size_in_memory, size_in_store
 from orthia.broker.core.newest import ValueCount
@@ -19,11 +19,9 @@ from orthia.broker.core.quota import Charges
 from orthia.broker.core.replacing import is_plain, replaced_values
 from orthia.broker.core.routing import Routed
 from orthia.broker.core.topic import Topic, first_behind
-from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.errors import OrthiaError
 from orthia.journal.abc import MessageJournal
 from orthia.journal.changes import DuplicateId, MessageLocation
-from orthia.journal.encodings import NO_HEAD, encoding_of
 from orthia.journal.errors import JournalClosed, RecordTooLarge
 from orthia.journal.message import DEFAULT_PRIORITY, LargeBody, Message, encode_message
 from orthia.journal.unit import Sender, Unit
@@ -53,14 +51,11 @@ class Publisher:
         self._journal = journal
         self._large = journal.large
         self._time_ms = time_ms
-        self._settings_of: Callable[[str], ResolvedAddressSettings] | None = None
+        self.expiry: AddressExpiry | None = None
+        """Has messages expire as their addresses say; None where none says so."""
         self._persistent = persistent
         self.values = ValueCount()
         """How many there are in last value queues."""
-
-    def expire_by(self, settings_of: Callable[[str], ResolvedAddressSettings]) -> None:
-        """Have messages expire as the settings of their addresses say, and not only as sent."""
-        self._settings_of = settings_of
 
     def send(
         self,
@@ -280,11 +275,8 @@ class Publisher:
         now_ms = self._time_ms()
         # Unpacked: to look each field of a tuple up by its name takes several times as long.
         head, body, _, expires_ms, priority, large, encoding, stated, _ = message
-        if self._settings_of is not None:
-            expires_ms = expires_at(self._settings_of(address), expires_ms, now_ms)
-            if expires_ms != message.expires_ms and encoding != NO_HEAD:
-                head = encoding_of(encoding).expiring(head, expires_ms)
-        return Message(address, head, body, now_ms, expires_ms, priority, large, encoding, stated)
+        record = Message(address, head, body, now_ms, expires_ms, priority, large, encoding, stated)
+        return record if self.expiry is None else self.expiry.sent(record)
 
     def encoded(self, record: Message) -> bytes:
         """Return the bytes of a record; raises LimitExceeded."""

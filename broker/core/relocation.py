@@ -33,6 +33,8 @@ class Relocation:
         refused: Callable[[], None],
     ) -> None:
         """Take a message out of ``queue`` for ``reason``, into others if there are any."""
+        if self._publisher.expiry is not None:
+            record = self._publisher.expiry.undeliverable(record)
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location, reason)

@@ -1,6 +1,7 @@
 """Messages that expire, also where nobody consumes, and when their address says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from orthia.broker.core import taken
 from orthia.broker.core.expiry import expires_at
 from orthia.broker.protocols.stomp.encoding import headers_map
+from orthia.config.address_settings import AddressSettings, DivertSettings
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.config.settings import Settings
 from orthia.journal.memory import MemoryStore
@@ -244,6 +246,65 @@ def test_an_expiry_delay_is_of_its_address_alone() -> None:
     node.core.send("/queue/others", "b")
     node.scan()
     assert node.core.broker.depths() == {"orders": 0, "others": 1, "ExpiryQueue": 1}
+
+
+def test_dead_letters_expire_as_their_address_says() -> None:
+    """As what is sent there, counted from when they came; and so over a takeover."""
+    given = (
+        AddressSettings("#", max_delivery_attempts=1, dead_letter_address="dead"),
+        AddressSettings("dead", expiry_delay=5_000, expiry_address="gone"),
+    )
+    node = Node(replace(SETTINGS, address_settings=given))
+    node.send("a")
+    consumer = node.core.consume(QUEUE)
+    for _ in range(10):
+        node.core.pass_time(1)
+    rejected_ms = node.ms()
+    consumer.reject("a")
+    node.core.settle()
+    assert node.core.broker.depths() == {"orders": 0, "dead": 1}
+    node.takeover()
+    dead = node.core.consume("/queue/dead").received[0].record
+    assert dead.expires_ms == rejected_ms + 5_000
+    assert headers_map(dead.head)["expires"] == str(dead.expires_ms)
+    node.takeover()
+    node.scan()
+    assert node.core.broker.depths() == {"orders": 0, "dead": 0, "gone": 1}
+    assert node.core.consume("/queue/gone").texts == ["a"]
+
+
+def test_what_has_expired_stays_where_it_would_be_moved_again() -> None:
+    """A delay for all addresses is not one for the last of them, which is its own."""
+    node = Node(settings(expiry_delay=1_000, expiry_address="gone"))
+    node.send("a")
+    for _ in range(4):
+        node.scan()
+    assert node.core.broker.depths() == {"orders": 0, "gone": 1}
+    gone = node.core.consume("/queue/gone").received[0].record
+    assert gone.expires_ms == 0
+    assert headers_map(gone.head)["_AMQ_ORIG_QUEUE"] == "orders"
+
+
+@pytest.mark.parametrize(
+    ("given", "expires_ms", "expected_ms"),
+    [
+        ({"expiry_delay": 5_000}, 0, NOON_MS + 5_000),
+        ({"max_expiry_delay": 5_000}, NOON_MS + 9_000, NOON_MS + 5_000),
+        ({"no_expiry": True}, NOON_MS + 9_000, 0),
+        ({}, NOON_MS + 9_000, NOON_MS + 9_000),
+    ],
+)
+def test_what_is_diverted_expires_as_its_new_address_says(
+    given: dict[str, Any], expires_ms: int, expected_ms: int
+) -> None:
+    """And not as that of the message, which stays."""
+    options = replace(settings("audit", **given), diverts=(DivertSettings("d", "orders", "audit"),))
+    node = Node(options)
+    node.core.send(QUEUE, "a", expires_ms=expires_ms)
+    copy = node.core.consume("/queue/audit").received[0].record
+    assert copy.expires_ms == expected_ms
+    assert headers_map(copy.head).get("expires", "0") == str(expected_ms)
+    assert node.core.consume(QUEUE).received[0].record.expires_ms == expires_ms
 
 
 def test_what_was_acknowledged_meanwhile_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
