@@ -166,11 +166,12 @@ class ScheduleQueues:
         if schedule.routing_type is RoutingType.MULTICAST:
             if address.topic is not None and address.topic.subscribers:
                 topics = (address.topic,)
-        elif address.router is not None:
-            queues = list(address.anycast_queues) or self._book.ensure_queues(name)
         else:
-            queue = address.anycast()
-            queues = [queue] if queue is not None else self._book.ensure_queues(name)
+            first = address.anycast()
+            if first is None:
+                queues = self._book.ensure_queues(name)
+            else:
+                queues = [first] if address.router is None else list(address.anycast_queues)
         if address.router is None:
             return [Routed(record, queues, topics)]
         sender = Principal("", frozenset(), client_id=client_id)

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from orthia.config.address_settings import AddressFullPolicy
+from orthia.config.address_settings import (
+    AddressConfiguration,
+    AddressFullPolicy,
+    DivertSettings,
+    QueueSettings,
+    RoutingType,
+)
 from orthia.config.settings import Settings
 from orthia.database import StoreUnavailable
 from orthia.journal.errors import UnitRefused
@@ -445,6 +451,21 @@ def request(client: Client, resource: str, arguments: str) -> None:
         f"_AMQ_OperationName:removeMessage\nreceipt:r\n\n{arguments}\0".encode()
     )
     client.core.settle()
+
+
+def test_queues_of_an_address_get_what_is_due_in_turn() -> None:
+    """Also where something of the address asks each message first, as a divert does."""
+    declared = AddressConfiguration(
+        "orders",
+        frozenset({RoutingType.ANYCAST}),
+        (QueueSettings("a", RoutingType.ANYCAST), QueueSettings("b", RoutingType.ANYCAST)),
+    )
+    diverts = (DivertSettings("d", "orders", "audit", filter="colour = 'red'"),)
+    clock = Clock(replace(SETTINGS, addresses=(declared,), diverts=diverts))
+    for text in "1234":
+        send(clock, text, AMQ_SCHEDULED_DELAY=100)
+    clock.pass_ms(100)
+    assert (depth(clock, "a"), depth(clock, "b")) == (2, 2)
 
 
 def test_it_comes_where_no_duplicate_ids_are_kept() -> None:
