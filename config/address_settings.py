@@ -89,7 +89,7 @@ class AddressFullPolicy(Enum):
     PAGE = "PAGE"
     FAIL = "FAIL"
     BLOCK = "BLOCK"
-    """Artemis' own; refused by ``orthia.config.rules``, as are two more that are not done."""
+    """Artemis' own: its sender waits until there is room."""
     DROP = "DROP"
 
 
@@ -125,6 +125,7 @@ class AddressSettings:
     min_expiry_delay: int | None = None
     max_expiry_delay: int | None = None
     no_expiry: bool | None = None
+    enable_ingress_timestamp: bool | None = None
     address_full_policy: AddressFullPolicy | None = None
     max_size_bytes: int | None = None
     max_size_messages: int | None = None

@@ -69,6 +69,7 @@ class ResolvedAddressSettings:
     min_expiry_delay: int = -1
     max_expiry_delay: int = -1
     no_expiry: bool = False
+    enable_ingress_timestamp: bool = False
     address_full_policy: AddressFullPolicy = AddressFullPolicy.PAGE
     max_size_bytes: int = -1
     max_size_messages: int = -1

@@ -133,9 +133,6 @@ CHANGES: Final[Mapping[str, Instead]] = {
     "address-setting/auto-delete-jms-topics": Instead(_NOT_DELETED, _FALSE),
     "address-setting/config-delete-addresses": Instead(_STAYS_STORED, ("off",)),
     "address-setting/config-delete-queues": Instead(_STAYS_STORED, ("off",)),
-    "address-setting/enable-ingress-timestamp": Instead(
-        "messages carry no _AMQ_INGRESS_TIMESTAMP", _FALSE
-    ),
     "address-setting/retroactive-message-count": Instead(
         "a new subscriber gets what is sent from then on, and nothing from before", ("0",)
     ),

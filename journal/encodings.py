@@ -64,6 +64,13 @@ class Encoding(ABC):
         ``expires_ms`` is in milliseconds since 1970 UTC, 0 never. Raises nothing, as ``relocated``.
         """
 
+    @abstractmethod
+    def stamped(self, head: bytes, ingress_ms: int) -> bytes:
+        """Return the head of a message that says when the broker took it, and did not before.
+
+        ``ingress_ms`` is in milliseconds since 1970 UTC. Raises nothing, as ``relocated``.
+        """
+
 
 _ENCODINGS: Final[dict[int, Encoding]] = {}
 

@@ -140,6 +140,13 @@ class Message(NamedTuple):
         head = encoding_of(self.encoding).expiring(self.head, expires_ms)
         return self._replace(expires_ms=expires_ms, head=head)
 
+    def stamped(self) -> "Message":
+        """Return it with its ``timestamp_ms`` said as Artemis' ingress timestamp."""
+        if self.encoding == NO_HEAD:
+            return with_property(self, "_AMQ_INGRESS_TIMESTAMP", str(self.timestamp_ms))
+        head = encoding_of(self.encoding).stamped(self.head, self.timestamp_ms)
+        return self._replace(head=head)
+
 
 def with_property(message: Message, name: str, value: str) -> Message:
     """Return a message that says a property beside what it says."""

@@ -41,9 +41,11 @@ _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 
 
 def says_when(settings: AddressSettings) -> bool:
-    """Return whether settings have messages expire otherwise than their senders say."""
+    """Return whether settings have messages expire, or say of their time, what no sender says."""
     delays = (settings.expiry_delay, settings.min_expiry_delay, settings.max_expiry_delay)
-    return bool(settings.no_expiry) or any(one is not None and one >= 0 for one in delays)
+    return bool(settings.no_expiry or settings.enable_ingress_timestamp) or any(
+        one is not None and one >= 0 for one in delays
+    )
 
 
 def expires_at(settings: ResolvedAddressSettings, expires_ms: int, now_ms: int) -> int:
@@ -61,7 +63,10 @@ def expires_at(settings: ResolvedAddressSettings, expires_ms: int, now_ms: int) 
 
 
 class AddressExpiry:
-    """Has messages expire as the settings of their addresses say; on the loop's thread."""
+    """Has messages expire as the settings of their addresses say; on the loop's thread.
+
+    And has those that are sent say when they came, where ``enable-ingress-timestamp`` is set.
+    """
 
     def __init__(
         self, settings_of: Callable[[str], ResolvedAddressSettings], time_ms: Callable[[], int]
@@ -71,7 +76,10 @@ class AddressExpiry:
 
     def sent(self, record: Message) -> Message:
         """Return a message as its address has it that was sent just now."""
-        return self._at(record, self._settings_of(record.address), record.timestamp_ms)
+        settings = self._settings_of(record.address)
+        if settings.enable_ingress_timestamp:
+            record = record.stamped()
+        return self._at(record, settings, record.timestamp_ms)
 
     def forwarded(self, record: Message) -> Message:
         """Return a message as the address has it to which a divert takes it."""

@@ -350,6 +350,31 @@ def test_messages_say_who_sent_them(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
+def test_messages_say_when_they_came(version: str) -> None:
+    """With enable-ingress-timestamp, whatever the sender says, in transactions and to selectors."""
+    core = CoreUnderTest(settings("orders", enable_ingress_timestamp=True))
+    sender = Client(core, version)
+    send(sender, "SEND", "ingress-timestamp", "7")
+    sender.send("BEGIN", transaction="t")
+    send(sender, "SEND", "transaction:t\n_AMQ_INGRESS_TIMESTAMP", "7")
+    sender.send("COMMIT", transaction="t")
+    successor = core.takeover(settings("orders", enable_ingress_timestamp=True))
+    successor.broker.count_backlogs()
+    successor.settle()
+    consumer = Client(successor, version)
+    frames = consumer.subscribe(selector="_AMQ_INGRESS_TIMESTAMP > 7")
+    successor.settle()
+    frames += consumer.frames()
+    said = [frame.get(b"ingress-timestamp") for frame in frames]
+    assert said == [frame.get(b"timestamp") for frame in frames]
+    assert len(said) == 2
+    plain = CoreUnderTest(settings("others", enable_ingress_timestamp=True))
+    send(Client(plain, version), "SEND", "ingress-timestamp", "7")
+    (frame,) = Client(plain, version).subscribe()
+    assert frame.get(b"ingress-timestamp") is None
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
 @pytest.mark.parametrize(
     ("given", "sent", "told"),
     [

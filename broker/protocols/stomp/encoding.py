@@ -30,6 +30,7 @@ _BY_JMS: Final = {
     "_AMQ_GROUP_ID": "JMSXGroupID",
     "_AMQ_GROUP_SEQUENCE": "JMSXGroupSeq",
     "_AMQ_VALIDATED_USER": "JMSXUserID",
+    "ingress-timestamp": "_AMQ_INGRESS_TIMESTAMP",
 }
 """What Artemis makes of a STOMP client's headers, for its filters; the others are properties."""
 _BROKERS_OWN: Final = "_AMQ_"
@@ -84,6 +85,10 @@ class StompEncoding(Encoding):
     def expiring(self, head: bytes, expires_ms: int) -> bytes:
         """Return the lines with another ``expires``."""
         return b"%bexpires:%d\n" % (_not_beginning(head, (b"expires:",)), expires_ms)
+
+    def stamped(self, head: bytes, ingress_ms: int) -> bytes:
+        """Return the lines with ``ingress-timestamp``, which no sender may say."""
+        return b"%bingress-timestamp:%d\n" % (head, ingress_ms)
 
 
 def head_for(message: Message) -> bytes:
