@@ -142,7 +142,10 @@ def test_only_a_queue_that_is_there_is_browsed(destination: str) -> None:
     assert not core.broker.queues()
 
 
-@pytest.mark.parametrize("extra", [{"durable-subscription-name": "n"}, {"no-local": "true"}])
+@pytest.mark.parametrize(
+    "extra",
+    [{"durable-subscription-name": "n"}, {"no-local": "true"}, {"activemq.noLocal": "true"}],
+)
 def test_what_is_of_topics_is_refused_to_a_browser(extra: dict[str, str]) -> None:
     """By its name."""
     (error,) = browse(Client(CoreUnderTest()), **extra)

@@ -24,8 +24,9 @@ What a client may write into its frames, and what comes of it. A header is one o
   wants to keep of them it puts under a name of its own;
 - **nothing**: it is taken, and has no bearing on what the client gets.
 
-On frames other than SEND a header that is not on this page is not looked at; but on SUBSCRIBE
-every one that begins with `{REFUSED_FAMILY}` is refused.
+On frames other than SEND nothing comes of a header that is not on this page. The log of the node
+says so, once for each name, of those of CONNECT, SUBSCRIBE, UNSUBSCRIBE and NACK, and which one may
+have been meant; and on SUBSCRIBE every one that begins with `{REFUSED_FAMILY}` is refused.
 
 ## What no header may have
 

@@ -97,6 +97,7 @@ class LoginHandler:
             ttl_ms=options.connection_ttl,
             silence_factor=options.silence_factor,
         )
+        options.unknown_headers.look("CONNECT", login.frame.raw)
         limits = options.limits
         self._parser.limit_to(limits)
         if self._core.large is not None and limits.min_large_message_size > 0:

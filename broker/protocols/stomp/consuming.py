@@ -109,6 +109,7 @@ class Receiver:
         """Do a SUBSCRIBE."""
         version = self._client.version
         asked = read_subscribe(frame, version, self._options.limits.prefetch_count)
+        self._options.unknown_headers.look("SUBSCRIBE", frame.raw)
         named = several(asked.destination)
         if named is not None:
             self._subscribe_to_several(frame, asked, named)
@@ -208,6 +209,7 @@ class Receiver:
     def unsubscribe(self, frame: Frame) -> Steps | None:
         """Do an UNSUBSCRIBE; returns steps to be done before the next frame, if there are any."""
         asked = read_unsubscribe(frame, self._client.version)
+        self._options.unknown_headers.look("UNSUBSCRIBE", frame.raw)
         if asked.durable is None:
             self._detach(self._subscriptions.remove(asked.key))
             self._receipts.now(frame)
@@ -236,6 +238,7 @@ class Receiver:
 
     def nack(self, frame: Frame) -> None:
         """Do a NACK."""
+        self._options.unknown_headers.look("NACK", frame.raw)
         self._acknowledge(frame, nack=True)
 
     def _acknowledge(self, frame: Frame, *, nack: bool) -> None:

@@ -1,9 +1,10 @@
 """What an operator set for the STOMP clients of one acceptor."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.broker.protocols.stomp.unknown_headers import UnknownHeaders
 from orthia.config.settings import AcceptorSettings, StompLimits
 
 MAX_CONNECT_BYTES: Final = 16_384
@@ -20,6 +21,8 @@ class StompOptions:
     silence_factor: float = 2.0
     """Of how many of its heart-beats' intervals a client may be silent."""
     prefixes: Prefixes | None = None
+    unknown_headers: UnknownHeaders = field(default_factory=UnknownHeaders, compare=False)
+    """Which of them were told."""
 
     @classmethod
     def of(cls, acceptor: AcceptorSettings, limits: StompLimits) -> "StompOptions":

@@ -63,7 +63,7 @@ def read_subscribe(frame: Frame, version: Version, prefetch_count: int) -> Subsc
         prefetch,
         window,
         _durable_name(frame),
-        _says_one_of(frame, b"no-local", b"activemq.noLocal"),
+        _without_own(frame),
         _selector(frame),
         _browses(frame),
     )
@@ -105,9 +105,13 @@ def _browses(frame: Frame) -> bool:
     """Return whether messages are only to be shown; raises ProtocolError for what cannot be."""
     if not _says_one_of(frame, b"browser", b"activemq.browser"):
         return False
-    if _durable_name(frame) is not None or frame.flag(b"no-local", default=False):
+    if _durable_name(frame) is not None or _without_own(frame):
         raise ProtocolError("a browser is of a queue: it has no durable subscription, no no-local")
     return True
+
+
+def _without_own(frame: Frame) -> bool:
+    return _says_one_of(frame, b"no-local", b"activemq.noLocal")
 
 
 def _says_one_of(frame: Frame, *names: bytes) -> bool:
