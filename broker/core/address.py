@@ -14,7 +14,7 @@ from orthia.config.address_settings import RoutingType
 from orthia.config.addresses import ResolvedAddressSettings
 from orthia.journal.message import Message
 
-_BROKER: Final = Principal("", frozenset(), unrestricted=True)
+BROKER: Final = Principal("", frozenset(), unrestricted=True)
 """Who sends what the broker itself sends."""
 
 
@@ -155,7 +155,7 @@ class Address:
             queue
             for queue in (*(() if one is None else (one,)), *self.multicast_queues)
             if not queue.is_leaving
-            and (queue not in self.gates or self.gates[queue](record, _BROKER))
+            and (queue not in self.gates or self.gates[queue](record, BROKER))
         ]
 
     def anycast_to_consume(self) -> Queue | None:

@@ -107,7 +107,7 @@ class Broker:
         self.large = journal.large
         undeliverable = Undeliverable(
             is_running=lambda: self._gate.is_running,
-            queues_for=lambda *message: self._undeliverable_queues.queues_for(*message),
+            places_for=lambda *message: self._undeliverable_queues.places_for(*message),
             relocate=Relocation(self._publisher).relocate,
         )
         factory = QueueFactory(

@@ -10,7 +10,6 @@ from orthia.broker.core.publisher import Placed, Publisher
 from orthia.broker.core.queue import Queue
 from orthia.config.errors import OrthiaError
 from orthia.journal.errors import StoreFull
-from orthia.journal.message import Message
 from orthia.journal.records import RemovalReason
 from orthia.journal.unit import Unit
 
@@ -28,33 +27,30 @@ class Relocation:
         queue: Queue,
         reference: MessageReference,
         reason: RemovalReason,
-        to: Sequence[Queue],
-        record: Message,
+        placed: Sequence[Placed],
         refused: Callable[[], None],
     ) -> None:
-        """Take a message out of ``queue`` for ``reason``, into others if there are any."""
-        if self._publisher.expiry is not None:
-            record = self._publisher.expiry.undeliverable(record)
+        """Take a message out of ``queue`` for ``reason``, into others if there are any.
+
+        ``placed`` says what each of those gets of it.
+        """
         unit = Unit()
         if reference.location is not None:
             unit.delete(reference.location, reason)
-        messages: list[Placed] = []
-        if to:
-            unit.add_message(ids_for(to, record), self._publisher.encoded(record))
-            messages.append((list(to), record))
-
-        size = size_in_store(record)
+        for queues, record in placed:
+            unit.add_message(ids_for(queues, record), self._publisher.encoded(record))
+        to = [(target, size_in_store(record)) for queues, record in placed for target in queues]
 
         def not_stored(error: OrthiaError) -> None:
             queue.undecided -= 1
-            for target in to:
+            for target, size in to:
                 target.use.release(size)
             if not isinstance(error, StoreFull):  # which is told once, and not for each message
                 LOGGER.error(
                     "message %d is %s, and cannot be moved to %s; it stays in its queue: %s",
                     reference.seq,
                     reason.value,
-                    ", ".join(f"queue {target.name}" for target in to) or "nowhere",
+                    ", ".join(f"queue {target.name}" for target, _ in to) or "nowhere",
                     error,
                 )
             refused()
@@ -62,7 +58,7 @@ class Relocation:
         def stored() -> None:
             queue.undecided -= 1
 
-        self._publisher.append(unit, messages, stored, not_stored)
+        self._publisher.append(unit, placed, stored, not_stored)
         queue.undecided += 1
-        for target in to:
+        for target, size in to:
             target.use.add(size)  # whatever its limits are: nothing stored is lost for them

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+from orthia.broker.core.address import BROKER
 from orthia.broker.core.addresses import AddressBook, refuse_if_leaving
 from orthia.broker.core.creations import QueueCreations
 from orthia.broker.core.destinations import is_name
 from orthia.broker.core.errors import BrokerError, DestinationRefused
+from orthia.broker.core.publisher import Placed
 from orthia.broker.core.queue import Queue
 from orthia.broker.quoting import quoted
 from orthia.config.address_settings import AddressSettings, RoutingType
@@ -35,13 +37,27 @@ class UndeliverableQueues:
         self._book = book
         self._creations = creations
 
-    def queues_for(
+    def places_for(
+        self, queue: Queue, target: str, reason: RemovalReason, record: Message
+    ) -> Sequence[Placed]:
+        """Return what becomes of what cannot be delivered of ``queue``: it is somewhere.
+
+        ``record`` is what address ``target`` gets, whose diverts have it as if it was sent there.
+        Raises BrokerError.
+        """
+        if self._book.expiry is not None:
+            record = self._book.expiry.undeliverable(record)
+        queues = self._queues_for(queue, target, reason, record)
+        router = self._book.address(target).router
+        if router is None:
+            return [(queues, record)]
+        routed, is_taken = router.diverted(record, BROKER, queues[0].routing_type)
+        places = [(one.queues, one.record) for one in routed if one.queues]
+        return places if is_taken and places else [(queues, record), *places]
+
+    def _queues_for(
         self, queue: Queue, target: str, reason: RemovalReason, record: Message
     ) -> Sequence[Queue]:
-        """Return the queues for what cannot be delivered of ``queue``: never none.
-
-        ``record`` is what address ``target`` gets. Raises BrokerError.
-        """
         own = None
         if queue.address != target and queue.address not in self._book.temporary:
             own = own_queue_name(queue.settings, queue.address, reason)

@@ -97,14 +97,8 @@ class Router:
         them, and from the other diverts, as in Artemis.
         """
         kind = queues[0].routing_type if queues else RoutingType.MULTICAST
-        diverts = [one for one in self._diverts if one not in through and one.takes(record)]
-        exclusive = [one for one in diverts if one.is_exclusive]
-        found = [
-            routed
-            for divert in exclusive or diverts
-            for routed in self._forward(divert, record, principal, kind, through)
-        ]
-        if exclusive:
+        found, is_taken = self.diverted(record, principal, kind, through)
+        if is_taken:
             return found
         takes = _taking(queues, self._gates, record, principal)
         if kind is RoutingType.ANYCAST:
@@ -115,6 +109,23 @@ class Router:
             if pattern.topic is not None and pattern.topic.subscribers:
                 heard.append(pattern.topic)
         return [*found, Routed(record, takes, heard)]
+
+    def diverted(
+        self,
+        record: Message,
+        principal: Principal,
+        kind: RoutingType,
+        through: Collection[Divert] = (),
+    ) -> tuple[list[Routed], bool]:
+        """Return who gets a message by diverts, and whether one of them is exclusive."""
+        diverts = [one for one in self._diverts if one not in through and one.takes(record)]
+        exclusive = [one for one in diverts if one.is_exclusive]
+        found = [
+            routed
+            for divert in exclusive or diverts
+            for routed in self._forward(divert, record, principal, kind, through)
+        ]
+        return found, bool(exclusive)
 
 
 def _taking(

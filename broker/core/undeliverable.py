@@ -15,6 +15,7 @@ from typing import Protocol
 
 from orthia.broker.core.api import MessageReference
 from orthia.broker.core.errors import BrokerError
+from orthia.broker.core.publisher import Placed
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.taken import ExpiryLook
 from orthia.config.addresses import DEFAULT_DEAD_LETTER_ADDRESS, DEFAULT_EXPIRY_ADDRESS, DROP
@@ -24,8 +25,8 @@ from orthia.journal.records import RemovalReason
 LOGGER = logging.getLogger("orthia.broker")
 
 
-QueuesFor = Callable[[Queue, str, RemovalReason, Message], Sequence[Queue]]
-"""Returns the queues of an address for a message that a queue cannot deliver: never none."""
+PlacesFor = Callable[[Queue, str, RemovalReason, Message], Sequence[Placed]]
+"""Returns what queues get at an address of a message that a queue cannot deliver: never none."""
 
 
 class _Relocate(Protocol):
@@ -36,11 +37,10 @@ class _Relocate(Protocol):
         queue: Queue,
         reference: MessageReference,
         reason: RemovalReason,
-        to: Sequence[Queue],
-        record: Message,
+        placed: Sequence[Placed],
         refused: Callable[[], None],
     ) -> None:
-        """Put ``record`` into each of ``to``, if there is one; or raise BrokerError and do nothing.
+        """Put it where it is ``placed``, if anywhere; or raise BrokerError and do nothing.
 
         ``reference`` is what ``queue`` has of it until then.
         ``refused`` is called if the store does not take it: then nothing was done either.
@@ -54,11 +54,11 @@ class Undeliverable:
         self,
         *,
         is_running: Callable[[], bool],
-        queues_for: QueuesFor,
+        places_for: PlacesFor,
         relocate: _Relocate,
     ) -> None:
         self._is_running = is_running
-        self._queues_for = queues_for
+        self._places_for = places_for
         self._relocate = relocate
         self.look = ExpiryLook()
         """How far what has expired is looked for."""
@@ -131,8 +131,8 @@ class Undeliverable:
             if reason is RemovalReason.EXPIRED:
                 origin["_AMQ_ACTUAL_EXPIRY"] = str(reference.record.expires_ms)
             record = reference.record.relocated(target, origin)
-            to = () if target == DROP else self._queues_for(queue, target, reason, record)
-            self._relocate(queue, reference, reason, to, record, refused)
+            places = () if target == DROP else self._places_for(queue, target, reason, record)
+            self._relocate(queue, reference, reason, places, refused)
         except BrokerError as error:
             LOGGER.error(  # noqa: TRY400 - the reason is all there is to say
                 "message %d of queue %s is %s, and cannot be moved to %s: %s; it stays stored",

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from orthia.broker.core.api import OutgoingMessage, TransactionWork
+from orthia.broker.protocols.stomp.encoding import headers_map
 from orthia.config.address_settings import (
     AddressConfiguration,
+    AddressSettings,
     DivertRoutingType,
     DivertSettings,
     RoutingType,
@@ -158,3 +160,38 @@ def test_a_message_that_is_not_persistent_is_diverted() -> None:
     core.broker.send(anyone(), "/queue/orders", plain, None)
     core.settle()
     assert core.consume("/queue/audit").texts == ["1"]
+
+
+@pytest.mark.parametrize("is_exclusive", [False, True])
+def test_dead_letters_are_diverted_as_what_is_sent_there(is_exclusive: bool) -> None:
+    """In the unit that takes the message out of its queue: after a takeover it is there once."""
+    options = diverting(
+        DivertSettings("d", "dead", "alarms", "colour = 'red'", is_exclusive),
+        address_settings=(
+            AddressSettings("#", max_delivery_attempts=1, dead_letter_address="dead"),
+        ),
+    )
+    core = CoreUnderTest(options)
+    core.send("/queue/orders", "1", headers=b"colour:red\n")
+    core.send("/queue/orders", "2")
+    core.consume("/queue/orders").reject("1", "2")
+    core.settle()
+    successor = core.takeover(options)
+    dead = successor.consume("/queue/dead").texts
+    assert dead == (["2"] if is_exclusive else ["1", "2"])
+    (copy,) = successor.consume("/queue/alarms").received
+    assert headers_map(copy.record.head) == {"colour": "red", "_AMQ_ORIG_ADDRESS": "dead"}
+    assert successor.consume("/queue/orders").texts == []
+
+
+def test_what_expires_is_diverted_and_never_lost() -> None:
+    """An exclusive divert to where nobody listens leaves it at the expiry address."""
+    options = diverting(
+        DivertSettings(
+            "d", "ExpiryQueue", "gone", exclusive=True, routing_type=DivertRoutingType.MULTICAST
+        ),
+    )
+    core = CoreUnderTest(options)
+    core.send("/queue/orders", "1", expires_ms=1)
+    assert core.consume("/queue/orders").texts == []
+    assert core.consume("/queue/ExpiryQueue").texts == ["1"]
