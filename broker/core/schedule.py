@@ -338,6 +338,9 @@ def _following(
     following = recurrence.after(at_ms, now_ms)
     rest = fields._replace(delivery_ms=None, recurrence=None, client_id=None)
     plain = record._replace(stated=encode_fields(rest))
+    if fields.recurrence is not None and record.expires_ms:
+        # Each is a message of its own: how long it is good for counts from when it comes.
+        plain = plain.expiring(now_ms + record.expires_ms - record.timestamp_ms)
     rest = rest._replace(client_id=fields.client_id)
     later = [
         record._replace(stated=encode_fields(one))

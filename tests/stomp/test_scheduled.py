@@ -453,6 +453,27 @@ def request(client: Client, resource: str, arguments: str) -> None:
     client.core.settle()
 
 
+def test_each_of_a_series_is_good_for_as_long_as_the_first(clock: Clock) -> None:
+    """None has expired when it comes, however often it came; one that lies too long has."""
+    again = {"AMQ_SCHEDULED_PERIOD": 1_000, "AMQ_SCHEDULED_REPEAT": 3}
+    send(clock, "tick", expires=clock.ms() + 1_500, **again)
+    consumer = clock.core.consume("/queue/orders", auto=True)
+    for _ in range(3):
+        clock.pass_ms(1_000)
+    clock.takeover()
+    clock.core.broker.count_backlogs()
+    last = clock.core.consume("/queue/orders", auto=True)
+    clock.pass_ms(1_000)
+    received = [*consumer.received, *last.received]
+    assert [one.record.expires_ms - NOON_MS for one in received] == [2_500, 3_500, 4_500, 5_500]
+    assert depth(clock, "ExpiryQueue") == 0
+    send(clock, "tock", expires=clock.ms() + 500, AMQ_SCHEDULED_CRON="* * * * *")
+    last.end.close()
+    clock.pass_ms(120_000)
+    assert depth(clock, "orders") + depth(clock, "ExpiryQueue") == 2
+    assert depth(clock, "ExpiryQueue") >= 1
+
+
 def test_queues_of_an_address_get_what_is_due_in_turn() -> None:
     """Also where something of the address asks each message first, as a divert does."""
     declared = AddressConfiguration(
