@@ -212,6 +212,13 @@ class OptionedQueue(ShownQueue):
         else:
             self._trim()
 
+    @override
+    def _give_some_back(
+        self, references: Sequence[MessageReference], in_vain: set[MessageReference]
+    ) -> None:
+        super()._give_some_back(references, in_vain)
+        self._may_be_too_many = self._most is not None  # unless a consumer takes them again
+
     def open_trimmed(self) -> None:
         """Have what an earlier node left be as many as it may be."""
         if self._most is not None:
