@@ -285,28 +285,40 @@ def test_killing_writer_and_stream_loses_and_repeats_nothing(
         live, backup = nodes.pair()
         third = nodes.backup("third").wait_log("AMQ221032")
         ports = [live.port, backup.port, third.port]
-        with (tmp_path / "stream.log").open("wb") as log:
-            stream = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "orthia.broker.cli", "pipeline", "stream"),
-                    *("--url", url),
-                    *("--to", str(output), "--checkpoint", str(checkpoint)),
-                    *("--every", "0.2", "--master", "local[1]"),
-                    *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
-                ],
-                env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JAVA},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        log = tmp_path / "stream.log"
+
+        def start_stream() -> subprocess.Popen[bytes]:
+            with log.open("wb") as opened:
+                return subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "orthia.broker.cli", "pipeline", "stream"),
+                        *("--url", url),
+                        *("--to", str(output), "--checkpoint", str(checkpoint)),
+                        *("--every", "0.2", "--master", "local[1]"),
+                        *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
+                    ],
+                    env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+                    stdin=subprocess.DEVNULL,
+                    stdout=opened,
+                    stderr=opened,
+                    start_new_session=True,
+                )
+
+        stream = start_stream()
         try:
             receipted = produce(ports, "first", lambda: None)
             commits = checkpoint / "commits"
+
+            def has_committed() -> bool:
+                nonlocal stream
+                if stream.poll() is not None:
+                    # Spark gives its Python 10 s to start, which a busy machine exceeds.
+                    assert "did not start in 10 s" in log.read_text(), log.read_text()
+                    stream = start_stream()
+                return commits.is_dir() and any(commits.iterdir())
+
             wait_until(
-                lambda: commits.is_dir() and any(commits.iterdir()),
-                timeout_seconds=900,
-                what="the stream has committed a micro-batch",
+                has_committed, timeout_seconds=900, what="the stream has committed a micro-batch"
             )
 
             def kill_both() -> None:

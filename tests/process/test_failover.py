@@ -427,7 +427,7 @@ def test_a_backup_that_never_gets_its_port_leaves_the_lock_to_another(pair_on: C
 def test_a_port_that_nobody_may_have_is_a_failed_start(pair_on: Cluster) -> None:
     """What does not pass by itself is told before anything else is done: exit 78."""
     no_name = 64 * "x"
-    backup = pair_on.node(Role.BACKUP, "backup", host=no_name)
+    backup = pair_on.node(Role.BACKUP, "backup", host=no_name, allow_anonymous=True)
     assert backup.start().exit_code() == 78
     assert f"acceptor 'stomp' cannot listen on {no_name}:" in backup.log
     assert "AMQ221032" not in backup.log
