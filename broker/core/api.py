@@ -1,7 +1,7 @@
 """What a client's session and the broker's core ask of each other; one thread, nothing blocks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -197,8 +197,27 @@ class FanOut(Protocol):
         """What steps yield that wait for it."""
 
 
+class Inspection(ABC):
+    """What is asked about queues and changes nothing; each method raises BrokerError."""
+
+    @abstractmethod
+    def count_messages(self, principal: Principal, name: str) -> int:
+        """Return how many messages queue ``name`` has, as far as they are counted yet."""
+
+    @abstractmethod
+    def queue_names(self, principal: Principal, kind: RoutingType | None) -> Iterator[str]:
+        """Return the names of the queues there are now, or of those of one ``kind``, in no order.
+
+        What refuses it does so before the first of them is asked for.
+        """
+
+
 class BrokerCore(Protocol):
     """What a session needs; each method raises BrokerError when it refuses."""
+
+    @property
+    def inspection(self) -> Inspection:
+        """What is known of queues."""
 
     @property
     def security(self) -> Identities:

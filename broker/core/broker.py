@@ -35,6 +35,7 @@ from orthia.broker.core.expiry import AddressExpiry, says_when
 from orthia.broker.core.gate import DeliveryGate
 from orthia.broker.core.housekeeping import Housekeeping
 from orthia.broker.core.identity import Principal
+from orthia.broker.core.inspection import QueueInspection
 from orthia.broker.core.publisher import Publisher
 from orthia.broker.core.queue import Queue
 from orthia.broker.core.queue_factory import QueueFactory
@@ -139,6 +140,8 @@ class Broker:
         self._temporaries = TemporaryDestinations(
             self._addresses, self._deletions, self.security, creations, self.store_use
         )
+        self.inspection = QueueInspection(self._addresses, self.security, self._refuse_if_stopped)
+        """What is known of queues."""
         self._durable = DurableSubscriptions(self._addresses, self._sources)
         self._undeliverable_queues = UndeliverableQueues(self._addresses, creations)
         if any(says_when(one) for one in settings.address_settings):

@@ -1,8 +1,8 @@
 """What there is to see of a running node: one home for probes, metrics and whatever shows nodes.
 
 The node tells its status as one immutable value; what it serves with, it has only while it is live.
-Everything here may be called on any thread and waits for nobody. What may be changed of a node is
-in ``orthia.broker.management.operations``.
+Everything here may be called on any thread and waits for nobody. What a client may ask or change of
+a node is in ``orthia.broker.management.operations``.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,6 +10,7 @@ import pytest
 from orthia.broker.core.errors import DestinationRefused, NotAuthorized
 from orthia.broker.core.identity import Principal
 from orthia.broker.security.permissions import Security
+from orthia.config.address_settings import RoutingType
 from orthia.config.secrets import Secret
 from orthia.config.security_settings import SecuritySetting, User
 from tests.core.support import SETTINGS, CoreUnderTest
@@ -168,6 +169,26 @@ def test_the_message_that_was_removed_is_noted() -> None:
     (managed,) = map(json.loads, lines)
     assert (managed["resource"], managed["operation"]) == ("queue.later", "removeMessage")
     assert managed["arguments"] == [4711]
+
+
+def test_questions_are_noted() -> None:
+    """As operations that change something are."""
+    lines: list[bytes] = []
+    core = CoreUnderTest(SECURED)
+    core.broker.security.audit._write = lines.append
+    ada = Principal("ada", STAFF)
+    core.broker.inspection.queue_names(ada, None)
+    core.broker.inspection.queue_names(ada, RoutingType.ANYCAST)
+    with pytest.raises(DestinationRefused, match="there is no queue"):
+        core.broker.inspection.count_messages(ada, "orders")
+    assert [
+        (one["user"], one["resource"], one["operation"], one["arguments"])
+        for one in map(json.loads, lines)
+    ] == [
+        ("ada", "broker", "getQueueNames", []),
+        ("ada", "broker", "getQueueNames", ["ANYCAST"]),
+        ("ada", "queue.orders", "countMessages", []),
+    ]
 
 
 def test_without_a_log_nothing_is_made() -> None:

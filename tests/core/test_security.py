@@ -230,6 +230,11 @@ def delete(core: CoreUnderTest, name: str) -> None:
     core.settle()
 
 
+def count(core: CoreUnderTest, name: str) -> None:
+    """Ask as ada how many messages a queue has, which has none."""
+    assert core.broker.inspection.count_messages(ADA, name) == 0
+
+
 TWELVE: Mapping[str, Callable[[CoreUnderTest], None]] = {
     "send": lambda core: send(core, "/queue/boxes"),
     "consume": lambda core: consume(core, "/queue/box"),
@@ -241,7 +246,7 @@ TWELVE: Mapping[str, Callable[[CoreUnderTest], None]] = {
     "createNonDurableQueue": lambda core: consume(core, "/topic/new"),
     "deleteNonDurableQueue": lambda core: delete_non_durable(core),
     "manage": lambda core: delete(core, "new"),
-    "view": lambda core: core.broker.security.check_management(ADA, "queue.box", "countMessages"),
+    "view": lambda core: count(core, "box"),
     "edit": lambda core: delete(core, "new"),
 }
 """Something for which each permission is needed."""

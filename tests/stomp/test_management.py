@@ -1,17 +1,28 @@
 """What a client can have the broker do by a SEND to the management address."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.core.support import CoreUnderTest
-from tests.stomp.support import QUEUE, Client
+from orthia.broker.management import operations
+from orthia.broker.protocols.stomp.prefixes import Prefixes
+from orthia.config.address_settings import AddressFullPolicy
+from orthia.config.secrets import Secret
+from orthia.config.security_settings import SecuritySetting, User
+from orthia.config.settings import AcceptorSettings
+from tests.core.support import SETTINGS, CoreUnderTest, settings
+from tests.stomp.support import QUEUE, Client, bodies
 
 REQUEST = {
     "destination": "activemq.management",
     "_AMQ_ResourceName": "broker",
     "_AMQ_OperationName": "destroyQueue",
 }
+
+COUNT = {"_AMQ_ResourceName": "queue.orders", "_AMQ_OperationName": "countMessages"}
+NAMES = {"_AMQ_OperationName": "getQueueNames"}
+ANSWERS = {"reply-to": "/temp-queue/answers"}
 
 
 def request(client: Client, body: str, **headers: Any) -> None:
@@ -51,9 +62,21 @@ def test_a_receipt_says_how_many_messages_went(destination: str) -> None:
         ('["orders", true, true]', {}, "expected a JSON array"),
         ("[" * 100_000, {}, "expected a JSON array"),
         ('["orders"]', {"_AMQ_OperationName": "createQueue"}, "no operation 'createQueue'"),
+        ('["orders"]', {"_AMQ_OperationName": "listQueues"}, "no operation 'listQueues'"),
+        ("", {"_AMQ_ResourceName": "address.orders"}, "of 'address.orders' here; expected"),
         ('["orders"]', {"_AMQ_OperationName": ""}, "_AMQ_OperationName"),
         ('["orders"]', {"reply-to": "/queue/answers"}, "not at reply-to"),
         ('["orders"]', {"transaction": "t"}, "cannot be in a transaction"),
+        ("", COUNT, "countMessages has no reply-to header"),
+        ("", COUNT | {"reply-to": " "}, "destination ' ' is not valid"),
+        ("", NAMES, "getQueueNames has no reply-to header"),
+        ("", COUNT | ANSWERS | {"transaction": "t"}, "cannot be in a transaction"),
+        ("[1]", COUNT | ANSWERS, "not what countMessages takes"),
+        ('["QUEUE"]', NAMES | ANSWERS, "not what getQueueNames takes"),
+        ("", COUNT | ANSWERS | {"_AMQ_ResourceName": "queue.none"}, "no queue 'none'"),
+        ("", COUNT | {"reply-to": "/queue/a,/queue/b"}, "reply-to names several"),
+        ("", COUNT | {"reply-to": "/queue/activemq.management"}, "takes management requests"),
+        ("", COUNT | {"reply-to": "/temp-queue/"}, "a name of 1 to"),
     ],
 )
 def test_what_is_not_done_is_refused(body: str, headers: dict[str, str], told: str) -> None:
@@ -66,3 +89,123 @@ def test_what_is_not_done_is_refused(body: str, headers: dict[str, str], told: s
     assert (frame.command, frame.get(b"receipt-id")) == ("ERROR", "r")
     assert told in frame.body.decode()
     assert client.core.broker.depths() == {"orders": 1}
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_question_is_answered_at_its_reply_to(version: str, kind: str) -> None:
+    """Which may be the connection's own; with what tells the answers of several questions apart."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "a", "b")
+    client = Client(core, version)
+    where = f"/temp-{kind}/answers"
+    client.send("SUBSCRIBE", destination=where, id="s")
+    request(client, "", **COUNT, receipt="r", **{"reply-to": where, "correlation-id": "a\\\\b"})
+    frames = {frame.command: frame for frame in client.frames()}
+    assert set(frames) == {"MESSAGE", "RECEIPT"}
+    assert frames["RECEIPT"].raw.keys() == {b"receipt-id"}
+    answer = frames["MESSAGE"]
+    assert (answer.body, answer.get(b"destination")) == (b"[2]", where)
+    assert answer.get(b"_AMQ_OperationSucceeded") == "true"
+    assert answer.get(b"correlation-id") == ("a\\b" if version != "1.0" else "a\\\\b")
+    assert answer.get(b"persistent") == "false"
+    request(client, '["ANYCAST"]', **NAMES, **{"reply-to": where})
+    answer = client.read()
+    assert b'"orders"' in answer.body
+    assert answer.get(b"correlation-id") is None
+    assert core.broker.depths()["orders"] == 2
+
+
+def test_an_answer_goes_wherever_its_client_may_send() -> None:
+    """To a queue that is made for it, or by the acceptor's own prefixes."""
+    core = CoreUnderTest()
+    core.send(QUEUE, "a")
+    acceptor = AcceptorSettings("a", "h", 1, anycast_prefixes=("jms.queue.",))
+    client = Client(core, prefixes=Prefixes(acceptor))
+    for where in ("/queue/answers", "jms.queue.answers"):
+        request(client, "", **COUNT, **{"reply-to": where})
+    assert core.consume("/queue/answers").texts == ["[1]", "[1]"]
+
+
+def test_a_receipt_of_a_question_comes_when_its_answer_is_in_its_place() -> None:
+    """Nobody has to be subscribed there yet."""
+    client = Client(CoreUnderTest())
+    request(client, "", **NAMES, **ANSWERS, receipt="r")
+    assert client.commands() == ["RECEIPT"]
+    client.send("SUBSCRIBE", destination="/temp-queue/answers", id="s")
+    (body,) = bodies(client.frames())
+    assert body.startswith('[["temp-queue.')
+
+
+def test_frames_behind_a_question_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While others have their turns; and an answer that is too long is refused."""
+    monkeypatch.setattr(operations, "_NAMES_AT_A_TIME", 1)
+    seconds = iter(range(1_000_000))
+    core = CoreUnderTest(clock=lambda: next(seconds))
+    core.send("/queue/a", "x")
+    core.send("/queue/b", "x")
+    client = Client(core)
+    question = "SEND\ndestination:activemq.management\n_AMQ_ResourceName:broker\n"
+    question += "_AMQ_OperationName:getQueueNames\nreply-to:/queue/a\nreceipt:1\n\n\0"
+    client.session.receive(f"{question}SEND\ndestination:/queue/a\nreceipt:2\n\n2\0".encode())
+    assert not client.frames()
+    core.settle()
+    assert [frame.get(b"receipt-id") for frame in client.frames()] == ["1", "2"]
+    assert core.consume("/queue/a").texts == ["x", '[["a","b"]]', "2"]
+    monkeypatch.setattr(operations, "LONGEST_ANSWER", 5)
+    request(client, "", **NAMES, **ANSWERS)
+    assert "longer than 5 bytes" in client.error()
+
+
+def test_where_there_is_no_room_for_an_answer_it_is_refused() -> None:
+    """As any message would be."""
+    core = CoreUnderTest(
+        settings("full", max_size_messages=1, address_full_policy=AddressFullPolicy.FAIL)
+    )
+    core.send("/queue/full", "a")
+    client = Client(core)
+    request(client, "", **NAMES, **{"reply-to": "/queue/full"})
+    assert "'full'" in client.error()
+
+
+STAFF = frozenset({"staff"})
+OWN = dict.fromkeys(("send", "consume", "createAddress", "createNonDurableQueue"), STAFF)
+
+
+@pytest.mark.parametrize(
+    ("granted", "refused"),
+    [
+        ({"mops.queue.orders.countMessages": {"view": STAFF}}, None),
+        ({"mops.#": {"edit": STAFF}}, "'view' on address 'mops.queue.orders.countMessages'"),
+        ({"activemq.management": {}}, "'manage' on address 'activemq.management'"),
+        (
+            {
+                "mops.#": {"view": STAFF},
+                "temp-queue.#": {one: STAFF for one in OWN if one != "send"},
+            },
+            "'send' on address 'temp-queue.",
+        ),
+    ],
+)
+def test_what_a_question_needs(
+    granted: dict[str, dict[str, frozenset[str]]], refused: str | None
+) -> None:
+    """The permission manage, view where that is asked for, and to send the answer."""
+    matches = {"temp-queue.#": OWN, "activemq.management": {"manage": STAFF}} | granted
+    core = CoreUnderTest(
+        replace(
+            SETTINGS,
+            security_enabled=True,
+            users=(User("ada", Secret("l0vel@ce"), STAFF),),
+            security_settings=tuple(SecuritySetting(*one) for one in matches.items()),
+            management_message_rbac=True,
+        )
+    )
+    core.send(QUEUE, "a")
+    client = Client(core, login="ada", passcode="l0vel@ce")
+    client.send("SUBSCRIBE", destination="/temp-queue/answers", id="s")
+    request(client, "", **COUNT, **ANSWERS)
+    if refused is None:
+        assert bodies(client.frames()) == ["[1]"]
+    else:
+        assert refused in client.error()

@@ -5,28 +5,67 @@
 | ``_AMQ_ResourceName``      | of what: ``broker``, or ``queue.NAME``                        |
 | ``_AMQ_OperationName``     | what: ``orthia.broker.management.operations`` has those       |
 | body                       | its arguments, a JSON array                                   |
-| ``receipt``                | its RECEIPT has ``deleted-messages``, once all is done        |
+| ``receipt``                | of what changes something: its RECEIPT has                    |
+|                            | ``deleted-messages``, once all is done                        |
+| ``reply-to``               | of a question: where a MESSAGE is sent whose body is the      |
+|                            | answer; its ``correlation-id`` is that of the SEND            |
 
-Artemis answers at ``reply-to``.
+Artemis answers all of them at ``reply-to``, and what it refuses, too; here that is an ERROR.
 """
 
+from typing import Final
+
+from orthia.broker.core.api import OutgoingMessage
 from orthia.broker.core.destinations import MANAGEMENT_ADDRESS
-from orthia.broker.management.operations import Operation, UnknownOperation, read_operation
+from orthia.broker.management.operations import (
+    Operation,
+    Question,
+    UnknownOperation,
+    read_operation,
+)
 from orthia.broker.protocols.stomp.client_frame import Frame
+from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError
+from orthia.broker.protocols.stomp.several import several
+from orthia.journal.message import DEFAULT_PRIORITY
 
 DESTINATIONS = frozenset({MANAGEMENT_ADDRESS.encode(), f"/queue/{MANAGEMENT_ADDRESS}".encode()})
-_RESOURCE = b"_AMQ_ResourceName"
-_OPERATION = b"_AMQ_OperationName"
+_RESOURCE: Final = b"_AMQ_ResourceName"
+_OPERATION: Final = b"_AMQ_OperationName"
+_SUCCEEDED: Final = "_AMQ_OperationSucceeded"
 
 
-def read_request(frame: Frame) -> Operation:
+def read_request(frame: Frame) -> Operation | Question:
     """Return what a SEND asks for; raises ProtocolError."""
     if b"transaction" in frame.raw:
         raise ProtocolError("a management request is done at once, and cannot be in a transaction")
-    if b"reply-to" in frame.raw:
-        raise ProtocolError("a management request is answered by its RECEIPT, not at reply-to")
+    operation = frame.required(_OPERATION)
     try:
-        return read_operation(frame.required(_RESOURCE), frame.required(_OPERATION), frame.body)
+        request = read_operation(frame.required(_RESOURCE), operation, frame.body)
     except UnknownOperation as error:
         raise ProtocolError(str(error)) from error
+    if isinstance(request, Operation) and b"reply-to" in frame.raw:
+        raise ProtocolError(f"{operation} is answered by its RECEIPT, not at reply-to")
+    return request
+
+
+def reply_to(frame: Frame) -> str:
+    """Return where the answer to a question is to go; raises ProtocolError."""
+    destination = frame.get(b"reply-to")
+    if not destination:
+        raise ProtocolError(
+            f"{frame.required(_OPERATION)} has no reply-to header: it is answered there, and"
+            " changes nothing"
+        )
+    if several(destination) is not None:
+        raise ProtocolError("an answer goes to one destination, and reply-to names several")
+    return destination
+
+
+def reply(frame: Frame, answer: bytes) -> OutgoingMessage:
+    """Return the message that answers a question; it is not persistent, as in Artemis."""
+    headers = {_SUCCEEDED: "true", "persistent": "false"}
+    correlation_id = frame.get(b"correlation-id")
+    if correlation_id is not None:
+        headers["correlation-id"] = correlation_id
+    return OutgoingMessage(header_lines(headers), answer, False, 0, DEFAULT_PRIORITY)  # noqa: FBT003

@@ -2,7 +2,7 @@
 
 Straight to the core, which says later that it is stored; into a transaction, which sends it at its
 COMMIT; or, if it is large, once its body is durable, and then one of the two. A SEND to the
-management address is no message but a request.
+management address is no message but a request, which may be answered by one.
 """
 
 from typing import Final
@@ -17,7 +17,8 @@ from orthia.broker.core.api import (
 )
 from orthia.broker.core.destinations import of_type
 from orthia.broker.core.errors import BrokerError, NotLive
-from orthia.broker.core.slices import Steps
+from orthia.broker.core.slices import GO_ON, Steps
+from orthia.broker.management.operations import Question, answer
 from orthia.broker.protocols.stomp.client_frame import BodyPiece, Frame
 from orthia.broker.protocols.stomp.encoding import header_lines
 from orthia.broker.protocols.stomp.frames import ProtocolError, escape
@@ -31,7 +32,12 @@ from orthia.broker.protocols.stomp.headers import (
     refuse,
 )
 from orthia.broker.protocols.stomp.login import Client
-from orthia.broker.protocols.stomp.management import DESTINATIONS, read_request
+from orthia.broker.protocols.stomp.management import (
+    DESTINATIONS,
+    read_request,
+    reply,
+    reply_to,
+)
 from orthia.broker.protocols.stomp.prefixes import Prefixes
 from orthia.broker.protocols.stomp.receipts import Receipts
 from orthia.broker.protocols.stomp.scheduling import stated
@@ -92,8 +98,7 @@ class Sender:
         destination = self._known.get(to)
         if destination is None:
             if to in DESTINATIONS:
-                self._manage(frame)
-                return None
+                return self._manage(frame)
             if b",/" in to and (named := several(frame.required(b"destination"))) is not None:
                 return self._send_to_several(frame, named)
             destination = self._destination(frame)
@@ -181,10 +186,30 @@ class Sender:
             unpin(self._core, (message,))
             raise
 
-    def _manage(self, frame: Frame) -> None:
+    def _manage(self, frame: Frame) -> Steps | None:
         request = read_request(frame)
+        if isinstance(request, Question):
+            return self._answering(request, self._of_core(reply_to(frame)), frame)
         done = self._receipts.later_with_deleted(frame)
         request.perform(self._core, self._client.principal, done)
+        return None
+
+    def _answering(self, question: Question, destination: str, frame: Frame) -> Steps:
+        """Answer a question: a message in its client's name, which has to be allowed to send it."""
+        principal = self._client.principal
+        pieces: list[bytes] = []
+        for piece in answer(question, self._core, principal):
+            pieces.append(piece)
+            yield GO_ON
+        message = reply(frame, b"".join(pieces))
+        done = self._receipts.later(frame)
+        try:
+            sent = self._core.send(principal, destination, message, done, self._refused)
+        except NotLive:
+            self._receipts.take_back(done)
+            raise
+        if sent is not None:
+            yield from _awaiting(sent)
 
     def _addressed(self, frame: Frame) -> tuple[str, OutgoingMessage]:
         """Return a SEND's message and where it goes."""
@@ -192,7 +217,10 @@ class Sender:
 
     def _destination(self, frame: Frame) -> str:
         """Return what a SEND's destination is to the core."""
-        destination = frame.required(b"destination")
+        return self._of_core(frame.required(b"destination"))
+
+    def _of_core(self, destination: str) -> str:
+        """Return what is to the core what the client calls ``destination``."""
         if destination.startswith("/temp-"):
             destination = self._temporaries.of_core(destination)
         if self._prefixes is not None:
