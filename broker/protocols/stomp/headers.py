@@ -116,7 +116,8 @@ HEADERS: Final = (
             "content-type": "what the body is",
             "correlation-id": "which request the message answers",
             "reply-to": "where an answer is to go, for the receiver to send to; of a temporary"
-            " destination what others call it",
+            " destination what others call it. A [management](addresses.md#management) question is"
+            " answered there",
             "type": "what kind of message the application says it is (JMSType)",
             "amq-msg-type": "which JMS message Classic makes of it, for its JMS receivers",
             "transformation": "how the sender wrote a JMS map or object, for the receiver to read",
